@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import above_zero, parse_start, topic_name
 from metaq.cli.message_form import Write, add_form, writer_of
+from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -32,6 +33,7 @@ _START_HELP: Final = (
 _GROUP_BATCH: Final = 500
 _GROUP_WAIT_S: Final = 1.0
 _GROUP_ROUNDS: Final = 15
+_NOTHING_FREE: Final = "no partition is free, other consumers have all of them"
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,11 +92,11 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
     with profile.connect() as mq:
         mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for
         with mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer:
-            _print_unread(consumer, options, write)
-    return 0
+            return _print_unread(consumer, options, write)
 
 
-def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write) -> None:
+def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write) -> int:
+    """Print until nothing is left, or the count is reached; return the exit status."""
     left, idle, out = options.count, 0, sys.stdout.buffer
     while left != 0:
         messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
@@ -109,10 +111,12 @@ def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argpar
         if messages or options.follow:
             continue
         if consumer.assignment and not any(consumer.lag().values()):
-            return
+            return 0
         idle += not consumer.assignment
         if idle == _GROUP_ROUNDS:
-            raise ValueError(f"group {options.group!r}: no partition is free, other consumers have all of them")
+            complain(consumer.paused or f"group {options.group!r}: {_NOTHING_FREE}")
+            return 1
+    return 0
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from metaq.client.async_consumer import AsyncGroupConsumer
+from metaq.client.async_iteration import in_threads
 from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.async_producer import AsyncProducer, AsyncXaBranch
 from metaq.client.browser import End, Start
@@ -33,9 +33,6 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 if TYPE_CHECKING:
     import ssl
 
-_BROWSED_AT_ONCE: Final = 500
-"""Messages that a browser brings from its thread to the loop at a time."""
-
 
 class AsyncMetaQ:
     """As ``MetaQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
@@ -54,8 +51,15 @@ class AsyncMetaQ:
         ...             print(message.data)
     """
 
-    def __init__(self, cluster: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None) -> None:
-        self._mq = MetaQ(cluster, timeouts=timeouts, tls=tls)
+    def __init__(
+        self,
+        cluster: str | None = None,
+        *,
+        brokers: Sequence[str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        self._mq = MetaQ(cluster, brokers=brokers, timeouts=timeouts, tls=tls)
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
 
     @classmethod
@@ -133,7 +137,7 @@ class AsyncMetaQ:
         end: End | None = None,
     ) -> AsyncIterator[Received]:
         """Yield the messages of ``topic`` that are there. Raises as ``Browser``. To follow, use a consumer."""
-        return _in_threads(self._mq.browse(topic, partitions=partitions, start=start, end=end))
+        return in_threads(self._mq.browse(topic, partitions=partitions, start=start, end=end))
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
         """Return a search for the message with an id, for ``async for``."""
@@ -258,16 +262,4 @@ class AsyncSearch:
         return self._search.is_complete
 
     def __aiter__(self) -> AsyncIterator[Received]:
-        return _in_threads(self._search)
-
-
-async def _in_threads(messages: Iterable[Received]) -> AsyncIterator[Received]:
-    """Yield what an iteration that blocks yields; it goes on in a thread, some messages at a time."""
-    iterator = iter(messages)
-    try:
-        while some := await asyncio.to_thread(lambda: list(islice(iterator, _BROWSED_AT_ONCE))):
-            for message in some:
-                yield message
-    finally:
-        if isinstance(iterator, Generator):
-            await asyncio.to_thread(iterator.close)
+        return in_threads(self._search)

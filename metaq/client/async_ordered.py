@@ -8,6 +8,7 @@ from typing import Self
 
 from metaq.client.ordered import OrderedProducer
 from metaq.client.records import Sent
+from metaq.client.submissions import leave_limit_s
 from metaq.model import Partition, TopicPartition
 
 
@@ -27,7 +28,7 @@ class AsyncOrderedProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(leave_limit_s(kind))
 
     async def send(
         self,
@@ -52,6 +53,6 @@ class AsyncOrderedProducer:
         """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.recover, timeout)
 
-    async def close(self) -> None:
-        """Close the file. What waits is sent by the next producer with this file."""
-        await asyncio.to_thread(self._producer.close)
+    async def close(self, timeout: float | None = None) -> None:
+        """Close the file, after ``timeout`` seconds at most. See ``OrderedProducer.close``."""
+        await asyncio.to_thread(self._producer.close, timeout)

@@ -41,12 +41,13 @@ EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
 class MetaQ:
     """A cluster: the brokers at ``cluster``, or those that are registered in ZooKeeper.
 
-    ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``. Nothing is opened before the first
-    use; leaving the ``with`` block closes all connections. Methods and what they return may be used by several threads,
-    a producer or browser by one at a time.
+    ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
+    instead. Nothing is opened before the first use; leaving the ``with`` block closes all connections. Methods and what
+    they return may be used by several threads, a producer or browser by one at a time.
 
     Raises:
-        ValueError: ``cluster`` is neither.
+        ValueError: ``cluster`` is neither, or not exactly one of both is given.
+        TypeError: ``brokers`` is no list.
 
     Examples:
         >>> with MetaQ("127.0.0.1:8123") as mq:
@@ -55,8 +56,15 @@ class MetaQ:
         ...         print(message.data)
     """
 
-    def __init__(self, cluster: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: str | None = None,
+        *,
+        brokers: Sequence[str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        self._cluster = cluster = _named(cluster, brokers)
         self._pool = SessionPool(timeouts, TCP if tls is None else TlsTransport(tls))
         self._zookeeper: ZooKeeperAddress | None = None
         if cluster.startswith(ZOOKEEPER_SCHEME):
@@ -227,6 +235,19 @@ class MetaQ:
     def cluster(self) -> ClusterView:
         """What the cluster holds: topics, partitions, offsets, groups."""
         return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
+
+
+def _named(cluster: str | None, brokers: Sequence[str] | None) -> str:
+    """Return the cluster as one text."""
+    if (cluster is None) == (brokers is None):
+        raise ValueError("cluster and brokers: expected one of them")
+    if isinstance(brokers, str):
+        raise TypeError(f"brokers {brokers!r}: expected a list, such as ['127.0.0.1:8123']")
+    if cluster is None:
+        return ",".join(brokers or ())
+    if not isinstance(cluster, str):
+        raise TypeError(f"cluster {cluster!r}: expected a text such as {EXAMPLE}")
+    return cluster
 
 
 def _zookeeper_address(cluster: str) -> ZooKeeperAddress:

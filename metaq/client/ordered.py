@@ -27,7 +27,8 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
-from metaq.client.records import Sent
+from metaq.client.records import Sent, bytes_of
+from metaq.client.submissions import leave_limit_s
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition
@@ -211,7 +212,7 @@ class OrderedProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(leave_limit_s(kind))
 
     def send(
         self,
@@ -233,7 +234,7 @@ class OrderedProducer:
         """
         if self._thread is None or self._closed:
             raise ValueError(self._closed_text)
-        message = Message(data.encode() if isinstance(data, str) else data, attribute)
+        message = Message(bytes_of(data, "data"), attribute)
         where = TopicPartition(topic, self._choose(topic, partition, key))
         with self._sending:
             if not self._spool.waiting(where) and (sent := self._try_send(where, [message])):
@@ -253,12 +254,16 @@ class OrderedProducer:
             self._done.wait_for(lambda: self._closed or not self._spool.places(), timeout)
         return not self._spool.places()
 
-    def close(self) -> None:
-        """End the thread and close the file. What waits is sent by the next producer with this file."""
+    def close(self, timeout: float | None = None) -> None:
+        """End the thread and close the file. What waits is sent by the next producer with this file.
+
+        What is being sent is waited for, for ``timeout`` seconds at most; then it may be sent again. A ``with`` block
+        that is left by Ctrl-C waits for 5 seconds.
+        """
         self._closed = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout)
         self._spool.close()
         self._producer.close()
 
@@ -267,7 +272,7 @@ class OrderedProducer:
         if fixed is None:
             raise TopicNotFound(topic, ["the fixed partitions of this producer"], list(self._fixed))
         if partition is None:
-            partition = self._partitioner(topic, fixed, key.encode() if isinstance(key, str) else key)
+            partition = self._partitioner(topic, fixed, None if key is None else bytes_of(key, "key"))
         if partition not in fixed:
             raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, fixed))}")
         return partition

@@ -23,7 +23,7 @@ from metaq.client.blocks import (
 )
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
-from metaq.client.records import Sent
+from metaq.client.records import Sent, bytes_of
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
@@ -135,7 +135,7 @@ class Producer:
         key: bytes | str | None,
     ) -> tuple[Partition, bytes]:
         """Return the partition and the frame of a message, for ``submissions``. Raises as ``send``."""
-        frame = encode_message(data if type(data) is bytes else _bytes_of(data, "data"), attribute)
+        frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return self._choose(topic, partition, key), frame
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -168,7 +168,7 @@ class Producer:
         if not there:
             raise TopicNotFound(topic, [f"broker {broker}, which has the transaction"])
         if partition is None:
-            partition = self._partitioner(topic, list(there), None if key is None else _bytes_of(key, "key"))
+            partition = self._partitioner(topic, list(there), None if key is None else bytes_of(key, "key"))
         _require_partition(topic, partition, there)
         return partition, there[partition]
 
@@ -237,7 +237,7 @@ class Producer:
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
         partitions, addresses = self._routes.get(topic) or self._route(topic)
         if partition is None:
-            partition = self._partitioner(topic, partitions, None if key is None else _bytes_of(key, "key"))
+            partition = self._partitioner(topic, partitions, None if key is None else bytes_of(key, "key"))
         if partition not in addresses:
             _require_partition(topic, partition, addresses)
         return partition
@@ -295,22 +295,14 @@ def _require_partition(topic: str, partition: Partition, addresses: Mapping[Part
 
 
 def _message_of(data: bytes | str, attribute: str | None) -> Message:
-    return Message(_bytes_of(data, "data"), attribute)
+    return Message(bytes_of(data, "data"), attribute)
 
 
 def _frame_of(given: bytes | str | Message) -> bytes:
     if isinstance(given, Message):
         return encode_message(given.payload, given.attribute)
-    return encode_message(_bytes_of(given, "message"))
+    return encode_message(bytes_of(given, "message"))
 
 
 def _message_in(frame: bytes) -> Message:
     return next(walk(frame)).message
-
-
-def _bytes_of(data: object, what: str) -> bytes:
-    if isinstance(data, str):
-        return data.encode()
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"{what}: expected bytes or a text, got {type(data).__name__}")
-    return bytes(data)

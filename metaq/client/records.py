@@ -90,6 +90,23 @@ class Extras(NamedTuple):
     end: int
 
 
+def bytes_of(given: object, what: str) -> bytes:
+    """Return bytes, or a text as UTF-8.
+
+    Raises:
+        TypeError: It is neither; the text says what it is, and ``what`` it was to be.
+        ValueError: The text has half of a surrogate pair, which is no character.
+    """
+    if isinstance(given, str):
+        try:
+            return given.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{what}: the text cannot be written as UTF-8, {error.reason}") from None
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"{what}: expected bytes or a text, got {type(given).__name__}")
+    return bytes(given)
+
+
 class Received:
     """A message as it is stored. Immutable.
 

@@ -8,6 +8,7 @@ Source: docs/transactions.md.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -32,7 +33,10 @@ Encode = Callable[[bytes | str, str | None], Message]
 
 
 class _Open(ABC):
-    """A transaction that begins with its first message, over a connection of its own."""
+    """A transaction that begins with its first message, over a connection of its own.
+
+    Its steps are carried out one after the other, whichever threads they come from.
+    """
 
     def __init__(self, choose: Choose, encode: Encode, pool: SessionPool, timeout_s: int) -> None:
         if not isinstance(timeout_s, int) or timeout_s < 0:
@@ -43,6 +47,7 @@ class _Open(ABC):
         self._steps: Transactions | None = None
         self._broker: int | None = None
         self._ended = False
+        self._step = threading.Lock()
 
     def send(
         self,
@@ -61,13 +66,17 @@ class _Open(ABC):
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The message was not taken, as far as is
                 known. Roll the transaction back.
         """
+        message = self._encode(data, attribute)
+        with self._step:
+            self._require_open()
+            where, address = self._choose(topic, partition, key, self._broker)
+            session, transaction = self._begun(where, address)
+            receipt = put(session, topic, where.index, message, transaction)
+        return Sent(topic=topic, partition=where, offset=receipt.offset, message_id=receipt.message_id)
+
+    def _require_open(self) -> None:
         if self._ended:
             raise ValueError("the transaction has ended")
-        message = self._encode(data, attribute)
-        where, address = self._choose(topic, partition, key, self._broker)
-        session, transaction = self._begun(where, address)
-        receipt = put(session, topic, where.index, message, transaction)
-        return Sent(topic=topic, partition=where, offset=receipt.offset, message_id=receipt.message_id)
 
     def _begun(self, where: Partition, address: Address) -> tuple[Session, TransactionId]:
         if self._session is None or self._steps is None:
@@ -83,10 +92,12 @@ class _Open(ABC):
 
     def _finish(self, step: Callable[[Transactions], object]) -> None:
         """Carry out the last step, if the transaction has begun, and give the connection back."""
-        self._ended = True
-        with self._stack:
-            if self._steps is not None:
-                step(self._steps)
+        with self._step:
+            self._require_open()
+            self._ended = True
+            with self._stack:
+                if self._steps is not None:
+                    step(self._steps)
 
 
 class LocalTransaction(_Open):
@@ -111,13 +122,14 @@ class LocalTransaction(_Open):
         """Make the messages readable.
 
         Raises:
+            ValueError: The transaction has ended.
             TransactionError: The broker does not know it any more: it took longer than its timeout.
             ConnectionFailed, DeadlineExceeded: Nobody can say whether it was committed.
         """
         self._finish(lambda steps: steps.commit(self._transaction(steps)))
 
     def rollback(self) -> None:
-        """Drop the messages."""
+        """Drop the messages. Raises as ``commit``."""
         self._finish(lambda steps: steps.rollback(self._transaction(steps)))
 
     def __enter__(self) -> Self:
@@ -152,6 +164,7 @@ class XaBranch(_Open):
         """First phase; return whether there is something to commit. Nothing can be added any more.
 
         Raises:
+            ValueError: It has been prepared, or has ended.
             TransactionError: The broker does not know the branch any more.
             ConnectionFailed, DeadlineExceeded: Nobody can say whether it is prepared; look in ``MetaQ.prepared``.
         """
@@ -160,7 +173,7 @@ class XaBranch(_Open):
         return votes == [Vote.PREPARED]
 
     def rollback(self) -> None:
-        """Drop the messages."""
+        """Drop the messages. Raises as ``prepare``."""
         self._finish(lambda steps: steps.rollback(self.xid))
 
     def __enter__(self) -> Self:

@@ -36,7 +36,7 @@ class LocalBroker(ABC):
 
     @property
     def cluster(self) -> str:
-        """What ``MetaQ`` and ``AsyncMetaQ`` take, and the command ``metaq`` as ``--brokers``: ``host:port``."""
+        """What ``MetaQ`` and ``AsyncMetaQ`` take, and the command ``metaq`` as ``--cluster``: ``host:port``."""
         return str(self.address)
 
     @property

@@ -14,6 +14,7 @@ from inspect import isawaitable
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
+from weakref import ref
 
 from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
@@ -56,7 +57,7 @@ class AsyncGroupReader(GroupMember[D]):
         notify_after_fork(self._forked)
         self._state.wakers.append(lambda: from_any_thread(loop, self._wake))
         self._start_fetching(loop)
-        self._core.coordinator.start()
+        self._core.coordinator.start(ref(self))
         return self
 
     async def __aexit__(
@@ -108,10 +109,16 @@ class AsyncGroupReader(GroupMember[D]):
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
         self._give_back_kept()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work(handler))
-            group.create_task(self._report_changes())
+        failure: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._work(handler))
+                group.create_task(self._report_changes())
+        except BaseExceptionGroup as failures:  # each worker finds what ends the consumer
+            failure = failures.exceptions[0]
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
         """Have the iteration, or ``run``, end behind the message in hand."""
@@ -160,13 +167,18 @@ class AsyncGroupReader(GroupMember[D]):
             self._settle_handed()
         if self._loop is None:
             return
-        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
-            await _maybe(self._options.on_revoked(assigned))
-        with self._state.lock:
-            self._state.closing = True
-            self._state.pause("the consumer is closed")
-        await asyncio.to_thread(self._core.coordinator.close, CLOSE_S)
-        await self._stop_fetching()
+        try:
+            if settle and self._options.on_revoked is not None and (assigned := self.assignment):
+                await _maybe(self._options.on_revoked(assigned))
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._state.close()
+        try:
+            await asyncio.to_thread(self._core.coordinator.close, CLOSE_S)
+        finally:  # also if that is cancelled: it goes on in its thread
+            await self._stop_fetching()
 
     def _wake(self) -> None:
         for waiter in self._waiters:

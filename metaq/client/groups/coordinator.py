@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 AGAIN_S: Final = 1.0
 """Pause before a step that could not be done is tried again, and between two looks at partitions of others."""
+
+LOOK_S: Final = 5.0
+"""Longest time for which a consumer that the program has dropped stays in its group."""
 
 MakeOwned = Callable[[TopicPartition, GroupOffset, int, GroupOffset | None], Owned[Any, Any, Any]]
 """(partition, where to begin, generation, what the offset storage has) -> the partition as this consumer reads it."""
@@ -86,11 +90,13 @@ class Coordinator:
         self._dirty = True
         self._again_s = self._save_due_s = self._refresh_due_s = 0.0
         self._since_s: float | None = None
+        self._reader: Callable[[], object] = lambda: None
         self._said = ""
         self._thread = threading.Thread(target=self._run, name=f"metaq-group-{membership.group}", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, reader: Callable[[], object]) -> None:
+        """Start the thread. It leaves the group when ``reader``, a weak reference, is dead: nobody reads any more."""
+        self._reader = reader
         self._thread.start()
 
     def close(self, timeout_s: float) -> bool:
@@ -119,7 +125,7 @@ class Coordinator:
         try:
             self._membership.start(self._note_change, self._note_lost)
             self._save_due_s = self._clock.monotonic() + self._settings.save_s
-            while not self._stopping:
+            while not (self._stopping or self._is_forgotten()):
                 self._wake.clear()
                 self._try_step()
                 self._wake.wait(self._pause_s())
@@ -127,6 +133,15 @@ class Coordinator:
             self._state.fail(error)
         finally:
             self._leave()
+
+    def _is_forgotten(self) -> bool:
+        """Whether the program has dropped the consumer without closing it."""
+        if self._reader() is not None:
+            return False
+        text = f"a consumer of group {self._membership.group!r} was never closed; use it in a with block"
+        self._state.close()
+        warnings.warn(text, ResourceWarning, stacklevel=2)
+        return True
 
     def _note_change(self) -> None:
         self._dirty = True
@@ -136,7 +151,7 @@ class Coordinator:
         self._state.pause(f"the connection to {self._membership.registry} is lost")
 
     def _pause_s(self) -> float:
-        due = [self._save_due_s]
+        due = [self._save_due_s, self._clock.monotonic() + LOOK_S]
         if self._again_s:
             due.append(self._again_s)
         if self._refresh_due_s:
@@ -151,6 +166,7 @@ class Coordinator:
             if not error.retryable:
                 raise
             self._say(f"group {self._membership.group}: {error}; positions are kept, trying again")
+            self._state.explain(str(error))
             self._dirty = True
             self._again_s = self._clock.monotonic() + AGAIN_S
 
@@ -192,6 +208,7 @@ class Coordinator:
             if now_s - self._since_s >= self._settings.id_wait_s:
                 raise
             self._say(f"{error}; waiting")
+            self._state.explain(str(error))
             self._again_s = now_s + AGAIN_S
             return False
         self._since_s = None

@@ -10,9 +10,11 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
+from weakref import ref
 
 from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
@@ -40,6 +42,7 @@ class GroupReader(GroupMember[D]):
     def __init__(self, core: ConsumerCore[D]) -> None:
         super().__init__(core)
         self._fetching: Fetching | None = None
+        self._at_exit = partial(_close_forgotten, ref(self))
         self._reads = threading.get_ident()
         """The thread that has what was handed out."""
 
@@ -179,28 +182,22 @@ class GroupReader(GroupMember[D]):
         if self._closed:
             return
         self._closed = self._stopped = True
-        atexit.unregister(self._close_forgotten)
+        atexit.unregister(self._at_exit)
         if settle and handed and self._options.auto_ack:
             self._settle_handed()
         if self._fetching is None:
             return
-        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
-            self._options.on_revoked(assigned)
-        with self._state.lock:
-            self._state.closing = True
-            self._state.pause("the consumer is closed")
-        self._core.coordinator.close(CLOSE_S)
-        self._fetching.close(CLOSE_S)
+        try:
+            if settle and self._options.on_revoked is not None and (assigned := self.assignment):
+                self._options.on_revoked(assigned)
+        finally:
+            self._state.close()
+            self._core.coordinator.close(CLOSE_S)
+            self._fetching.close(CLOSE_S)
 
     def _is_read_elsewhere(self) -> bool:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         return self._reads in others
-
-    def _close_forgotten(self) -> None:
-        if self._closed:
-            return
-        warnings.warn(f"{self!r} was never closed; use it in a with block", ResourceWarning, stacklevel=2)
-        self._close(settle=False)
 
     def _start(self) -> None:
         if self._closed:
@@ -208,8 +205,8 @@ class GroupReader(GroupMember[D]):
         if self._fetching is None:
             notify_after_fork(self._forked)
             self._fetching = self._start_fetching()
-            self._core.coordinator.start()
-            atexit.register(self._close_forgotten)
+            self._core.coordinator.start(ref(self))
+            atexit.register(self._at_exit)
 
     # how a message is taken
 
@@ -292,3 +289,11 @@ class GroupReader(GroupMember[D]):
     def _reject(self, delivery: D, error: BaseException | None) -> None:
         if self._core.reject(delivery, error):
             self._core.acknowledge(delivery)
+
+
+def _close_forgotten(forgotten: ref[GroupReader[Any]]) -> None:
+    """At the end of the program: leave the group."""
+    reader = forgotten()
+    if reader is not None and not reader._closed:
+        warnings.warn(f"{reader!r} was never closed; use it in a with block", ResourceWarning, stacklevel=2)
+        reader._close(settle=False)

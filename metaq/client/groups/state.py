@@ -114,12 +114,24 @@ class GroupState(Generic[D, Q, O]):
             self.paused = why
             self.version += 1
 
+    def explain(self, why: str) -> None:
+        """Say why nothing is handed out, if that is so."""
+        with self.lock:
+            if self.paused is not None:
+                self.paused = why
+
     def resume(self) -> None:
         """Hand out messages again."""
         with self.lock:
             if self.paused is not None:
                 self.paused = None
                 self.notify()
+
+    def close(self) -> None:
+        """Hand out and fetch nothing any more."""
+        with self.lock:
+            self.closing = True
+            self.pause("the consumer is closed")
 
     def fail(self, error: BaseException) -> None:
         """End the consumer: its reader gets ``error``."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from itertools import islice
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Self, Unpack
 
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
+from metaq.client.async_iteration import in_threads
 from metaq.client.browser import End, Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
@@ -31,9 +31,6 @@ from metaq.client.submissions import leave_limit_s
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
-
-_BROWSED_AT_ONCE: Final = 500
-"""Messages that a browser brings from its thread to the loop at a time."""
 
 
 class AsyncRocketMQ:
@@ -116,7 +113,7 @@ class AsyncRocketMQ:
             waits=waits,
         )
 
-    async def browse(
+    def browse(
         self,
         topic: str,
         *,
@@ -128,15 +125,9 @@ class AsyncRocketMQ:
         group: str = GROUP,
     ) -> AsyncIterator[RocketReceived]:
         """Yield the messages of ``topic`` that are there. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
-        messages = iter(
+        return in_threads(
             self._mq.browse(topic, partitions=partitions, start=start, end=end, tags=tags, sql=sql, group=group)
         )
-        try:
-            while some := await asyncio.to_thread(lambda: list(islice(messages, _BROWSED_AT_ONCE))):
-                for message in some:
-                    yield message
-        finally:
-            await asyncio.to_thread(messages.close)
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> AsyncRocketConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. See ``RocketMQ.consumer``."""

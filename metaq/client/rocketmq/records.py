@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from metaq.client.records import made_directly, maker
+from metaq.client.records import bytes_of, made_directly, maker
 from metaq.formats.rocketmq.properties import (
     CHECK_IMMUNITY_S,
     DELAY,
@@ -116,12 +116,7 @@ class RocketMessage:
         Raises:
             ValueError: The text cannot be encoded.
         """
-        if not isinstance(self.data, str):
-            return bytes(self.data)
-        try:
-            return self.data.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"data: the text cannot be written as UTF-8, {error.reason}") from None
+        return bytes_of(self.data, "data")
 
     def all_properties(self, unique_key: str) -> dict[str, str]:
         """Return the properties with those that the other fields become."""

@@ -21,6 +21,7 @@ from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner
+from metaq.client.records import bytes_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
@@ -133,7 +134,7 @@ class Sender:
         queues = self.writable(topic)
         if partition is None:
             with self._lock:
-                partition = self._partitioner(topic, queues, _key_bytes(key))
+                partition = self._partitioner(topic, queues, None if key is None else bytes_of(key, "key"))
         if partition not in queues:  # a broker may have registered the topic since
             self._forget(topic)
             queues = self.writable(topic)
@@ -344,11 +345,3 @@ def _may_pass(failure: MetaqError) -> bool:
     """Whether what a writer gave up for may not be so another time, or at another broker."""
     cause = failure.__cause__ if isinstance(failure, WriterFailed) else failure
     return isinstance(cause, MetaqError) and cause.retryable
-
-
-def _key_bytes(key: object) -> bytes | None:
-    if isinstance(key, str):
-        return key.encode()
-    if key is not None and not isinstance(key, bytes | bytearray | memoryview):
-        raise TypeError(f"key: expected bytes or a text, got {type(key).__name__}")
-    return None if key is None else bytes(key)

@@ -30,7 +30,7 @@ from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.check_backs import Check, CheckBacks
 from metaq.client.rocketmq.producer import RocketProducer, SendOptions, message_of
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketSent
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Sender
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, TransactionError
@@ -147,7 +147,7 @@ class RocketTransaction:
 
     ``KeyboardInterrupt`` and other exceptions that are no ``Exception`` leave it open: nobody knows what was done, and
     the broker asks ``check``. A lost connection leaves it open, too. Consumers get the messages one by one, as each is
-    committed. For one thread at a time.
+    committed. Its steps are carried out one after the other, whichever threads they come from.
     """
 
     def __init__(
@@ -162,6 +162,7 @@ class RocketTransaction:
         self._halves: list[HalfMessage] = []
         self._ids: list[str] = []
         self._state: State = "open"
+        self._step = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<RocketTransaction of {len(self._halves)} messages, {self._state}>"
@@ -190,8 +191,14 @@ class RocketTransaction:
         Raises:
             ValueError: The transaction has ended.
         """
-        self._require_open()
         message = message_of(data, tag=tag, keys=keys, properties=properties)
+        with self._step:
+            self._require_open()
+            return self._send(topic, message, partition, key)
+
+    def _send(
+        self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
+    ) -> RocketSent:
         row = self._sender.row(topic, message, partition, key, self._properties, half=True)
         self._open_ones[row.message_id] = self
         self._ids.append(row.message_id)
@@ -221,7 +228,8 @@ class RocketTransaction:
             TransactionError: A broker refuses, as for a half message that it has given up or rolled back since.
             ValueError: The transaction has ended.
         """
-        self._end("commit", "committed")
+        with self._step:
+            self._end("commit", "committed")
 
     def rollback(self) -> None:
         """Have the messages dropped. If a broker does not answer, the state is ``left open``, and it asks.
@@ -230,7 +238,8 @@ class RocketTransaction:
             TransactionError: A broker refuses.
             ValueError: The transaction has ended.
         """
-        self._end("rollback", "rolled back")
+        with self._step:
+            self._end("rollback", "rolled back")
 
     def leave(self) -> None:
         """Say nothing: the broker asks ``check``.
@@ -238,8 +247,9 @@ class RocketTransaction:
         Raises:
             ValueError: The transaction has ended.
         """
-        self._require_open()
-        self._ended("left open")
+        with self._step:
+            self._require_open()
+            self._ended("left open")
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,6 +131,25 @@ def test_what_nobody_read_does_not_count_as_read(
     assert main(arguments) == 0
     assert sorted(capfdbinary.readouterr().out.splitlines()) == there
     assert there
+
+
+def test_a_group_that_cannot_be_joined_says_why(
+    clusters: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("metaq.cli.consume._GROUP_WAIT_S", 0.05)
+    arguments = argument_list("consume t --group joined", clusters["metaq"], tmp_path)
+    with MetaQ(clusters["metaq"]) as mq, mq.consumer("joined", ["t"]) as other:
+        other.fetch(timeout=10)
+        assert main(arguments) == 1
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert re.fullmatch(r"metaq: group 'joined': a consumer .* is running already \(.*/joined.lock\)\n", err), err
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert main(arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"metaq: .*/joined.lock cannot be used: Not a directory\n", err), err
 
 
 class Interrupting(io.StringIO):

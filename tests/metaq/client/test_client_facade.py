@@ -62,6 +62,20 @@ def test_a_wrong_cluster_is_named(cluster: str) -> None:
     assert repr(cluster) in str(refused.value)
 
 
+def test_a_cluster_may_be_a_list_of_brokers() -> None:
+    assert repr(MetaQ(brokers=["a:1", "b:2"])) == repr(MetaQ("a:1,b:2")) == "MetaQ('a:1,b:2')"
+    assert repr(metaq.AsyncMetaQ(brokers=["a:1"])) == "AsyncMetaQ('a:1')"
+    for given in ({}, {"cluster": "a:1", "brokers": ["b:1"]}):
+        with pytest.raises(ValueError, match="cluster and brokers: expected one of them"):
+            MetaQ(**given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"brokers 'a:1': expected a list, such as"):
+        MetaQ(brokers="a:1")
+    with pytest.raises(TypeError, match=r"cluster \['a:1'\]: expected a text such as"):
+        MetaQ(["a:1"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cluster '': expected host:port"):
+        MetaQ(brokers=[])
+
+
 def test_sent_messages_come_back_from_where_they_were_stored(two: Two) -> None:
     sent = [two.producer.send("orders", text, attribute="new") for text in ("a", "bb", "ccc", "dddd")]
     assert [one.partition for one in sent] == [P00, P01, P10, P00]
@@ -117,6 +131,11 @@ def test_wrong_values_are_named_and_nothing_is_sent(two: Two) -> None:
         two.producer.send_many("orders", ["a", None])  # type: ignore[list-item]
     with pytest.raises(TopicNotFound, match="topic 'nothing' does not exist"):
         two.producer.send("nothing", "a")
+    with pytest.raises(TypeError, match="key: expected bytes or a text, got int"):
+        two.producer.send("orders", "a", key=5)  # type: ignore[arg-type]
+    for call in (two.producer.send, two.producer.submit):
+        with pytest.raises(ValueError, match="data: the text cannot be written as UTF-8, surrogates not allowed"):
+            call("orders", "\ud800")
     assert two.producer.send_many("orders", []) == []
     assert not any(isinstance(command, Put | PutBatch) for broker in two.brokers for command in broker.commands)
 

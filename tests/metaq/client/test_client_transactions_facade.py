@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from cutting_relay import Cut, CuttingRelay
 from fix_broker import RunningBroker, StartBroker
 
-from metaq import MetaQ
+from metaq import AsyncMetaQ, MetaQ
+from metaq.client import transactions
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.errors import ConnectionFailed, TopicNotFound, TransactionError, TransactionNotFound
 from metaq.model import Partition, Xid
+from metaq.net.transport import Timeouts
 
 pytestmark = pytest.mark.process
 
@@ -59,6 +64,71 @@ def test_a_transaction_belongs_to_no_thread_and_several_are_open_at_once(mq: Met
         one.send("orders", "3")
         two.rollback()
     assert texts(mq) == [b"1", b"3"]
+
+
+def test_messages_of_many_threads_are_sent_one_after_the_other(mq: MetaQ) -> None:
+    wanted = [b"%d" % number for number in range(40)]
+    with mq.producer().transaction() as transaction, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: transaction.send("orders", text), wanted))
+    assert texts(mq) == sorted(wanted)
+
+
+def test_a_transaction_ends_once(mq: MetaQ) -> None:
+    """Its connection may be somebody else's by then."""
+    with mq.producer().transaction() as transaction:
+        transaction.send("orders", "a")
+        transaction.commit()
+        for step in (transaction.commit, transaction.rollback):
+            with pytest.raises(ValueError, match="the transaction has ended"):
+                step()
+    with mq.xa(b"1", b"b", unique="s") as branch:
+        branch.send("orders", "b")
+        assert branch.prepare()
+        for step in (branch.prepare, branch.rollback):
+            with pytest.raises(ValueError, match="the transaction has ended"):
+                step()
+    mq.commit(branch.xid)
+    assert texts(mq) == [b"a", b"b"]
+
+
+def test_a_task_that_is_cancelled_while_it_sends_rolls_back_when_that_has_ended(
+    dev_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps at the same time would read each other's answers."""
+    steps: list[str] = []
+
+    def noted(name: str, step: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            try:
+                return step(*given)
+            finally:
+                steps.append(name)
+
+        return call
+
+    monkeypatch.setattr("metaq.client.transactions.put", noted("put", transactions.put))
+    monkeypatch.setattr(transactions.Transactions, "rollback", noted("rollback", transactions.Transactions.rollback))
+
+    async def send_both(mq: AsyncMetaQ) -> None:
+        async with mq.producer().transaction() as transaction:
+            await transaction.send("orders", "first")
+            await transaction.send("orders", "second")
+
+    async def main(relay: CuttingRelay) -> None:
+        async with AsyncMetaQ(str(relay.address), timeouts=Timeouts(5.0, 20.0)) as mq:
+            sending = asyncio.create_task(send_both(mq))
+            assert await asyncio.to_thread(relay.reached.wait, 20)
+            sending.cancel()
+            threading.Timer(0.2, relay.release).start()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+
+    with CuttingRelay(dev_broker.address, Cut(b"put ", "answer", 2)) as relay:
+        asyncio.run(main(relay))
+    assert steps == ["put", "put", "rollback"]
+    with MetaQ(str(dev_broker.address)) as mq:
+        mq.producer().send("orders", "after")
+        assert texts(mq) == [b"after"]
 
 
 def test_a_broker_that_dies_before_the_commit_has_rolled_back(

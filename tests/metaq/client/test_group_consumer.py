@@ -295,7 +295,25 @@ def test_a_consumer_that_was_not_closed_is_closed_at_the_end_with_a_warning(sett
     consumer = setting.consumer()
     consumer.fetch(timeout=0)
     with pytest.warns(ResourceWarning, match="was never closed"):
-        consumer._close_forgotten()
+        consumer._at_exit()
+
+
+def test_a_consumer_that_is_dropped_leaves_its_group(setting: Setting) -> None:
+    setting.send("a", "b")
+    threads = set(threading.enumerate())
+    with pytest.warns(ResourceWarning, match="a consumer of group 'g' was never closed"):  # noqa: PT031
+        assert texts(read(setting.consumer(offsets=None, save_s=0.05), 2)) == ["a", "b"]
+        wait_until(lambda: set(threading.enumerate()) <= threads, "its threads have ended")
+    with setting.consumer(offsets=None) as consumer:
+        assert texts(read(consumer, 1)) == ["b"], "the last message was not settled"
+
+
+def test_a_function_that_raises_does_not_keep_a_consumer_in_its_group(setting: Setting) -> None:
+    setting.send("a")
+    with pytest.raises(ZeroDivisionError), setting.consumer(on_revoked=lambda places: 1 / 0) as consumer:
+        read(consumer, 1)
+    assert setting.stored() == end_of(1, 1), "what was settled is saved"
+    assert consumer.assignment == []
 
 
 def test_an_idle_consumer_asks_seldom(setting: Setting) -> None:

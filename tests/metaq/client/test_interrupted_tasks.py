@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from metaq import AsyncMetaQ
 from metaq.client.async_consumer import AsyncGroupConsumer
 from metaq.client.groups.deliveries import Delivery
+from metaq.errors import StoreFailed
 from metaq.model import Partition, TopicPartition
 from metaq.testing.memory_server import MemoryServer
 
@@ -109,6 +110,53 @@ def test_a_run_that_is_cancelled_ends_and_settles_nothing(mq: AsyncMetaQ) -> Non
             assert consumer.position(P0) == 0
 
     run(main)
+
+
+def test_what_ends_a_run_is_raised_as_it_is(mq: AsyncMetaQ) -> None:
+    """As by the sync one, and not in a group of exceptions, which no ``except MetaqError`` takes."""
+
+    def give_up(message: Delivery, error: BaseException | None) -> None:
+        raise StoreFailed("the queue of rejected messages", "it is full")
+
+    async def handle(message: Delivery) -> None:
+        raise ValueError
+
+    async def main() -> None:
+        async with mq, consumer_of(mq, max_attempts=1, on_reject=give_up) as consumer:
+            with pytest.raises(StoreFailed, match="it is full"):
+                await consumer.run(handle, workers=3)
+
+    run(main)
+
+
+def test_a_function_that_raises_or_is_cancelled_does_not_keep_a_consumer_in_its_group(mq: AsyncMetaQ) -> None:
+    left = asyncio.Event()
+
+    async def hang(places: Sequence[TopicPartition]) -> None:
+        left.set()
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with mq:
+            with pytest.raises(ZeroDivisionError):
+                async with consumer_of(mq, on_revoked=lambda places: 1 / 0) as consumer:
+                    assert await read(consumer, 1) == [b"a"]
+            assert consumer.assignment == []
+
+            async def hang_at_the_end() -> None:
+                async with consumer_of(mq, on_revoked=hang) as consumer:
+                    assert await read(consumer, 1) == [b"b"]
+
+            leaving = asyncio.create_task(hang_at_the_end())
+            await left.wait()
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            async with consumer_of(mq) as consumer:
+                assert await read(consumer, 1) == [b"c"]
+
+    asyncio.run(main())
 
 
 def test_time_limits_around_fetches_and_commits_lose_nothing(mq: AsyncMetaQ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,12 @@ def test_what_can_never_be_sent_is_refused(restarts: Restarts, pool: SessionPool
             producer.send("nothing", "x")
         with pytest.raises(ValueError, match="partition 5-5: t has 0-0"):
             producer.send("t", "x", partition=Partition(5, 5))
-        with pytest.raises(TypeError, match="payload of a message"):
+        with pytest.raises(TypeError, match="data: expected bytes or a text, got int"):
             producer.send("t", 5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="key: expected bytes or a text, got int"):
+            producer.send("t", "x", key=5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="data: the text cannot be written as UTF-8, surrogates not allowed"):
+            producer.send("t", "\ud800")
         assert producer.send("other", "a topic that no broker accepts yet") is None
         assert list(producer.spooled) == [TopicPartition("other", Partition(0, 0))]
     with pytest.raises(ValueError, match="retry_s 0"):
@@ -231,6 +236,32 @@ def test_a_row_that_cannot_be_read_does_not_end_the_recovery(
         database.execute("UPDATE waiting SET body = x'61'")
     assert alone.recover(20)
     assert broker.taken == [b"a"]
+
+
+def test_ctrl_c_waits_for_a_broker_that_hangs_for_some_seconds_only(
+    alone: OrderedProducer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, entered, answered, ended = Refusing(alone), *(threading.Event() for _ in range(3))
+
+    def hang(topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
+        entered.set()
+        answered.wait(20)
+        ended.set()
+        return []
+
+    monkeypatch.setattr("metaq.client.submissions.INTERRUPTED_S", 0.05)
+    assert alone.send("t", "waits") is None
+    monkeypatch.setattr(broker, "send_many", hang)
+    broker.away = False
+    alone.recover(0)
+    assert entered.wait(10)
+    alone.__exit__(KeyboardInterrupt, None, None)
+    assert not ended.is_set()
+    spool = Spool(tmp_path / "spool")
+    spool.open()
+    assert spool.waiting(P0) == 1
+    spool.close()
+    answered.set()
 
 
 def test_a_producer_that_is_closed_or_belongs_to_a_parent_says_so(alone: OrderedProducer) -> None:
