@@ -123,7 +123,7 @@ class Producer:
             TopicNotFound, ValueError, TypeError: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
-        frame = encode_message(data if type(data) is bytes else _bytes_of(data, "data"), attribute)
+        frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return future_of(self.submissions.put(topic, self._choose(topic, partition, key), frame, len(frame)))
 
     def prepare(
