@@ -73,16 +73,17 @@ class Pool(Generic[S]):
         self._idle_by_process: dict[int, _Idle[S]] = {}
 
     @contextmanager
-    def lease(self, address: Address) -> Iterator[S]:
+    def lease(self, address: Address, until_s: float | None = None) -> Iterator[S]:
         """An open session to ``address`` for the ``with`` block: an idle one, or a new one.
 
-        It goes back to the pool if the block ends well and nothing is under way on it; otherwise it is closed.
+        ``until_s``: when the caller's time is over, on the clock, for pools whose sessions keep to that. A session goes
+        back to the pool if the block ends well and nothing is under way on it; otherwise it is closed.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: There is none idle and no new one can be opened.
         """
         process = os.getpid()
-        session = self._take_idle(address) or self._connect(address)
+        session = self._take_idle(address) or self._open(address, until_s)
         try:
             yield session
         except BaseException as error:
@@ -92,6 +93,9 @@ class Pool(Generic[S]):
             self._put_back(session)
         else:
             session.close("belongs to the parent process")
+
+    def _open(self, address: Address, until_s: float | None) -> S:
+        return self._connect(address)
 
     @property
     def clock(self) -> Clock:

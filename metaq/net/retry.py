@@ -2,7 +2,8 @@
 
 Only errors whose ``retryable`` is true are worth it: no connection, no answer in time, and "no thread free" (503). The
 count starts over whenever something got through, so a long read survives any number of restarts, while a broker that is
-gone is given up after ``retries`` pauses.
+gone is given up after ``retries`` pauses. A broker that hangs takes the whole time that a request may take with every
+try: where a ``TimeLimit`` is given, it ends all of them.
 """
 
 from __future__ import annotations
@@ -45,22 +46,54 @@ class Reconnectable(Protocol):
     def reopen(self) -> None: ...
 
 
-class Attempts:
-    """Counts failures in a row against a policy."""
+class TimeLimit:
+    """How long all tries may take together: ``within_s`` from now, or from the last time that something got through."""
 
-    def __init__(self, policy: RetryPolicy, clock: Clock) -> None:
-        self._policy, self._clock = policy, clock
+    def __init__(self, within_s: float, clock: Clock) -> None:
+        self._within_s, self._clock = within_s, clock
+        self.until_s = 0.0
+        """When it ends, on the clock."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew."""
+        self.until_s = self._clock.monotonic() + self._within_s
+
+    def half(self) -> TimeLimit:
+        """Return a limit of half of what is left: for a try after which there is something else to try."""
+        return TimeLimit(self.left_s / 2, self._clock)
+
+    @property
+    def left_s(self) -> float:
+        """How much is left."""
+        return max(0.0, self.until_s - self._clock.monotonic())
+
+
+class Attempts:
+    """Counts failures in a row against a policy; none is tried again when ``limit`` would be over."""
+
+    def __init__(self, policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> None:
+        self._policy, self._clock, self._limit = policy, clock, limit
         self._failures = 0
+
+    def begin(self) -> None:
+        """What comes is a first try, unless the last one failed: its time begins."""
+        if self._limit is not None and not self._failures:
+            self._limit.renew()
 
     def progressed(self) -> None:
         """Something got through: count from the start again."""
         self._failures = 0
+        if self._limit is not None:
+            self._limit.renew()
 
     def pause_after(self, error: MetaqError) -> None:
-        """Sleep before the next try; raise ``error`` if it is not worth one or there were enough."""
+        """Sleep before the next try; raise ``error`` if it is not worth one, there were enough, or no time is left."""
         if not error.retryable or self._failures >= self._policy.retries:
             raise error
         pause_s = min(self._policy.retry_interval_s * 2**self._failures, PAUSE_S_MAX)
+        if self._limit is not None and self._clock.monotonic() + pause_s >= self._limit.until_s:
+            raise error
         self._failures += 1
         self._clock.sleep(pause_s)
 
@@ -82,13 +115,15 @@ class Attempts:
                 return
 
 
-def persist(ask: Callable[[], _T], policy: RetryPolicy, clock: Clock) -> _T:
+def persist(ask: Callable[[], _T], policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> _T:
     """What ``ask`` returns, called again after each failure that is worth it, as often as ``policy`` allows.
+
+    ``ask`` keeps to ``limit`` by itself; it is not called again when that would be over.
 
     Raises:
         MetaqError: The last failure.
     """
-    attempts = Attempts(policy, clock)
+    attempts = Attempts(policy, clock, limit)
     while True:
         try:
             return ask()

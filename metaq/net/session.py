@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.model import Address
 from metaq.net.clock import Clock
 from metaq.net.transport import Stream, Timeouts
+
+_LEAST_S: Final = 0.001
+"""What a request is given whose time is over: waiting for no time at all is not possible."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -40,6 +43,8 @@ class RequestSession(Generic[Request, Response]):
 
     def __init__(self, address: Address, timeouts: Timeouts, clock: Clock) -> None:
         self.address, self.timeouts, self.clock = address, timeouts, clock
+        self.until_s: float | None = None
+        """When the caller's time is over, on the clock: no request is waited for beyond. For who leases the session."""
         self._closed_because: str | None = None
         self._waiting: dict[int, Request] = {}
         self._answered: dict[int, Response] = {}
@@ -123,6 +128,8 @@ class RequestSession(Generic[Request, Response]):
         if self._closed_because is not None:
             self._check_open(self._action(request))
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        if self.until_s is not None:
+            timeout_s = min(timeout_s, max(_LEAST_S, self.until_s - self.clock.monotonic()))
         try:
             yield timeout_s
         except BaseException as error:

@@ -33,6 +33,11 @@ class Timeouts:
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name}={value}: expected a number of seconds above 0")
 
+    @property
+    def all_tries_s(self) -> float:
+        """How long a caller waits at most, whatever is tried again."""
+        return max(self.connect_s, self.request_s)
+
 
 DEFAULT_TIMEOUTS: Final = Timeouts()
 

@@ -39,7 +39,7 @@ from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
-from metaq.net.retry import Attempts, RetryPolicy
+from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
 from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -114,7 +114,8 @@ class BatchWriter:
 
     Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are not
     acknowledged (a single larger request goes alone). ``now_ms`` gives the time at which messages are born. Without
-    ``receipts`` none are kept, and ``flush`` returns none: those of many batches take memory.
+    ``receipts`` none are kept, and ``flush`` returns none: those of many batches take memory. ``limit``: how long
+    answers are waited for, and tries go on, while nothing is acknowledged; by default as ``policy`` says.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class BatchWriter:
         in_order: bool = True,
         receipts: bool = True,
         policy: RetryPolicy | None = None,
+        limit: TimeLimit | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         if bytes_max < 1:
@@ -138,7 +140,8 @@ class BatchWriter:
         self._pool, self._routes, self._broker_name, self._now_ms = pool, routes, broker_name, now_ms
         self._group = with_namespace(group, routes.namespace)
         self._bytes_max, self._batches_max, self._in_order = bytes_max, batches_max, in_order
-        self._attempts = Attempts(RetryPolicy() if policy is None else policy, pool.clock)
+        self._attempts = Attempts(RetryPolicy() if policy is None else policy, pool.clock, limit)
+        self._limit = limit
         self._units: dict[int, _Unit] = {}  # not acknowledged, by number, in the order of write
         self._pending_bytes = 0
         self._written = 0
@@ -305,11 +308,13 @@ class BatchWriter:
         self._attempts.progressed()
 
     def _opened(self) -> Session:
+        until_s = None if self._limit is None else self._limit.until_s
         if self._session is None or self._session.closed:
             self.close()
             self._address = self._where()
-            self._session = self._lease.enter_context(self._pool.lease(self._address))
+            self._session = self._lease.enter_context(self._pool.lease(self._address, until_s))
             self._forget_opaques()
+        self._session.until_s = until_s
         return self._session
 
     def _where(self) -> Address:

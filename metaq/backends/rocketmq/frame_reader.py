@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused
@@ -40,6 +40,7 @@ from metaq.errors import MetaqError
 from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, Partition
 from metaq.net.machine import boot_id
+from metaq.net.retry import TimeLimit
 from metaq.protocols.file_location import FileLocation
 from metaq.protocols.remoting.codes import ResponseCode
 
@@ -118,6 +119,7 @@ class _FrameReader:
         self._session: Session | None = None
         self._pulls_only = settings.subscription.type != "TAG"
         self._faults = 0
+        self._limit = None if settings.within_s is None else TimeLimit(settings.within_s, pool.clock)
 
     def runs(self) -> Generator[RecordRun | FrameRun, None, None]:
         try:
@@ -151,14 +153,20 @@ class _FrameReader:
         return False
 
     def _pulled(self, stop: int) -> Iterator[RecordRun]:
-        wanted = OffsetRange(self._position, stop)
+        wanted, settings = OffsetRange(self._position, stop), self._settings
+        if self._limit is not None and self._faults:
+            settings = replace(settings, within_s=self._limit.left_s)
         return pull_range(
-            self._pool, self._routes, self._topic, self._queue, wanted, self._settings, measure=self._measures.records
+            self._pool, self._routes, self._topic, self._queue, wanted, settings, measure=self._measures.records
         )
 
     def _frames(self) -> Iterator[FrameRun]:
         """Yield what the next answer has."""
         assert self._session is not None
+        if self._limit is not None:
+            if not self._faults:
+                self._limit.renew()
+            self._session.until_s = self._limit.half().until_s  # what does not come is pulled
         try:
             self._window.ask(self._session, self._end)
             found = self._window.collect(self._session)

@@ -11,18 +11,19 @@ taken for a guess: ``times`` corrects it by reading store times around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, PulledQueue
-from metaq.backends.rocketmq.routes import Routes
+from metaq.backends.rocketmq.routes import SLAVE_ID, Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.times import Boundary, TimeSearch
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
-from metaq.net.retry import RetryPolicy, persist
+from metaq.net.retry import RetryPolicy, TimeLimit, persist
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -54,10 +55,16 @@ class Offsets:
     """
 
     def __init__(
-        self, pool: SessionPool, routes: Routes, policy: RetryPolicy | None = None, group: str = GROUP
+        self,
+        pool: SessionPool,
+        routes: Routes,
+        policy: RetryPolicy | None = None,
+        group: str = GROUP,
+        within_s: float | None = None,
     ) -> None:
-        """``group`` is the one in whose name store times are read."""
-        self._pool, self._routes, self._group = pool, routes, group
+        """``group`` is the one in whose name store times are read. ``within_s``: how long a call waits for one broker,
+        however often that is asked; by default as long as the policy says."""
+        self._pool, self._routes, self._group, self._within_s = pool, routes, group, within_s
         self._policy = RetryPolicy() if policy is None else policy
 
     def ranges(self, queues: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
@@ -72,7 +79,7 @@ class Offsets:
         away: dict[str, MetaqError] = {}
         for broker_name, of_broker in _by_broker(queues).items():
             try:
-                found |= self._ask_broker(of_broker, self._ask_ranges, to_write=False)
+                found |= self._ask_broker(of_broker, self._ask_ranges, self._limit(), to_write=False)
             except MetaqError as error:
                 if not error.retryable:
                     raise
@@ -194,32 +201,46 @@ class Offsets:
     ) -> dict[TopicPartition, _T]:
         found: dict[TopicPartition, _T] = {}
         for of_broker in _by_broker(queues).values():
+            limit = self._limit()
             found |= persist(
-                lambda part=of_broker: self._ask_broker(part, ask, to_write=to_write),  # type: ignore[misc]
+                partial(self._ask_broker, of_broker, ask, limit, to_write=to_write),
                 self._policy,
                 self._pool.clock,
+                limit,
             )
         return found
 
+    def _limit(self) -> TimeLimit | None:
+        return None if self._within_s is None else TimeLimit(self._within_s, self._pool.clock)
+
     def _ask_broker(
-        self, queues: Sequence[TopicPartition], ask: _Ask[_T], *, to_write: bool
+        self, queues: Sequence[TopicPartition], ask: _Ask[_T], limit: TimeLimit | None, *, to_write: bool
     ) -> dict[TopicPartition, _T]:
         """Ask the broker, or after a failure a slave of it if that will do."""
         address = self._address(queues[0], to_write)
+        first = limit
+        if limit is not None and not to_write and self._has_slave(queues[0], address):
+            first = limit.half()
         try:
-            return self._ask_at(address, queues, ask)
+            return self._ask_at(address, queues, ask, first)
         except (ConnectionFailed, DeadlineExceeded):
             self._routes.avoid(address)
             if to_write or (other := self._address(queues[0], to_write)) == address:
                 raise
-        return self._ask_at(other, queues, ask)
+        return self._ask_at(other, queues, ask, limit)
+
+    def _has_slave(self, queue: TopicPartition, address: Address) -> bool:
+        """Whether the broker of a queue can be asked at another address, too."""
+        return self._routes.read_address(queue.partition.broker_name, SLAVE_ID, topic=queue.topic) != address
 
     def _address(self, queue: TopicPartition, to_write: bool) -> Address:
         ask = self._routes.write_address if to_write else self._routes.read_address
         return ask(queue.partition.broker_name, topic=queue.topic)
 
-    def _ask_at(self, address: Address, queues: Sequence[TopicPartition], ask: _Ask[_T]) -> dict[TopicPartition, _T]:
-        with self._pool.lease(address) as session:
+    def _ask_at(
+        self, address: Address, queues: Sequence[TopicPartition], ask: _Ask[_T], limit: TimeLimit | None
+    ) -> dict[TopicPartition, _T]:
+        with self._pool.lease(address, None if limit is None else limit.until_s) as session:
             return ask(session, queues)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from metaq.backends.rocketmq.session import Session
+from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
@@ -15,6 +19,9 @@ __all__ = ["Credentials", "SessionPool"]
 
 IDLE_S_MAX: Final = 100.0
 """RocketMQ's servers close connections after 120 s of silence; ours are dropped before that."""
+
+CONNECT_S_MIN: Final = 0.001
+"""What connecting is given when no time is left: waiting for no time at all is not possible."""
 
 
 class SessionPool(Pool[Session]):
@@ -28,6 +35,20 @@ class SessionPool(Pool[Session]):
         credentials: Credentials | None = None,
         idle_max_per_address: int = IDLE_MAX_PER_ADDRESS,
     ) -> None:
-        connect = partial(Session.connect, timeouts=timeouts, transport=transport, clock=clock, credentials=credentials)
+        self._opened = partial(Session.connect, transport=transport, clock=clock, credentials=credentials)
+        connect = partial(self._opened, timeouts=timeouts)
         super().__init__(connect, clock, idle_s_max=IDLE_S_MAX, idle_max_per_address=idle_max_per_address)
         self.timeouts = timeouts
+
+    @contextmanager
+    def lease(self, address: Address, until_s: float | None = None) -> Iterator[Session]:
+        """As ``Pool.lease``; connecting, and each request on the session, end when the caller's time is over."""
+        with super().lease(address, until_s) as session:
+            session.until_s = until_s
+            yield session
+
+    def _open(self, address: Address, until_s: float | None) -> Session:
+        if until_s is None:
+            return super()._open(address, until_s)
+        left_s = max(CONNECT_S_MIN, until_s - self.clock.monotonic())
+        return self._opened(address, timeouts=replace(self.timeouts, connect_s=min(self.timeouts.connect_s, left_s)))

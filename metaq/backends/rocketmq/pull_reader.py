@@ -32,11 +32,11 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_window import Asked, PullWindow
 from metaq.backends.rocketmq.pulls import ALL, GROUP, Found, Moved, NotYet, PulledQueue, Subscription
 from metaq.backends.rocketmq.record_walk import Measure, Measured, Wanted, measure_records, store_times
-from metaq.backends.rocketmq.routes import MASTER_ID, Routes
+from metaq.backends.rocketmq.routes import MASTER_ID, SLAVE_ID, Routes
 from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DataMissing, DeadlineExceeded, MetaqError
 from metaq.model import Address, OffsetRange, Partition
-from metaq.net.retry import Attempts, RetryPolicy
+from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
 from metaq.protocols.remoting.codes import ResponseCode
 
 MESSAGES_MAX: Final = 32
@@ -64,6 +64,7 @@ class PullSettings:
     ``in_flight`` pulls of up to ``messages_max`` messages are under way, fewer if their answers would be above
     ``bytes_max`` together; one answer may have 256 KiB, or a single larger message. ``wait_s`` is for how long messages
     that must be there are waited for. ``gaps_allowed``: missing offsets are no lost data, as in a compacted topic.
+    ``within_s``: how long an answer is waited for, however often the broker is asked; by default as ``policy`` says.
     """
 
     group: str = GROUP
@@ -75,6 +76,7 @@ class PullSettings:
     read_from: ReadFrom = ReadFrom.SUGGESTED
     gaps_allowed: bool = False
     policy: RetryPolicy = field(default_factory=RetryPolicy)
+    within_s: float | None = None
 
     def __post_init__(self) -> None:
         limits = (("messages_max", 1, 1 << 16), ("in_flight", 1, OUTSTANDING_MAX // 2), ("bytes_max", 1, 1 << 31))
@@ -137,7 +139,8 @@ class _QueueReader:
         self._wanted = Wanted(names[0].encode(), queue.index, offset_range.start, offset_range.end)
         self._settings, self._measure = settings, measure
         self._clock = pool.clock
-        self._attempts = Attempts(settings.policy, pool.clock)
+        self._limit = None if settings.within_s is None else TimeLimit(settings.within_s, pool.clock)
+        self._attempts = Attempts(settings.policy, pool.clock, self._limit)
         self._server = _Server(pool, routes, queue.broker_name, topic)
         self._window = PullWindow(
             self._pulled, offset_range.start, settings.messages_max, settings.in_flight, settings.bytes_max
@@ -157,8 +160,9 @@ class _QueueReader:
             self._leave()
 
     def _next_run(self) -> RecordRun | None:
+        self._attempts.begin()
         try:
-            session = self._server.session()
+            session = self._server.session(self._limit)
             if not self._is_checked:
                 self._pulled.check(session)
                 self._is_checked = True
@@ -277,16 +281,26 @@ class _Server:
         self._pool, self._routes, self._broker_name, self._topic = pool, routes, broker_name, topic
         self.wanted_id = MASTER_ID
         self._address: Address | None = None
+        self._has_other = False  # whether there is another address to read from
         self._lease = ExitStack()
         self.current: Session | None = None
 
-    def session(self) -> Session:
-        """The session; a new one if there is none, or it was closed."""
+    def session(self, limit: TimeLimit | None = None) -> Session:
+        """The session; a new one if there is none, or it was closed. ``limit`` is for what is done with it now."""
         if self.current is None or self.current.closed:
             self.leave()
             self._address = self._where(self.wanted_id)
-            self.current = self._lease.enter_context(self._pool.lease(self._address))
+            self._has_other = limit is not None and self._where(SLAVE_ID) != self._address
+            self.current = self._lease.enter_context(self._pool.lease(self._address, self._until_s(limit)))
+        else:
+            self.current.until_s = self._until_s(limit)
         return self.current
+
+    def _until_s(self, limit: TimeLimit | None) -> float | None:
+        """When to give the present address up: after half of the time, if there is another one to try then."""
+        if limit is None:
+            return None
+        return (limit.half() if self._has_other else limit).until_s
 
     def prefer(self, broker_id: int) -> bool:
         """Read from the server with this id in the future; return whether that is another address than the present."""

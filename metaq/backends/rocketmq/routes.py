@@ -10,6 +10,9 @@ from metaq.protocols.remoting.announcement import MetaQBroker
 MASTER_ID: Final = 0
 """The broker id of a master; its slaves have others."""
 
+SLAVE_ID: Final = 1
+"""The broker id of the first slave, or of the only one."""
+
 
 class Routes(Protocol):
     """Where brokers are, as the name servers say. Safe to use from several threads."""

@@ -56,8 +56,9 @@ class RocketBrowser:
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
         self._wanted, self._start, self._end, self._follow = partitions, start, end, follow
         self._stops: Mapping[Partition, int] = {}
-        self._offsets = Offsets(pool, directory, group=group)
-        self._settings = PullSettings(group=group, subscription=subscription)
+        within_s = pool.timeouts.all_tries_s
+        self._offsets = Offsets(pool, directory, group=group, within_s=within_s)
+        self._settings = PullSettings(group=group, subscription=subscription, within_s=within_s)
         self._is_begun = False
         self.positions: dict[Partition, int] = {}
         """Queue -> the offset to go on from."""

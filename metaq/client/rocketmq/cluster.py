@@ -65,7 +65,7 @@ class RocketClusterView:
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
-        self._offsets = Offsets(pool, directory)
+        self._offsets = Offsets(pool, directory, within_s=pool.timeouts.all_tries_s)
         self._groups = RocketGroupView(directory, pool, self._offsets)
 
     def topics(self) -> dict[str, list[Partition]]:

@@ -32,7 +32,7 @@ from metaq.formats.rocketmq.properties import write_properties
 from metaq.formats.rocketmq.sys_flags import PREPARED
 from metaq.model import Address, Partition
 from metaq.net.clock import wall_clock_ms
-from metaq.net.retry import RetryPolicy
+from metaq.net.retry import RetryPolicy, TimeLimit
 
 BLOCK_BYTES_MAX: Final = 512 << 10
 """Most bytes of one request; a longer message goes alone, up to ``BATCH_BYTES_MAX``."""
@@ -224,15 +224,18 @@ class Sender:
     def _deliver(self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None]) -> MetaqError | None:
         """Send ``rows``, and note in ``sent`` what is acknowledged; return why not all are."""
         failed: set[str] = set()
+        limit = TimeLimit(self.pool.timeouts.all_tries_s, self.pool.clock)
         while True:
             by_broker: dict[str, list[Row]] = {}
             for row in rows:
                 by_broker.setdefault(row.queue.broker_name, []).append(row)
             quick = {name for name, some in by_broker.items() if self._may_move(topic, some, failed | {name})}
-            failures = self._write(topic, by_broker, sent, quick)
+            failures = self._write(topic, by_broker, sent, quick, limit)
             left = [row for row in rows if sent[row.number] is None]
             if not left:
                 return None
+            if len(left) < len(rows):
+                limit.renew()
             for name, failure in failures.items():
                 if name not in quick or not _may_pass(failure):
                     return failure
@@ -240,15 +243,25 @@ class Sender:
             rows = self._moved(topic, left, failed)
 
     def _write(
-        self, topic: str, by_broker: Mapping[str, list[Row]], sent: list[RocketSent | None], quick: set[str]
+        self,
+        topic: str,
+        by_broker: Mapping[str, list[Row]],
+        sent: list[RocketSent | None],
+        quick: set[str],
+        limit: TimeLimit,
     ) -> dict[str, MetaqError]:
-        """Try each broker's rows, once if it is in ``quick``; return broker name -> what went wrong there."""
+        """Try each broker's rows, once and for half of the time if it is in ``quick``.
+
+        Returns:
+            Broker name -> what went wrong there.
+        """
         failures: dict[str, MetaqError] = {}
+        half = limit.half()
         with ExitStack() as stack:
             writers = {}
             for name, some in by_broker.items():
-                policy = _ONE_TRY if name in quick else self._policy
-                writer = BatchWriter(self.pool, self.directory, name, group=self.group, policy=policy)
+                policy, within = (_ONE_TRY, half) if name in quick else (self._policy, limit)
+                writer = BatchWriter(self.pool, self.directory, name, group=self.group, policy=policy, limit=within)
                 writers[name] = _BrokerRows(topic, writer, some)
                 stack.callback(writer.close)
             for step in (_BrokerRows.post, _BrokerRows.wait):
