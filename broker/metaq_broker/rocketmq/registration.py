@@ -1,7 +1,8 @@
 """Tells name servers about this broker and its topics: those that are configured, and the one in the same process.
 
 At the start, every ``registerNameServerPeriod``, and soon after each change of a topic. A name server forgets a broker
-whose connection ends, so one connection to each is kept.
+whose connection ends, so one connection to each is kept; when it ends, or a name server did not take a registration,
+the next one follows soon.
 
 Source: docs/remoting-protocol.md, "Registration".
 """
@@ -20,7 +21,7 @@ from metaq.errors import MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
-from metaq.net.remoting_client import RemotingClient
+from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
@@ -45,6 +46,9 @@ SHARE: Final = 5
 
 TIMEOUT_S: Final = 3.0
 """For one name server to answer."""
+
+AGAIN_S: Final = 1.0
+"""Pause before the next registration after one that failed; it doubles, up to the usual period."""
 
 MASTER_ID: Final = 0
 
@@ -88,16 +92,20 @@ class NameServerRegistration:
         self._who, self._routes = who, routes
         self._topics, self._topic, self._version = topics.all, topics.one, topics.version
         self._name_servers, self._interval_s = name_servers, interval_s
-        self._client = RemotingClient(tls=tls) if name_servers else None
+        settings = ClientSettings(on_ended=self._link_ended)
+        self._client = RemotingClient(tls=tls, settings=settings) if name_servers else None
         self._thread = ThreadPoolExecutor(max(1, len(name_servers)), thread_name_prefix="name-server-registration")
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
         self._reachable: dict[Address, bool] = {}
 
     def start(self) -> None:
         """Register with the name server in this process now, and with the others from now on."""
         self._register_here()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="registration with name servers")
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="registration with name servers")
 
     def topic_changed(self, topic: str | None) -> None:
         """Register again soon; the name server in this process knows it at once. ``None``: any may have changed."""
@@ -113,6 +121,7 @@ class NameServerRegistration:
         """Unregister everywhere."""
         if self._task is None:
             return
+        self._stopping = True
         self._task.cancel()
         await asyncio.wait([self._task])
         who = self._who
@@ -124,6 +133,11 @@ class NameServerRegistration:
         if self._client is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
         self._thread.shutdown(wait=False)
+
+    def _link_ended(self, address: Address) -> None:
+        """A connection has ended, also because this broker stops: its name server has forgotten the broker."""
+        if self._loop is not None and not self._stopping:
+            self._loop.call_soon_threadsafe(self._changed.set)
 
     def _register_here(self) -> None:
         topics = self._topics()
@@ -145,17 +159,19 @@ class NameServerRegistration:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         next_here = loop.time() + self._interval_s
+        again_s = AGAIN_S
         while True:
             self._changed.clear()
             if loop.time() >= next_here:
                 self._register_here()  # it is alive
                 next_here = loop.time() + self._interval_s
             began = loop.time()
-            if self._name_servers:
-                await self._send(self._request())
+            everywhere = await self._send(self._request()) if self._name_servers else True
             took_s = loop.time() - began
+            pause_s = self._interval_s if everywhere else min(again_s, self._interval_s)
+            again_s = AGAIN_S if everywhere else 2 * pause_s
             try:
-                await asyncio.wait_for(self._changed.wait(), self._interval_s)
+                await asyncio.wait_for(self._changed.wait(), max(pause_s, SHARE * took_s))
             except TimeoutError:
                 continue
             await asyncio.sleep(max(TOGETHER_S, SHARE * took_s))
@@ -176,11 +192,14 @@ class NameServerRegistration:
         )
         return to_request(header, body)
 
-    async def _send(self, request: RemotingCommand) -> None:
+    async def _send(self, request: RemotingCommand) -> bool:
+        """Send a request to all name servers; return whether all of them took it."""
         loop = asyncio.get_running_loop()
         calls = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
-        for address, fault in zip(self._name_servers, await asyncio.gather(*calls), strict=True):
+        faults = await asyncio.gather(*calls)
+        for address, fault in zip(self._name_servers, faults, strict=True):
             self._note(address, fault)
+        return not any(faults)
 
     def _call(self, address: Address, request: RemotingCommand) -> str | None:
         """Ask one name server (blocking); return what went wrong."""

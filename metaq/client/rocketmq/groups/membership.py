@@ -9,9 +9,11 @@ Source: docs/client.md, "Groups of RocketMQ".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from metaq.backends.rocketmq.errors import BrokerAway
 from metaq.backends.rocketmq.group_requests import GroupRequests
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
@@ -69,6 +71,8 @@ class RocketMembership:
         self._locks = MemberLocks(requests, clock) if settings.ordered else None
         self._on_change: Callable[[], None] = lambda: None
         self._on_lost: Callable[[], None] = lambda: None
+        self._on_away: Callable[[Collection[str]], None] = lambda names: None
+        self._broker_names: set[str] = set()
         self._started = self._joined = self._closed = False
         self._queues: dict[str, list[Partition]] = {}
 
@@ -81,6 +85,10 @@ class RocketMembership:
         if self._locks is not None:
             self._locks.start(on_change)
         self._started = True
+
+    def when_brokers_are_away(self, call: Callable[[Collection[str]], None]) -> None:
+        """Have ``call`` called at each look at the queues, with the brokers that had some and are in no route now."""
+        self._on_away = call
 
     def _lost(self) -> None:
         self._on_lost()
@@ -143,13 +151,18 @@ class RocketMembership:
             raise ConsumerIdInUse(self.group, self.consumer_id, self.registry)
 
     def view(self) -> GroupView:
-        """Return who is a member, as a broker of each topic knows, and the queues that can be read."""
+        """Return who is a member, as the brokers of each topic know, and the queues that can be read."""
         for topic in self._subscriptions.all_topics:
             try:
                 self._queues[topic] = self._directory.queues(topic)
             except TopicNotFound:
                 self._queues.setdefault(topic, [])
         topics = [topic for topic, queues in self._queues.items() if queues]
+        names = {queue.broker_name for queues in self._queues.values() for queue in queues}
+        self._broker_names |= names
+        self._on_away(self._broker_names - names)
+        if set(self._brokers()) - self._heartbeats.reached:
+            self._heartbeats.soon()  # a broker that is new, or that has come back
         if self._settings.broadcast:
             return GroupView({self.consumer_id: topics}, self._queues)
         members: dict[str, list[str]] = {}
@@ -159,23 +172,51 @@ class RocketMembership:
         return GroupView(members or {self.consumer_id: []}, self._queues)
 
     def _members_with_us(self, topic: str) -> Collection[str]:
-        members = self._members(topic)
-        if self.consumer_id not in members:  # the broker has forgotten us, or has just started
-            self._heartbeats.beat()
-            members = self._members(topic)
-        if self.consumer_id not in members:
+        """Return the members that any broker of a topic knows.
+
+        All of them are asked: one that has just come back knows only those whose heartbeats it has got since, and who
+        went by it would take the queues of the others.
+        """
+        listed = self._lists(topic)
+        if any(self.consumer_id not in members for members in listed):
+            self._heartbeats.beat()  # a broker has forgotten us, or has just started
+            listed = self._lists(topic)
+        found = {member for members in listed for member in members}
+        if self.consumer_id not in found:
             raise _NotListed(self.consumer_id, topic)
-        return members
+        return found
+
+    def _lists(self, topic: str) -> list[Collection[str]]:
+        """Return the members as each broker of a topic knows them that answers; at least one does."""
+        found: list[Collection[str]] = []
+        failure: MetaqError | None = None
+        for address in self._readable_at(topic):
+            try:
+                found.append(self._requests.members(address))
+            except MetaqError as error:
+                failure = error
+        if not found:
+            raise failure or _NotListed(self.consumer_id, topic)
+        return found
 
     def _members(self, topic: str) -> Collection[str]:
         """Ask a broker of a topic for the members of the group."""
         failure: MetaqError | None = None
-        for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
+        for address in self._readable_at(topic):
             try:
-                return self._requests.members(self._directory.read_address(name, topic=topic))
+                return self._requests.members(address)
             except MetaqError as error:
                 failure = error
         raise failure or _NotListed(self.consumer_id, topic)
+
+    def _readable_at(self, topic: str) -> list[Address]:
+        """Return where the brokers of a topic are read from: those that took the last heartbeat, else all."""
+        addresses = []
+        for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
+            with suppress(BrokerAway):
+                addresses.append(self._directory.read_address(name, topic=topic))
+        reached = self._heartbeats.reached
+        return [address for address in addresses if address in reached] or addresses
 
     def _brokers(self) -> Collection[Address]:
         names = {queue.broker_name for queues in self._queues.values() for queue in queues}

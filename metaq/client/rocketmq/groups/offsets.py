@@ -1,8 +1,8 @@
 """Offsets of a group at its brokers, and where it begins in queues that it has none of.
 
-A consumer remembers what it has saved. If it gets a queue back in the next minute, or a broker was away when it saved,
-it goes on there, unless somebody was further: a broker that was killed may have lost the last offsets, and a Java
-consumer that had the queue for a moment saves the older offset that it began at.
+A consumer remembers what it has saved. If it gets a queue back in the next minute (while its broker is away, no time
+passes), or a broker was away when it saved, it goes on there, unless somebody was further: a broker that was killed may
+have lost the last offsets, and a Java consumer that had the queue for a moment saves the older offset that it began at.
 
 Brokers of 4.9 and the bundled one say 0 for a group that they do not know, as long as a queue has its first message in
 memory. Where that matters, because the group is not to begin at the first message, they are asked for all offsets.
@@ -11,6 +11,7 @@ memory. Where that matters, because the group is not to begin at the first messa
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -39,8 +40,10 @@ class BrokerOffsets:
 
     def __init__(self, offsets: Offsets, clock: Clock, *, doubt_zero: bool = False) -> None:
         self._offsets, self._clock, self._doubt_zero = offsets, clock, doubt_zero
+        self._lock = threading.Lock()  # around changes of the next one
         self._own: dict[TopicPartition, tuple[int, float]] = {}  # what was saved last, and how long that counts
         self._zeros: set[TopicPartition] = set()  # saved, without doubt
+        self._away: Collection[str] = ()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         """See ``OffsetStorage``; without those whose broker does not answer, which whoever needs them finds out."""
@@ -56,6 +59,19 @@ class BrokerOffsets:
             found |= {where: GroupOffset(offset) for where, offset in committed.items() if offset is not None}
             found |= self._ours(group, committed)
         return found
+
+    def note_away(self, names: Collection[str]) -> None:
+        """Take note of the brokers that are away: what was saved there counts until they have been back for a while."""
+        if names == self._away:
+            return
+        now_s, back = self._clock.monotonic(), set(self._away) - set(names)
+        with self._lock:
+            for where, (offset, until_s) in self._own.items():
+                if where.partition.broker_name in back:
+                    self._own[where] = offset, now_s + OWN_S
+                elif where.partition.broker_name in names and now_s < until_s:
+                    self._own[where] = offset, inf
+        self._away = names
 
     def _ours(self, group: str, committed: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, GroupOffset]:
         """Return the offsets that this consumer has saved and the broker has not, and save them again."""
@@ -121,13 +137,18 @@ class BrokerOffsets:
                     self._offsets.commit(group, {where: offsets[where].offset for where in selected})
             except MetaqError as error:
                 failure = error if failure is None or not error.retryable else failure
-                self._own |= {where: (offsets[where].offset, inf) for where in queues}
+                self._note_own(offsets, queues, inf)
             else:
-                until_s = self._clock.monotonic() + OWN_S
-                self._own |= {where: (offsets[where].offset, until_s) for where in selected}
+                self._note_own(offsets, selected, self._clock.monotonic() + OWN_S)
                 self._zeros |= {where for where in selected if offsets[where].offset == 0}
         if failure is not None:
             raise failure
+
+    def _note_own(
+        self, offsets: Mapping[TopicPartition, GroupOffset], queues: Collection[TopicPartition], until_s: float
+    ) -> None:
+        with self._lock:
+            self._own |= {where: (offsets[where].offset, until_s) for where in queues}
 
     def close(self) -> None:
         """See ``OffsetStorage``."""

@@ -45,6 +45,8 @@ REQUESTS_MAX: Final = 1 << 14
 """Each queue has a request that waits at its broker."""
 ID_WAIT_S: Final = 30.0
 """How long another consumer with the same id may take to leave."""
+OFFSETS_S: Final = 5.0
+"""How long a broker may take to answer about offsets: the queues of others wait meanwhile. Java's, too."""
 _NO_RETRIES: Final = RetryPolicy(retries=0)
 """The coordinator tries again by itself."""
 
@@ -88,7 +90,8 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock, on_ended=self._link_ended)
         )
         consumer_id = options.consumer_id or f"{own_ip()}@{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self._offsets = Offsets(cluster.pool, cluster.directory, _NO_RETRIES, group)
+        within_s = min(OFFSETS_S, cluster.pool.timeouts.all_tries_s)
+        self._offsets = Offsets(cluster.pool, cluster.directory, _NO_RETRIES, group, within_s)
         state: GroupState[RocketDelivery, Pull, QueueAnswer] = GroupState(
             retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
         )
@@ -120,6 +123,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             clock,
         )
         super().__init__(options, Parts(consumer_id, state, coordinator, self.parked, clock))
+        self._membership.when_brokers_are_away(at_brokers.note_away)
         self._requests.when_offsets_are_set(self._set_offsets)
 
     def _member(self, consumer_id: str, options: RocketOptions) -> RocketMembership:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,12 @@ import pytest
 from broker_thread import broker_thread
 from fix_broker import free_port, wait_until
 from fix_tls import Certificates
+from group_members import Make
 
-from metaq import AsyncRocketMQ, RocketMQ
+from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials
-from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.errors import MetaqError
-from metaq.model import TopicPartition
 from metaq.net.tls import TlsSettings
-from metaq.net.transport import Timeouts
 
 ACCOUNTS = """\
 accounts:
@@ -45,69 +41,6 @@ def rocketmq_broker(folder: Path, port: int, name: str = "a", more: str = "", **
     section = f"[rocketmq]\nenabled=true\nport={port}\nbrokerName={name}\nbrokerIP1=127.0.0.1\n{more}"
     with broker_thread(folder, f"[topic=*]\n[zookeeper]\nzk.zkEnable=false\n{section}", **keys):
         yield
-
-
-class Member:
-    """A consumer of either kind, with the names of the sync one."""
-
-    def __init__(self, consumer: Any, ask: Callable[[Any], Any]) -> None:
-        self.consumer, self._ask = consumer, ask
-
-    def fetch(self, timeout: float = 0.2) -> list[RocketDelivery]:
-        found: list[RocketDelivery] = self._ask(self.consumer.fetch(timeout=timeout))
-        return found
-
-    def commit(self) -> None:
-        self._ask(self.consumer.commit())
-
-    def read(self, count: int) -> list[str]:
-        found: list[str] = []
-        wait_until(
-            lambda: bool(found.extend(one.data.decode() for one in self.fetch())) or len(found) >= count,
-            f"{count} messages are read",
-        )
-        return sorted(found)
-
-    def queues(self, topic: str = "orders") -> list[TopicPartition]:
-        return [where for where in self.consumer.assignment if where.topic == topic]
-
-
-Open = Callable[..., Member]
-Make = Callable[..., Open]
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def clients(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes a client, which opens members of the group ``g`` that read ``orders``."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with ExitStack() as stack:
-        if request.param == "threads":
-
-            def make(name_servers: str, **options: Any) -> Open:
-                mq = stack.enter_context(RocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
-                return lambda **given: Member(
-                    stack.enter_context(mq.consumer("g", ["orders"], **given)), lambda found: found
-                )
-
-            yield make
-        else:
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever)
-            thread.start()
-            stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
-
-            def ask(coroutine: Any) -> Any:
-                return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
-
-            def entered(one: Any) -> Any:
-                stack.callback(lambda: ask(one.__aexit__(None, None, None)))
-                return ask(one.__aenter__())
-
-            def make_async(name_servers: str, **options: Any) -> Open:
-                mq = entered(AsyncRocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
-                return lambda **given: Member(entered(mq.consumer("g", ["orders"], **given)), ask)
-
-            yield make_async
 
 
 @pytest.fixture

@@ -1,0 +1,114 @@
+"""Brokers of RocketMQ that take connections and requests and do not answer: callers wait as long as they said, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_pair import BrokerPair
+from fix_broker import StartBroker
+from name_server import running_name_server
+from two_brokers import A0, B0, Setting
+
+from metaq import RocketMQ
+from metaq.cli.main import main
+from metaq.errors import DeadlineExceeded, MetaqError, SendFailed
+from metaq.net.transport import Timeouts
+from metaq.testing.rocketmq_server import ScriptedBroker
+
+LIMIT_S = 1.0
+
+
+@pytest.fixture
+def mq(setting: Setting) -> Iterator[RocketMQ]:
+    """A client of two brokers that waits for a second."""
+    setting.mq.producer().send_many("orders", [b"a", b"b"], partition=A0)
+    servers = ";".join(map(str, setting.cluster.name_servers))
+    with RocketMQ(servers, timeouts=Timeouts(LIMIT_S, LIMIT_S)) as made:
+        assert made.cluster.partitions("orders")
+        yield made
+
+
+def hang(*brokers: ScriptedBroker) -> None:
+    for broker in brokers:
+        broker.latency_s = lambda command: 3600.0
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """One waiting time, and some of a busy machine's, but not two."""
+    began = time.monotonic()
+    yield
+    assert LIMIT_S / 2 <= time.monotonic() - began < 1.9 * LIMIT_S
+
+
+CALLS: dict[str, Callable[[RocketMQ], object]] = {
+    "describe": lambda mq: mq.cluster.describe("orders"),
+    "lag": lambda mq: mq.cluster.lag("g", ["orders"]),
+    "offsets_at": lambda mq: mq.cluster.offsets_at("orders", 1),
+    "browse": lambda mq: list(mq.browse("orders")),
+    "send": lambda mq: mq.producer().send("orders", b"one tea", partition=A0),
+    "send with a key": lambda mq: mq.producer().send_many("orders", [b"a", b"b"], keys=[b"1", b"2"]),
+    "send anywhere": lambda mq: mq.producer().send("orders", b"one tea"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_caller_waits_once(setting: Setting, mq: RocketMQ, name: str) -> None:
+    hang(*setting.brokers)
+    with in_time(), pytest.raises(MetaqError) as failed:
+        CALLS[name](mq)
+    assert isinstance(failed.value, DeadlineExceeded | SendFailed)
+    assert str(setting.cluster.broker("broker-a").address()) in str(failed.value) or "broker-b" in str(failed.value)
+
+
+def test_a_read_that_hangs_in_the_middle(setting: Setting, mq: RocketMQ) -> None:
+    messages = iter(mq.browse("orders", partitions=[A0]))
+    assert next(messages).data == b"a"
+    setting.mq.producer().send_many("orders", [b"c"] * 500, partition=A0)
+    browser = iter(mq.browse("orders", partitions=[A0]))
+    next(browser)
+    hang(*setting.brokers)
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        list(mq.browse("orders", partitions=[A0]))
+    assert time.monotonic() - began < 1.9 * LIMIT_S
+
+
+def test_what_may_go_to_another_broker_goes_there_in_half_of_the_time(setting: Setting, mq: RocketMQ) -> None:
+    hang(setting.cluster.broker("broker-a"))
+    producer = mq.producer()
+    began = time.monotonic()
+    sent = [producer.send("orders", b"one tea") for _ in range(2)]
+    assert {one.partition for one in sent} == {B0}
+    assert time.monotonic() - began < 1.9 * LIMIT_S
+
+
+@pytest.mark.process
+def test_a_stopped_process_behind_a_working_name_server(
+    start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running_name_server(tmp_path) as name_server:
+        pair = BrokerPair(start_broker, tmp_path, name_server.address)
+        stopped = pair.process_id("broker-b")
+        asked = ["--cluster", f"rocketmq://{pair.name_server}", "--timeout", str(LIMIT_S)]
+        assert run(*asked, "topics") == 0
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with in_time():
+                assert run(*asked, "describe", "orders") == 1
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert str(pair.address("broker-b")) in capsys.readouterr().err
+        assert run(*asked, "describe", "orders") == 0
+
+
+def run(*arguments: str) -> Any:
+    return main(arguments)
