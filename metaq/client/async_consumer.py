@@ -10,7 +10,7 @@ from metaq.backends.metaq.async_session import AsyncSession
 from metaq.backends.metaq.polls import Polled
 from metaq.client.groups.async_reader import AsyncGroupReader, from_any_thread
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.fetchers import REQUESTS_MAX, Asked, FetchLog
+from metaq.client.groups.fetchers import REQUESTS_MAX, Asked, FetchLog, PartitionsChanged
 from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
@@ -75,6 +75,8 @@ class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
 
     async def _connect(self, broker: int | str) -> AsyncSession:
         cluster = self._metaq.cluster
+        if changed := await asyncio.to_thread(self._metaq.coordinator.check_incarnations, broker):
+            raise PartitionsChanged(changed)
         addresses = await asyncio.to_thread(cluster.directory.brokers)
         return await AsyncSession.connect(addresses[int(broker)], cluster.pool.timeouts, self._tls)
 

@@ -33,7 +33,8 @@ class GroupConsumer(GroupReader[Delivery]):
 
     def _start_fetching(self) -> Fetching:
         cluster, core = self._metaq.cluster, self._metaq
-        return Fetchers(core.state, cluster.directory, cluster.pool, core.group, core.clock)
+        check = core.coordinator.check_incarnations
+        return Fetchers(core.state, cluster.directory, cluster.pool, core.group, check, core.clock)
 
     @property
     def parked(self) -> ParkedMessages:

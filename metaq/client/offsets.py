@@ -26,6 +26,7 @@ __all__ = [
     "ConditionalStorage",
     "FileOffsets",
     "GroupOffset",
+    "IncarnationStorage",
     "MemoryOffsets",
     "OffsetStorage",
     "file",
@@ -63,11 +64,28 @@ class ConditionalStorage(OffsetStorage, Protocol):
         """Store ``offsets`` as ``save``, without those that ``is_unchanged`` is false of; return what those have."""
 
 
+@runtime_checkable
+class IncarnationStorage(OffsetStorage, Protocol):
+    """A storage that also knows which incarnation of a partition its offset belongs to (docs/glossary.md)."""
+
+    def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """Return those that were saved."""
+
+    def save_incarnations(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        incarnations: Mapping[TopicPartition, str | None],
+    ) -> None:
+        """Store ``offsets`` as ``save``, and ``incarnations`` (``None``: nobody tells one), all or nothing."""
+
+
 class MemoryOffsets:
     """Offsets that end with the program; for tests, and for programs that always begin anew."""
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, TopicPartition], GroupOffset] = {}
+        self._incarnations: dict[tuple[str, TopicPartition], str | None] = {}
         self._lock = threading.Lock()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
@@ -91,6 +109,22 @@ class MemoryOffsets:
             self._put(group, {where: offset for where, offset in offsets.items() if where not in changed})
         return changed
 
+    def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """See ``IncarnationStorage``."""
+        found = {where: self._incarnations.get((group, where)) for where in partitions}
+        return {where: incarnation for where, incarnation in found.items() if incarnation is not None}
+
+    def save_incarnations(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        incarnations: Mapping[TopicPartition, str | None],
+    ) -> None:
+        """See ``IncarnationStorage``."""
+        with self._lock:
+            self._put(group, offsets)
+            self._incarnations |= {(group, where): incarnation for where, incarnation in incarnations.items()}
+
     def _put(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         self.offsets.update({(group, where): offset for where, offset in offsets.items()})
 
@@ -101,7 +135,8 @@ class MemoryOffsets:
 class FileOffsets:
     """Offsets in one JSON file, in the form of MetaQ's ``LocalOffsetStorage``: group -> list of partitions.
 
-    The file is replaced as a whole. Programs on one machine may share it.
+    The file is replaced as a whole. Programs on one machine may share it. Incarnations are in a file beside it, whose
+    name has ``.incarnations`` behind: MetaQ's client reads no row with a field that it does not know.
     """
 
     def __init__(self, path: Path) -> None:
@@ -134,6 +169,37 @@ class FileOffsets:
                 self._merge(group, {where: offset for where, offset in offsets.items() if where not in changed})
         return changed
 
+    def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """See ``IncarnationStorage``."""
+        names = self._read_incarnations().get(group, {})
+        found = {where: names.get(str(where)) for where in partitions}
+        return {where: incarnation for where, incarnation in found.items() if isinstance(incarnation, str)}
+
+    def save_incarnations(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        incarnations: Mapping[TopicPartition, str | None],
+    ) -> None:
+        """See ``IncarnationStorage``. Offsets are written first: after a crash in between, the same is done again."""
+        with self._locked():
+            if offsets:
+                self._merge(group, offsets)
+            content = self._read_incarnations()
+            names = content.setdefault(group, {})
+            names |= {str(where): incarnation for where, incarnation in incarnations.items()}
+            self._write(self._incarnations_path, json.dumps(content, indent=1))
+
+    @property
+    def _incarnations_path(self) -> Path:
+        return self._path.with_name(self._path.name + ".incarnations")
+
+    def _read_incarnations(self) -> dict[str, dict[str, object]]:
+        content = _json_in(self._incarnations_path)
+        if not isinstance(content, dict) or not all(isinstance(names, dict) for names in content.values()):
+            raise StoreFailed(str(self._incarnations_path), "it is no JSON object of objects, one for each group")
+        return content
+
     def close(self) -> None:
         """See ``OffsetStorage``."""
 
@@ -151,33 +217,42 @@ class FileOffsets:
         content = self._read()
         kept = [row for row in content.get(group, []) if _where(row) not in offsets]
         content[group] = kept + [_row(where, offset) for where, offset in offsets.items()]
-        self._write(json.dumps(content, indent=1))
+        self._write(self._path, json.dumps(content, indent=1))
 
     def _read(self) -> dict[str, list[Any]]:
-        try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise StoreFailed(str(self._path), error.strerror or str(error)) from error
-        except ValueError as error:
-            raise StoreFailed(str(self._path), f"it is no JSON of groups: {error}") from None
+        content = _json_in(self._path)
         if not isinstance(content, dict) or not all(isinstance(rows, list) for rows in content.values()):
             raise StoreFailed(str(self._path), "it is no JSON object of lists, one for each group")
         return content
 
-    def _write(self, text: str) -> None:
-        new = self._path.with_name(self._path.name + ".new")
+    def _write(self, path: Path, text: str) -> None:
+        new = path.with_name(path.name + ".new")
         try:
             with open(new, "w", encoding="utf-8") as opened:
                 opened.write(text)
                 opened.flush()
                 os.fsync(opened.fileno())
-            os.replace(new, self._path)
+            os.replace(new, path)
         except OSError:
             with suppress(OSError):
                 new.unlink()
             raise
+
+
+def _json_in(path: Path) -> Any:
+    """Return what a file has; an empty object if there is no file.
+
+    Raises:
+        StoreFailed: It cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StoreFailed(str(path), error.strerror or str(error)) from error
+    except ValueError as error:
+        raise StoreFailed(str(path), f"it is no JSON of groups: {error}") from None
 
 
 def _changed(

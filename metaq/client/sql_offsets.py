@@ -23,6 +23,9 @@ from metaq.model import TopicPartition
 TABLE: Final = "meta_topic_partition_group_offset"
 """Name of the table, as MetaQ's Java client has it by default."""
 
+INCARNATIONS: Final = "partition_incarnations"
+"""Name of the table in an SQLite file that says which incarnation of a partition an offset belongs to."""
+
 _BACKTICKS: Final = ("mysql", "pymysql", "MySQLdb", "mariadb")
 """Drivers of databases in which a name is quoted with backticks; all others take double quotes."""
 
@@ -85,13 +88,16 @@ class DbApiOffsets:
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``. All of them, or none."""
         with self._cursor() as cursor:
-            update, insert = self._statements()
-            for where, at in offsets.items():
-                values = (at.offset, at.message_id, where.topic, str(where.partition), group)
-                cursor.execute(update, values)
-                # MySQL counts the rows that were changed: none, if the row is there and says the same.
-                if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
-                    cursor.execute(insert, values)
+            self._save(cursor, group, offsets)
+
+    def _save(self, cursor: Any, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        update, insert = self._statements()
+        for where, at in offsets.items():
+            values = (at.offset, at.message_id, where.topic, str(where.partition), group)
+            cursor.execute(update, values)
+            # MySQL counts the rows that were changed: none, if the row is there and says the same.
+            if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
+                cursor.execute(insert, values)
 
     def save_if_unchanged(
         self,
@@ -187,11 +193,42 @@ class DbApiOffsets:
 
 
 class SqliteOffsets(DbApiOffsets):
-    """Offsets in the SQLite file at ``path``, durable when ``save`` returns. Programs may share it."""
+    """Offsets in the SQLite file at ``path``, durable when ``save`` returns. Programs may share it.
+
+    Another table of the file has the incarnations of partitions.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         super().__init__(self._open, paramstyle="qmark", quote='"', name=str(path))
+
+    def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """See ``IncarnationStorage``."""
+        found: dict[TopicPartition, str] = {}
+        with self._cursor() as cursor:
+            for where in partitions:
+                cursor.execute(
+                    f'SELECT incarnation FROM {INCARNATIONS} WHERE topic = ? AND "partition" = ? AND group_id = ?',
+                    (where.topic, str(where.partition), group),
+                )
+                if (row := cursor.fetchone()) is not None and row[0] is not None:
+                    found[where] = row[0]
+        return found
+
+    def save_incarnations(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        incarnations: Mapping[TopicPartition, str | None],
+    ) -> None:
+        """See ``IncarnationStorage``."""
+        with self._cursor() as cursor:
+            self._save(cursor, group, offsets)
+            for where, incarnation in incarnations.items():
+                cursor.execute(
+                    f"INSERT OR REPLACE INTO {INCARNATIONS} VALUES (?, ?, ?, ?)",
+                    (where.topic, str(where.partition), group, incarnation),
+                )
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,6 +239,10 @@ class SqliteOffsets(DbApiOffsets):
                 f'CREATE TABLE IF NOT EXISTS {TABLE} (topic TEXT NOT NULL, "partition" TEXT NOT NULL, '
                 'group_id TEXT NOT NULL, "offset" INTEGER NOT NULL, msg_id INTEGER NOT NULL, '
                 'PRIMARY KEY (topic, "partition", group_id))'
+            )
+            connection.execute(
+                f'CREATE TABLE IF NOT EXISTS {INCARNATIONS} (topic TEXT NOT NULL, "partition" TEXT NOT NULL, '
+                'group_id TEXT NOT NULL, incarnation TEXT, PRIMARY KEY (topic, "partition", group_id))'
             )
         except sqlite3.Error:
             connection.close()

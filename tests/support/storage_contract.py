@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq.client.offsets import ConditionalStorage, GroupOffset, OffsetStorage
+from metaq.client.offsets import ConditionalStorage, GroupOffset, IncarnationStorage, OffsetStorage
 from metaq.model import Partition, TopicPartition
 
 P0, P1 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
@@ -45,4 +45,21 @@ def check_save_if_unchanged(storage: OffsetStorage) -> None:
     assert storage.save_if_unchanged("g", {OTHER: GroupOffset(9)}, {OTHER: GroupOffset(8)}) == {}, "the row was lost"
     assert storage.load("g", [P0, OTHER]) == {P0: GroupOffset(0), OTHER: GroupOffset(9)}
     assert storage.save_if_unchanged("g", {}, {}) == {}
+    storage.close()
+
+
+def check_incarnations(storage: OffsetStorage) -> None:
+    """Incarnations are kept by group and partition, beside the offsets."""
+    assert isinstance(storage, IncarnationStorage)
+    assert storage.incarnations("g", [P0, P1]) == {}
+    storage.save("g", {P0: GroupOffset(5), P1: GroupOffset(6)})
+    storage.save_incarnations("g", {}, {P0: "a" * 32})
+    storage.save_incarnations("h", {P0: GroupOffset(1)}, {P0: "b" * 32, P1: "c" * 32})
+    storage.save_incarnations("g", {P1: GroupOffset(0)}, {P1: "d" * 32})
+    assert storage.incarnations("g", [P0, P1, OTHER]) == {P0: "a" * 32, P1: "d" * 32}
+    assert storage.load("g", [P0, P1]) == {P0: GroupOffset(5), P1: GroupOffset(0)}
+    storage.save_incarnations("g", {P0: GroupOffset(0)}, {P0: None})
+    assert storage.incarnations("g", [P0, P1]) == {P1: "d" * 32}
+    assert storage.incarnations("h", [P0]) == {P0: "b" * 32}
+    assert storage.load("h", [P0]) == {P0: GroupOffset(1)}
     storage.close()

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from metaq.client.groups.assignment import Order, Strategy, wanted_partitions
+from metaq.client.groups.incarnations import Incarnations
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.saving import PositionSaver
@@ -78,7 +79,9 @@ class Coordinator:
         make: MakeOwned,
         settings: CoordinatorSettings,
         clock: Clock = SYSTEM_CLOCK,
+        incarnations: Incarnations | None = None,
     ) -> None:
+        self._incarnations = incarnations
         self._state, self._membership, self._storage = state, membership, storage
         self._starts, self._make, self._settings, self._clock = starts, make, settings, clock
         self._saver = PositionSaver(state, membership, storage)
@@ -116,6 +119,29 @@ class Coordinator:
         """
         with self._saving:
             self._save(places)
+
+    def check_incarnations(self, broker: int | str) -> set[TopicPartition]:
+        """Return the partitions of a broker that are others now than when they were assigned; they are begun anew.
+
+        What was handed out of them cannot be settled any more. Any thread may call it.
+
+        Raises:
+            MetaqError: The brokers could not be asked.
+        """
+        state = self._state
+        if self._incarnations is None:
+            return set()
+        with state.lock:
+            places = [
+                where for where, one in state.partitions.items() if where.partition.broker == broker and not one.lost
+            ]
+        changed = self._incarnations.changed(places)
+        if changed:
+            with state.lock:
+                for where in changed & state.partitions.keys():
+                    state.partitions[where].lost = True
+            self._note_change()
+        return changed
 
     def _save(self, places: Collection[TopicPartition] | None = None) -> None:
         if not self._saver.save(places):
@@ -284,6 +310,7 @@ class Coordinator:
     def _take_over(self, claimed: set[TopicPartition]) -> None:
         """Read what is claimed, from the group's offset, or from where this consumer was."""
         with self._saving:
+            self._drop([where for where, one in self._state.partitions.items() if one.lost], saving=True)
             stored = self._storage.load(self._membership.group, claimed)
             changed = [
                 where
@@ -295,6 +322,8 @@ class Coordinator:
                 )
             ]
             self._drop(changed, saving=True)  # read by another consumer meanwhile
+            if self._incarnations is not None:
+                stored = self._incarnations.checked(stored, claimed - set(self._state.partitions))
             self._state.note_loaded(stored, claimed)
         starts: dict[TopicPartition, GroupOffset] = {}
         failed: MetaqError | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Generic
 
@@ -21,6 +21,7 @@ from metaq.client.groups.owned import Jump, O, Owned, Q
 from metaq.client.groups.state import GroupState
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError
+from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 REQUESTS_MAX: Final = 64
@@ -59,6 +60,18 @@ class FetchLog:
                 "group %s, %s: nothing at offset %d any more, going on at %d",
                 *(self._group, jump.where, jump.asked, jump.to),
             )
+
+
+class PartitionsChanged(MetaqError):
+    """``partitions`` are others than before: what was to be asked of them says nothing about them any more."""
+
+    retryable = True
+
+    def __init__(self, partitions: Collection[TopicPartition]) -> None:
+        super().__init__(sorted(partitions))
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.args[0]))}: made anew, or another broker is at this address"
 
 
 class FetchThreads(ABC, Generic[Q, O]):
@@ -112,7 +125,7 @@ class FetchThreads(ABC, Generic[Q, O]):
 
 
 class Fetchers(FetchThreads[PartitionRequest, Polled]):
-    """The threads for MetaQ's brokers."""
+    """The threads for MetaQ's brokers. ``check``: returns the partitions of a broker that are others than before."""
 
     def __init__(
         self,
@@ -120,10 +133,11 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
         directory: Directory,
         pool: SessionPool,
         group: str,
+        check: Callable[[int | str], Collection[TopicPartition]],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(state, group, clock)
-        self._directory, self._pool = directory, pool
+        self._directory, self._pool, self._check = directory, pool, check
 
     def _fetch(self, broker: int | str) -> None:
         log = FetchLog(self._group, broker)
@@ -147,4 +161,6 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
                 log.jumped(self._state.fetched(asked, outcomes, self._clock.monotonic()))
 
     def _connect(self, broker: int | str, stack: ExitStack) -> Session:
+        if changed := self._check(broker):
+            raise PartitionsChanged(changed)
         return stack.enter_context(self._pool.lease(self._directory.brokers()[int(broker)]))

@@ -14,6 +14,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.incarnations import Incarnations
 from metaq.client.groups.membership import LoneMembership, Membership
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
@@ -90,6 +91,11 @@ class MetaqCore(ConsumerCore[Delivery]):
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
         membership, storage = self._members(options)
         self._membership = membership
+        incarnations = None
+        if cluster.zookeeper is None:
+            start = "earliest" if isinstance(options.start, Mapping) else options.start  # offsets say nothing any more
+            begin = StartResolver(cluster.directory, cluster.pool, start).resolve
+            incarnations = Incarnations(cluster.directory, storage, group, options.topics, begin)
         read = options.read_settings(group)
         coordinator = Coordinator(
             state,
@@ -105,6 +111,7 @@ class MetaqCore(ConsumerCore[Delivery]):
                 callbacks=options.on_revoked is not None,
             ),
             clock,
+            incarnations,
         )
         self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
         super().__init__(options, Parts(self.consumer_id, state, coordinator, self.parked, clock))

@@ -32,10 +32,10 @@ class OnFullDisk(FileOffsets):
 
     is_full = True
 
-    def _write(self, text: str) -> None:
+    def _write(self, path: Path, text: str) -> None:
         if self.is_full:
-            self._path.with_name(self._path.name + ".new").symlink_to("/dev/full")
-        super()._write(text)
+            path.with_name(path.name + ".new").symlink_to("/dev/full")
+        super()._write(path, text)
 
 
 def full_disk(folder: Path) -> tuple[OffsetStorage, str, Callable[[], None]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_contract import P0, P1, check_by_group_and_partition, check_save_if_unchanged
+from storage_contract import P0, P1, check_by_group_and_partition, check_incarnations, check_save_if_unchanged
 
 from metaq.client.offsets import GroupOffset, OffsetStorage, file, memory
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
@@ -46,6 +46,11 @@ def test_what_was_saved_is_loaded_by_group_and_partition(storage: OffsetStorage)
 def test_what_somebody_else_has_saved_is_not_replaced(storage: OffsetStorage) -> None:
     """Databases have the same test in tests/databases."""
     check_save_if_unchanged(storage)
+
+
+@pytest.mark.parametrize("name", ["memory", "file", "sqlite"])
+def test_incarnations_are_kept_beside_the_offsets(name: str, tmp_path: Path) -> None:
+    check_incarnations(STORAGES[name](tmp_path))
 
 
 def test_the_file_has_the_form_of_the_java_client(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Finds out whether a partition is still the one that its stored offset belongs to.
+
+Where no registry says who a broker is, a cluster is a list of addresses, and another broker may listen at one of them
+tomorrow, with other messages. An offset of the old one then lies behind the end, or in the middle of a message. The
+bundled broker tells an *incarnation* of each partition, made with it; a storage that can, keeps it beside the offset::
+
+    another incarnation than before                     begin where the group would without an offset, and say so
+    no incarnation is reported, the offset is behind the end     the same
+    else                                                go on
+
+While a consumer runs, incarnations are compared whenever a broker is connected to anew.
+
+Source: docs/client.md, "Where offsets are stored".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from metaq.client.offsets import IncarnationStorage, OffsetStorage
+from metaq.discovery.base import Directory
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import MetaqError
+from metaq.model import PartitionState, TopicPartition
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Incarnations:
+    """Those of the partitions that a consumer of ``group`` reads. Thread-safe.
+
+    ``begin``: where the group begins in a partition that it has no offset of.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        storage: OffsetStorage,
+        group: str,
+        topics: Collection[str],
+        begin: Callable[[TopicPartition], GroupOffset],
+    ) -> None:
+        self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._known: dict[TopicPartition, str | None] = {}
+        self._unsaved: set[TopicPartition] = set()
+
+    def checked(
+        self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, GroupOffset]:
+        """Return the offsets that the group has in partitions, with new ones where what was stored says nothing.
+
+        These are in the storage when this returns. ``fresh``: the partitions that were not read until now.
+
+        Raises:
+            MetaqError: The brokers, or the storage, could not be asked.
+        """
+        with self._lock:
+            unknown = {where for where, reported in self._known.items() if reported is None or where in self._unsaved}
+        if not (fresh or unknown):
+            return stored
+        now = self._directory.available(self._topics)
+        before = self._stored_incarnations({*fresh, *unknown})
+        offsets: dict[TopicPartition, GroupOffset] = {}
+        for where in fresh:
+            if where in stored and (why := _why_not(stored[where], before.get(where), now.get(where))) is not None:
+                offsets[where] = self._begin(where)
+                _LOG.warning(
+                    "group %s, %s: offset %d was stored of other messages than there are now: %s; beginning at %d",
+                    *(self._group, where, stored[where].offset, why, offsets[where].offset),
+                )
+        found = {where: _incarnation(now.get(where)) for where in {*fresh, *unknown}}
+        news = {where: reported for where, reported in found.items() if reported not in (before.get(where), None)}
+        is_stored = self._store(offsets, dict.fromkeys(offsets) | news)
+        with self._lock:
+            self._known |= found
+            self._unsaved = set() if is_stored else set(news)
+        return {**stored, **offsets}
+
+    def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of these, which are read, that are others now. Raises as ``checked``."""
+        with self._lock:
+            known = {where: reported for where in places if (reported := self._known.get(where)) is not None}
+        if not known:
+            return set()
+        now, away = self._directory.available_now(self._topics)
+        others = {where for where, reported in known.items() if _incarnation(now.get(where)) not in (reported, None)}
+        return others | (set() if away else known.keys() - now.keys())
+
+    def _stored_incarnations(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        if isinstance(self._storage, IncarnationStorage):
+            return self._storage.incarnations(self._group, places)
+        return {}
+
+    def _store(
+        self, offsets: Mapping[TopicPartition, GroupOffset], incarnations: Mapping[TopicPartition, str | None]
+    ) -> bool:
+        """Save; return whether that was done. Only new offsets must be, before anything is read."""
+        try:
+            if isinstance(self._storage, IncarnationStorage) and (offsets or incarnations):
+                self._storage.save_incarnations(self._group, offsets, incarnations)
+            elif offsets:
+                self._storage.save(self._group, offsets)
+        except MetaqError as error:
+            if offsets or not error.retryable:
+                raise
+            return False  # positions cannot be saved either, and that is said
+        return True
+
+
+def _incarnation(state: PartitionState | None) -> str | None:
+    return None if state is None else state.incarnation
+
+
+def _why_not(stored: GroupOffset, before: str | None, now: PartitionState | None) -> str | None:
+    """Return why an offset says nothing about a partition; ``None``: it does."""
+    if now is None:
+        return "the partition has none" if stored.offset else None
+    if before is not None and now.incarnation is not None:
+        return None if before == now.incarnation else "the topic was made anew, or another broker is at this address"
+    if stored.offset > now.offsets.end:
+        return f"they end at {now.offsets.end}"
+    return None

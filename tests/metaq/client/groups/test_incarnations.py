@@ -1,0 +1,148 @@
+"""Another broker with other messages at the same address: consumers do not go on at the offsets of the old ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_broker import wait_until
+
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.offsets import OffsetStorage, file
+from metaq.client.sql_offsets import sqlite
+from metaq.protocols.text.extensions import EXT_INCARNATION
+from metaq.testing.memory_server import MemoryServer
+
+OLD = [f"old {number}" for number in range(10)]
+NEW = [f"new, and longer, {number}" for number in range(20)]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryServer]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with MemoryServer() as made:
+        yield made
+
+
+def replace_by_another(server: MemoryServer) -> None:
+    """End the broker; another one without messages gets its address."""
+    server.kill()
+    server.broker.clear()
+    server.start()
+
+
+def send(server: MemoryServer, texts: list[str]) -> None:
+    server.client().producer().send_many("orders", texts)
+
+
+def texts(messages: list[Delivery]) -> list[str]:
+    return [one.data.decode() for one in messages]
+
+
+def read(server: MemoryServer, count: int, **options: Any) -> list[str]:
+    """What a consumer of the group gets: so many messages, and what comes with them."""
+    found: list[str] = []
+    with server.client() as mq, mq.consumer("g", ["orders"], **options) as consumer:
+
+        def enough() -> bool:
+            found.extend(texts(consumer.fetch(timeout=0.05)))
+            return bool(consumer.assignment) and len(found) >= count
+
+        wait_until(enough, f"{count} messages are read")
+        return found + texts(consumer.fetch(timeout=0.05))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "other messages than there are now" in record.message]
+
+
+@pytest.fixture(params=["default", "file", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetStorage | None:
+    return {"default": None, "file": file(tmp_path / "o.json"), "sqlite": sqlite(tmp_path / "o.sqlite")}[request.param]
+
+
+def test_a_group_begins_anew_at_another_broker(
+    server: MemoryServer, storage: OffsetStorage | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    send(server, OLD)
+    assert read(server, len(OLD), offsets=storage) == OLD
+    assert read(server, 0, offsets=storage) == []
+    assert not warnings(caplog)
+    replace_by_another(server)
+    send(server, NEW)  # more bytes than before: the old offset is in the middle of a message
+    assert read(server, len(NEW), offsets=storage) == NEW
+    (warning,) = warnings(caplog)
+    assert "group g, orders/0-0: offset" in warning
+    assert "the topic was made anew, or another broker is at this address; beginning at 0" in warning
+    assert read(server, 0, offsets=storage) == []
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_group_of_a_broker_without_incarnations_begins_anew_behind_the_end(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    server.broker.extensions -= {EXT_INCARNATION}
+    send(server, NEW)
+    assert read(server, len(NEW)) == NEW
+    replace_by_another(server)
+    assert read(server, 0) == []
+    send(server, OLD[:2])
+    assert read(server, 2) == OLD[:2]
+    assert warnings(caplog)
+
+
+def test_latest_is_the_end_of_what_is_there_now(server: MemoryServer) -> None:
+    send(server, OLD)
+    assert read(server, len(OLD)) == OLD
+    replace_by_another(server)
+    send(server, NEW)
+    assert read(server, 0, start="latest") == []
+    send(server, ["later"])
+    assert read(server, 1, start="latest") == ["later"]
+
+
+def test_a_consumer_that_runs_notices_it(server: MemoryServer) -> None:
+    send(server, OLD)
+    with server.client() as mq, mq.consumer("g", ["orders"]) as consumer:
+        found: list[str] = []
+        wait_until(lambda: bool(found.extend(texts(consumer.fetch(timeout=0.1)))) or found == OLD, "the old ones")
+        replace_by_another(server)
+        send(server, NEW)
+        found.clear()
+        wait_until(lambda: bool(found.extend(texts(consumer.fetch(timeout=0.1)))) or len(found) >= len(NEW), "new ones")
+        assert found == NEW
+    assert read(server, 0) == []
+
+
+def test_so_does_one_with_asyncio(server: MemoryServer) -> None:
+    send(server, OLD)
+
+    async def replaced() -> list[str]:
+        found: list[str] = []
+        async with server.async_client() as mq, mq.consumer("g", ["orders"]) as consumer:
+            while len(found) < len(OLD):
+                found += texts(await consumer.fetch(timeout=0.1))
+            await asyncio.to_thread(replace_by_another, server)
+            await asyncio.to_thread(send, server, NEW)
+            while len(found) < len(OLD) + len(NEW):
+                found += texts(await consumer.fetch(timeout=0.1))
+        return found
+
+    assert asyncio.run(asyncio.wait_for(replaced(), 20)) == OLD + NEW
+    assert read(server, 0) == []
+
+
+def test_a_restart_is_no_other_broker(server: MemoryServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    send(server, OLD)
+    assert read(server, len(OLD)) == OLD
+    server.restart()
+    send(server, NEW)
+    assert read(server, len(NEW)) == NEW
+    assert not warnings(caplog)
