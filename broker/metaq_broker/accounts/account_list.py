@@ -159,6 +159,8 @@ def parse_accounts(text: str) -> AccountList:
         AccountsInvalid: An unknown key, a wrong value, an account that is there twice.
     """
     content = _mapping(parse_yaml(text), "the file", _FILE_KEYS | _IGNORED_KEYS)
+    if _FILE_KEYS.isdisjoint(content):  # as one that is being written, or was when the disk was full
+        raise AccountsInvalid(f"it has neither {' nor '.join(sorted(_FILE_KEYS, reverse=True))}")
     rows = content.get("accounts", [])
     if not isinstance(rows, list):
         raise AccountsInvalid("accounts: expected a list of accounts")

@@ -1,7 +1,8 @@
 """The file of accounts: read at the start, and again whenever it changes.
 
 It is looked at every second, and read when it has stayed as it is from one look to the next: an editor may write it in
-pieces. A file that is wrong, or gone, changes nothing: the accounts of before stay, and the log says why.
+pieces. A file that is wrong, or gone, changes nothing: the accounts of before stay, and the log says why. One that
+cannot be read now, such as for want of file descriptors, is tried again at every look.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class AccountsFile:
         self._seen = self._read_stamp = self._stamp()
         self.accounts: AccountList = self._read()
         self._task: asyncio.Task[None] | None = None
+        self._said = ""
+        """Why the file was not reloaded, as far as the log says so."""
 
     def start(self) -> None:
         """Look for changes from now on, until ``stop``."""
@@ -71,7 +74,12 @@ class AccountsFile:
         if stamp != self._seen or stamp == self._read_stamp:
             return None
         self._read_stamp = stamp
-        return self._read()
+        try:
+            return self._read()
+        except AccountsFileRefused as error:
+            if isinstance(error.__cause__, OSError):
+                self._read_stamp = None  # another time it can be read
+            raise
 
     def _read(self) -> AccountList:
         try:
@@ -80,7 +88,7 @@ class AccountsFile:
                 raise AccountsFileRefused(self._path, f"it has {size} bytes; allowed are {FILE_BYTES_MAX}")
             return parse_accounts(self._files.read_bytes(self._path).decode())
         except OSError as error:
-            raise AccountsFileRefused(self._path, f"it cannot be read: {error.strerror}") from None
+            raise AccountsFileRefused(self._path, f"it cannot be read: {error.strerror}") from error
         except UnicodeDecodeError:
             raise AccountsFileRefused(self._path, "it is not UTF-8") from None
         except (YamlRefused, AccountsInvalid) as error:
@@ -99,10 +107,14 @@ class AccountsFile:
             try:
                 found = await asyncio.to_thread(self.look)
             except AccountsFileRefused as error:
-                fields = {"path": self._path, "reason": error.reason}
-                _LOG.error("file of accounts not reloaded, the accounts stay as they were", extra={"fields": fields})
+                if error.reason != self._said:
+                    fields = {"path": self._path, "reason": error.reason}
+                    _LOG.error(
+                        "file of accounts not reloaded, the accounts stay as they were", extra={"fields": fields}
+                    )
+                self._said = error.reason
                 continue
             if found is not None:
-                self.accounts = found
+                self.accounts, self._said = found, ""
                 fields = {"path": self._path, "accounts": len(found.accounts)}
                 _LOG.info("file of accounts reloaded", extra={"fields": fields})

@@ -176,7 +176,7 @@ class Topics:
             StateFull: There is no space for its settings.
         """
         self._check(topic, settings)
-        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), on_durable)
+        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)
         if self._made.get(topic) != settings:
             self._made[topic] = settings
             self._added[topic] = self._topic_config(topic, settings)

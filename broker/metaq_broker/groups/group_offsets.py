@@ -62,7 +62,8 @@ class GroupOffsets:
         queues = self._offsets.get((topic, group))
         if queues is None or queue not in queues:
             self._check(topic, group, len(queues or ()))
-        self._table.put(_key(topic, group, queue), offset.to_bytes(8, signed=True), on_durable)
+        key, value = _key(topic, group, queue), offset.to_bytes(8, signed=True)
+        self._table.put(key, value, on_durable, is_of_clients=True)
         if queues is None:
             queues = self._offsets[topic, group] = {}
         queues[queue] = offset

@@ -80,12 +80,17 @@ class Groups:
         check_name(group, self._limits.name_bytes_max)
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             raise GroupLimitReached("groups", self._limits.groups_max)
-        self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable)
+        self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)
         self._groups[group] = settings
         self.changes += 1
 
     def delete(self, group: str, on_durable: OnDurable | None = None) -> None:
-        """Forget a group; nothing changes if it is not known. It is made anew when it is seen."""
+        """Forget a group; nothing changes if it is not known. It is made anew when it is seen.
+
+        Raises:
+            NameRefused: No group can have this name.
+        """
+        check_name(group, self._limits.name_bytes_max)
         if self._groups.pop(group, None) is not None:
             self.changes += 1
         self._table.delete(PREFIX + group, on_durable)

@@ -11,7 +11,7 @@ after a restart the clients' heartbeats tell everything again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Final
 
@@ -34,7 +34,8 @@ class Subscription:
     @property
     def size(self) -> int:
         """Bytes that it takes, about."""
-        return len(self.topic) + len(self.expression) + sum(map(len, self.tags)) + 8 * len(self.tag_hashes)
+        texts = self.topic, self.expression, self.kind, *self.tags
+        return sum(map(len, texts)) + 8 * (len(self.tags) + len(self.tag_hashes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Members:
         changed = self._seen(entry.members, identity)
         self._in_group(identity.connection, 0, group.name)
         self._expression_bytes -= entry.size
-        entry.last = group
+        entry.last = replace(group, subscriptions=())  # those that count are kept, and counted, beside it
         changed |= _subscribe(entry.subscriptions, group.subscriptions)
         self._expression_bytes += entry.size
         if changed and notify:

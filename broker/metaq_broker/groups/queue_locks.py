@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from metaq_broker.groups.limits import GroupLimits
+from metaq_broker.groups.limits import GroupLimits, check_name
 
 EXPIRY_S: Final = 60.0
 
@@ -28,8 +28,14 @@ class QueueLocks:
         self._count = 0
 
     def lock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> list[TopicQueue]:
-        """Lock those queues that no other client has; return all that this one has of them now."""
+        """Lock those queues that no other client has; return all that this one has of them now.
+
+        Raises:
+            NameRefused: The name of the group, of the client or of a topic is too long.
+        """
         now, taken, wanted = self._monotonic(), [], list(queues)
+        for name in {group, client, *(topic for topic, _ in wanted)}:
+            check_name(name, self._limits.name_bytes_max)
         if self._count + len(wanted) > self._limits.locks_max:
             self.expire()
         locks = self._locks.get(group, {})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from metaq_broker.key_index.run_file import Covered
 
 Partition = tuple[str, int]
+"""A name and an index; the name is another one when the partition was made anew."""
 
 
 class Coverage:

@@ -44,7 +44,7 @@ FULL_MEMORIES_MAX: Final = 4
 """Memories that wait to be written. Above it, the oldest is dropped, and its messages are read again later."""
 
 Ends = Callable[[], Mapping[Partition, int]]
-"""Returns the ordinals behind the last message of all partitions, appended ones included."""
+"""Returns, for all partitions, the ordinals below which ``add`` was called for every message that has keys."""
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -60,18 +60,22 @@ def topic_seed(topic: str) -> int:
 class _Memory:
     """Encoded entries that are in no file yet, and what they cover.
 
-    Of each partition that is added to, all from ``first`` to where it is added to next; ``old`` is what was read again.
+    Of each partition that is added to, all from ``first`` to where it is added to next, but for what is ``missing``;
+    ``old`` is what was read again.
     """
 
     def __init__(self) -> None:
         self.entries: list[bytes] = []
         self.first: dict[Partition, int] = {}
-        self.old = Coverage()
+        self.missing, self.old = Coverage(), Coverage()
 
     def coverage(self, seen: Mapping[Partition, int]) -> Coverage:
         """Return what is covered when the partitions end at ``seen``."""
-        added = (Covered(*queue, first, seen[queue]) for queue, first in self.first.items())
-        return Coverage([*self.old, *added])
+        covered = Coverage(self.old)
+        for queue, first in self.first.items():
+            for low, high in self.missing.gaps(*queue, first, seen[queue]):
+                covered.add(Covered(*queue, low, high))
+        return covered
 
 
 class KeyIndex:
@@ -85,7 +89,6 @@ class KeyIndex:
         self._writing: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="key-index")
         self._seen: dict[Partition, int] = {}
-        self._watched: dict[Partition, int] = {}
         self._number = max((int(run.path.stem) for run in self._runs), default=0)
         self._latest = Entry(0, 0, 0)
 
@@ -137,19 +140,30 @@ class KeyIndex:
         if len(self._memory.entries) >= MEMORY_ENTRIES:
             self._begin_memory()
 
-    def watch_from_now(self) -> None:
-        """From now on ``add`` is called for every message with keys; what is in the partitions now may have gaps."""
-        self._seen = dict(self._ends())
-        self._watched = dict(self._seen)
+    def missed(self, covered: Covered) -> None:
+        """Take note of messages that may have keys, and for which ``add`` will not be called: a gap."""
+        self._memory.missing.add(covered)
 
-    def gaps(self, topic: str, partition: int, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges of ordinals between ``first`` and ``end`` of which nothing is known."""
-        end = min(end, self._watched.get((topic, partition), 0))
-        known = [each for run in self._runs for each in run.coverage]
-        memories = [*(coverage for _, coverage in self._full), self._memory.coverage(self._seen)]
-        known += [each for coverage in memories for each in coverage]
-        mine = (each for each in known if (each.topic, each.partition) == (topic, partition))
-        return Coverage(mine).gaps(topic, partition, first, end)
+    def watch_from_now(self) -> None:
+        """From now on ``add`` is called for every message with keys; what is in the partitions now may have gaps.
+
+        A file that knows more messages than there are is of another log, such as one before an older copy of the data
+        was restored. It is removed: other messages get those ordinals.
+        """
+        ends = self._seen = dict(self._ends())
+        for run in list(self._runs):
+            if any(each.end > ends.get((each.topic, each.partition), each.end) for each in run.coverage):
+                fields = {"path": run.path}
+                _LOG.warning("index of keys: a file of other messages is built anew", extra={"fields": fields})
+                self._remove(run)
+
+    def coverage(self) -> Coverage:
+        """Return of which messages all keys are known now."""
+        known = Coverage(each for run in self._runs for each in run.coverage)
+        for coverage in (*(coverage for _, coverage in self._full), self._memory.coverage(self._seen)):
+            for each in coverage:
+                known.add(each)
+        return known
 
     @property
     def latest(self) -> Entry:
@@ -167,7 +181,7 @@ class KeyIndex:
         self._memory = _Memory()
         if len(self._full) > FULL_MEMORIES_MAX:
             self._full.pop(0 if self._writing is None else 1)
-            _LOG.error("index of keys: not written, some keys are not found until the next start")
+            _LOG.error("index of keys: not written, some keys are not found until their messages are read again")
         self._write_next()
 
     def _write_next(self) -> None:

@@ -162,11 +162,16 @@ class NameServerRequests:
             header.heartbeat_timeout_millis or BROKER_TIMEOUT_MS,
             body.filter_server_list,
         )
-        known = self._routes.data_version(who.cluster, who.address)
+        known, before = self._routes.data_version(who.cluster, who.address), self._other_address(who)
         master = self._routes.register(who, topics.topic_config_table, topics.data_version, call.session)
         if known is None:
             fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "cluster": who.cluster}
             _LOG.info("broker registered", extra={"fields": fields})
+        if before is not None:
+            fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "before": before}
+            _LOG.warning(
+                "two brokers have one name and id, clients reach the one that registered last", extra={"fields": fields}
+            )
         response = RegisterBrokerResponse()
         if master is not None:
             found = master.registration
@@ -174,10 +179,16 @@ class NameServerRequests:
         order = self._key_values.namespace(ORDER_TOPICS)
         return command.reply(0, response.ext(), b"" if order is None else KVTable(table=dict(order)).to_json())
 
+    def _other_address(self, who: Registration) -> str | None:
+        """Return the address of a broker that is alive and has this one's name and id; ``None`` if there is none."""
+        address = self._routes.address_of(who.name, who.broker_id)
+        is_other = address not in (None, who.address)
+        return address if is_other and self._routes.data_version(who.cluster, address or "") is not None else None
+
     def _unregister(self, call: Call) -> RemotingCommand:
         header = UnregisterBroker.from_ext(call.request.ext)
         self._routes.unregister(
-            Registration(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+            Registration(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id), call.session
         )
         _LOG.info("broker unregistered", extra={"fields": {"broker": header.broker_name, "id": header.broker_id}})
         return call.request.reply()

@@ -115,6 +115,11 @@ class RouteTable:
         self._live: dict[tuple[str, str], Live] = {}
         self._owned: dict[object, set[tuple[str, str]]] = {}
         self._queue_rows = 0
+        self._reserved: dict[str, object] = {}
+
+    def reserve(self, name: str, owner: object) -> None:
+        """Have nobody but ``owner`` register, replace or unregister the master of this name."""
+        self._reserved[name] = owner
 
     # ---- what brokers say
 
@@ -128,10 +133,11 @@ class RouteTable:
         that it leaves out stay. A slave's are not taken.
 
         Raises:
-            FieldError: There would be more brokers or topics than allowed; or a broker of this name is in another
-                cluster. Nothing was changed then.
+            FieldError: There would be more brokers or topics than allowed; a broker of this name is in another cluster;
+                or name or address are reserved. Nothing was changed then.
         """
         key, known = (who.cluster, who.address), self._live.get((who.cluster, who.address))
+        self._check_reserved(who, known, owner)
         self._check(who, topics, known)
         if known is not None and known.registration.name != who.name:
             self._forget_address(known.registration)  # nothing would, once this address is known by the new name
@@ -154,10 +160,12 @@ class RouteTable:
             return None
         return self._live.get((who.cluster, master))
 
-    def unregister(self, who: Registration) -> None:
-        """Forget a broker. One that is not known under this name, id and address is left alone."""
+    def unregister(self, who: Registration, owner: object = None) -> None:
+        """Forget a broker. One that is not known under this name, id and address is left alone, or that is reserved."""
         live = self._live.get(key := (who.cluster, who.address))
         if live is not None and (live.registration.name, live.registration.broker_id) == (who.name, who.broker_id):
+            if self._is_reserved(who, owner):
+                return
             self._disown(key)
             del self._live[key]
             self._forget_address(who)
@@ -185,7 +193,7 @@ class RouteTable:
         now = self._now_ms()
         silent = [live for live in self._live.values() if live.seen_ms + live.registration.timeout_ms < now]
         for live in silent:
-            self.unregister(live.registration)
+            self.unregister(live.registration, live.owner)
         return silent
 
     # ---- what clients and operators ask
@@ -258,12 +266,26 @@ class RouteTable:
         if topic in self._topics_of.get(name, ()):
             self._remove_queues(name, topic)
 
+    def address_of(self, name: str, broker_id: int) -> str | None:
+        """Return the address of a broker, ``None`` if it is not known."""
+        broker = self._brokers.get(name)
+        return None if broker is None else broker.addresses.get(broker_id)
+
     @property
     def broker_count(self) -> int:
         """How many brokers are alive."""
         return len(self._live)
 
     # ---- the tables
+
+    def _is_reserved(self, who: Registration, owner: object) -> bool:
+        return who.broker_id == MASTER_ID and self._reserved.get(who.name, owner) is not owner
+
+    def _check_reserved(self, who: Registration, known: Live | None, owner: object) -> None:
+        if self._is_reserved(who, owner):
+            raise FieldError("REGISTER_BROKER", "brokerName", who.name, "another: the broker of this port has it")
+        if known is not None and self._is_reserved(known.registration, owner):
+            raise FieldError("REGISTER_BROKER", "brokerAddr", who.address, "another: the broker of this port has it")
 
     def _check(self, who: Registration, topics: Mapping[str, TopicConfig], known: Live | None) -> None:
         if known is None and len(self._live) >= self._limits.brokers_max:

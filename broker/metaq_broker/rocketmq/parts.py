@@ -126,12 +126,16 @@ def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> Lo
 
     def ranges() -> dict[Partition, tuple[int, int]]:
         queues = [(log.topic, log.index) for log in engine.stores.logs()]
-        return {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in queues}
+        return {queue: (store.min_offset(*queue), store.reported_offset(*queue)) for queue in queues}
+
+    def name_of(topic: str, queue: int) -> str:
+        log = engine.stores.get(topic, queue)
+        return topic if log is None or log.incarnation is None else f"{topic}/{log.incarnation}"
 
     def ends() -> dict[Partition, int]:
-        return {queue: end for queue, (_, end) in ranges().items()}
+        return {(name_of(*queue), queue[1]): end for queue, (_, end) in ranges().items()}
 
-    requests = LookupRequests(store, KeyIndex.open(files, data / KEYS_NAME, ends), ranges)
+    requests = LookupRequests(store, KeyIndex.open(files, data / KEYS_NAME, ends), ranges, name_of)
     store.when_stored(requests.stored)
     return requests
 

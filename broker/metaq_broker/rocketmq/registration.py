@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.errors import MetaqError
+from metaq.errors import FieldError, MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
@@ -100,6 +100,7 @@ class NameServerRegistration:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._reachable: dict[Address, bool] = {}
+        routes.reserve(who.name, self)
 
     def start(self) -> None:
         """Register with the name server in this process now, and with the others from now on."""
@@ -125,7 +126,7 @@ class NameServerRegistration:
         self._task.cancel()
         await asyncio.wait([self._task])
         who = self._who
-        self._routes.unregister(who.registration())
+        self._routes.unregister(who.registration(), self)
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
@@ -142,7 +143,7 @@ class NameServerRegistration:
     def _register_here(self) -> None:
         topics = self._topics()
         self._forget_removed(topics)
-        self._routes.register(self._who.registration(), topics.topic_config_table, topics.data_version, self)
+        self._register_in_routes(topics.topic_config_table, topics.data_version)
 
     def _register_one_here(self, topic: str) -> None:
         """Tell the name server in this process of one topic: there may be thousands, and as many changes."""
@@ -150,7 +151,13 @@ class NameServerRegistration:
         if config is None:
             self._routes.delete_topic_of(self._who.name, topic)
             return
-        self._routes.register(self._who.registration(), {topic: config}, self._version(), self)
+        self._register_in_routes({topic: config}, self._version())
+
+    def _register_in_routes(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        try:
+            self._routes.register(self._who.registration(), topics, version, self)
+        except FieldError as error:  # others have filled the tables, which are limited; the next attempt is in 30 s
+            _LOG.error("not registered with the name server of this process", extra={"fields": {"reason": error}})
 
     def _forget_removed(self, topics: TopicConfigs) -> None:
         for topic in self._routes.topics_of_broker(self._who.name) - topics.topic_config_table.keys():

@@ -210,7 +210,9 @@ class BrokerServer:
         config = self._config
         if config.tls_mode == "disabled":
             tls = None
-        limits = RemotingLimits(config.frame_bytes_max, config.requests_max, OWN_REQUESTS)
+        limits = RemotingLimits(
+            config.frame_bytes_max, config.requests_max, OWN_REQUESTS, request_bytes_max=config.buffered_bytes_max
+        )
         self._remoting = RemotingServer(self.dispatcher, limits)
         self._registration.start()
         if self.accounts is not None:

@@ -53,6 +53,9 @@ ENTRY_BYTES: Final = 128
 STATE_BYTES_MAX: Final = 64 << 20
 """What all entries may take, each counted with ``ENTRY_BYTES`` more."""
 
+OWN_SHARE: Final = 16
+"""One part in so many of it is for the broker's own entries: clients must not be able to stop what it does."""
+
 COMPACT_FACTOR: Final = 2
 COMPACT_BYTES_MIN: Final = 1 << 20
 """A fresh file is written when the file is larger than this, and than this many times what the entries take."""
@@ -275,8 +278,8 @@ class StateTable:
         self.changes += 1
         self.when_durable(on_durable)
 
-    def put(self, key: str, value: bytes, on_durable: OnDurable | None = None) -> None:
-        """Set the value of a key.
+    def put(self, key: str, value: bytes, on_durable: OnDurable | None = None, *, is_of_clients: bool = False) -> None:
+        """Set the value of a key; ``is_of_clients``: there are as many of its kind as clients want.
 
         Raises:
             StateFull: The table would take too much; it may still become smaller.
@@ -285,8 +288,9 @@ class StateTable:
         self._check(key, value)
         old = self._values.get(key)
         grown = _entry_bytes(key, value) - (0 if old is None else _entry_bytes(key, old))
-        if grown > 0 and self._bytes + grown > self._bytes_max:
-            raise StateFull(key, self._bytes_max)
+        bytes_max = self._bytes_max - (self._bytes_max // OWN_SHARE if is_of_clients else 0)
+        if grown > 0 and self._bytes + grown > bytes_max:
+            raise StateFull(key, bytes_max)
         self._bytes += grown
         self._values[key] = value
         self._changed(key, value, on_durable)

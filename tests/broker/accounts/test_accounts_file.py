@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,41 @@ def test_it_follows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         await file.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# accounts\n", "dataVersion: 5\n"])
+def test_an_empty_file_takes_nobody_s_account(content: str, tmp_path: Path) -> None:
+    """It is one that is being written, or that was when the disk was full."""
+    path = written(tmp_path / "accounts.yml", "a")
+    file = AccountsFile(Files(), path)
+    path.write_text(content)
+    assert file.look() is None
+    with pytest.raises(AccountsFileRefused, match="it has neither globalWhiteRemoteAddresses nor accounts"):
+        file.look()
+    with pytest.raises(AccountsFileRefused, match="it has neither"):
+        AccountsFile(Files(), path)
+
+
+class Unreadable(Files):
+    """Files that cannot be opened for a while."""
+
+    fault: OSError | None = None
+
+    def read_bytes(self, path: Path) -> bytes:
+        if self.fault is not None:
+            raise self.fault
+        return super().read_bytes(path)
+
+
+def test_a_file_that_cannot_be_read_now_is_read_later(tmp_path: Path) -> None:
+    path, files = written(tmp_path / "accounts.yml", "a"), Unreadable()
+    file = AccountsFile(files, path)
+    written(path, "b")
+    files.fault = OSError(errno.EMFILE, "Too many open files")
+    assert file.look() is None
+    for _ in range(2):
+        with pytest.raises(AccountsFileRefused, match="it cannot be read: Too many open files"):
+            file.look()
+    files.fault = None
+    assert names(file.look()) == ["b"]
+    assert file.look() is None

@@ -152,3 +152,34 @@ def test_what_is_remembered_is_given_back() -> None:
         world.members.consumer_left("b", f"h{number}")
     world.members.connection_lost("a")
     world.beat("a", "g", "T" * 30)
+
+
+KIBIBYTE = "x" * 1024
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        Subscription("T", KIBIBYTE),
+        Subscription("T", kind=KIBIBYTE),
+        Subscription("T", tags=(KIBIBYTE,)),
+        Subscription("T", tags=("",) * 128),
+        Subscription("T", tag_hashes=(1,) * 128),
+    ],
+    ids=["expression", "kind", "tag", "empty tags", "hashes"],
+)
+def test_everything_of_a_subscription_counts(subscription: Subscription) -> None:
+    world = World(GroupLimits(expression_bytes_max=1000))
+    with pytest.raises(GroupLimitReached, match="bytes in a subscription"):
+        world.members.check(ClientIdentity("a", "id"), [ConsumerGroup("g", (subscription,))], [])
+
+
+def test_subscriptions_that_do_not_count_are_not_kept() -> None:
+    """Those of an older version than the known ones: they are in no sum."""
+    world = World()
+    world.beat("a", "g", "T", version=9)
+    old = ConsumerGroup("g", (Subscription("T", KIBIBYTE, version=1),), "PULL")
+    world.members.consumer_seen(ClientIdentity("a", "id-a"), old)
+    entry = world.members._consumers["g"]
+    assert (entry.last.consume_type, entry.last.subscriptions) == ("PULL", ())
+    assert [each.expression for each in entry.subscriptions.values()] == ["*"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from metaq_broker.groups.limits import GroupLimits
+import pytest
+from metaq_broker.groups.limits import GroupLimits, NameRefused
 from metaq_broker.groups.queue_locks import QueueLocks
 
 T0, T1 = ("T", 0), ("T", 1)
@@ -49,3 +50,13 @@ def test_limits_count_only_locks_that_somebody_has() -> None:
     assert locks.lock("i", "a", [T0, T1]) == [T0, T1]
     locks.unlock("i", "a", [T0])
     assert locks.lock("g", "a", [T0, T1]) == [T0, T1]
+
+
+@pytest.mark.parametrize("long", ["group", "client", "topic"])
+def test_long_names_are_not_kept(long: str) -> None:
+    locks, name = Locks(), "n" * 256
+    with pytest.raises(NameRefused, match="256 bytes"):
+        locks.lock(
+            name if long == "group" else "g", name if long == "client" else "a", [(name if long == "topic" else "T", 0)]
+        )
+    assert locks.lock("g", "b", [T0]) == [T0]

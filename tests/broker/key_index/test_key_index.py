@@ -46,6 +46,10 @@ async def places(index: KeyIndex, key: str, topic: str = "orders", count: int = 
     return [each.place for each in await index.find(topic, key, 0, ALWAYS, count)]
 
 
+def gaps(index: KeyIndex, topic: str, partition: int, first: int, end: int) -> list[tuple[int, int]]:
+    return index.coverage().gaps(topic, partition, first, end)
+
+
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await test()
@@ -81,7 +85,7 @@ def test_a_restart_knows_what_was_written(tmp_path: Path) -> None:
         await index.close()
         index = opened(tmp_path, log)
         assert await places(index, "a") == [0]
-        assert index.gaps("orders", 0, 0, 1) == []
+        assert gaps(index, "orders", 0, 0, 1) == []
         await index.close()
 
     run(test)
@@ -98,11 +102,11 @@ def test_what_was_only_in_memory_is_a_gap_after_a_kill(tmp_path: Path) -> None:
         index._thread.shutdown()
         index = opened(tmp_path, log)
         assert await places(index, "b") == []
-        assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
+        assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
         put(index, log, "d")  # not a gap: it was reported
-        assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
+        assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
         index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "b"), 1, 5)])
-        assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == []
+        assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == []
         assert await places(index, "b") == [1]
         await index.close()
 
@@ -120,8 +124,8 @@ def test_messages_without_keys_leave_no_gaps(tmp_path: Path) -> None:
         await index.close()
         log.ends["plain", 0] = 700
         index = opened(tmp_path, log)
-        assert index.gaps("orders", 0, 0, 102) == []
-        assert index.gaps("plain", 0, 0, 700) == [(500, 700)]
+        assert gaps(index, "orders", 0, 0, 102) == []
+        assert gaps(index, "plain", 0, 0, 700) == [(500, 700)]
         await index.close()
 
     run(test)
@@ -136,7 +140,7 @@ def test_files_without_entries_are_joined(tmp_path: Path) -> None:
             await index.flush()
         assert len(list((tmp_path / "keys").iterdir())) == 1
         await index.close()
-        assert opened(tmp_path, log).gaps("plain", 0, 0, 5) == []
+        assert gaps(opened(tmp_path, log), "plain", 0, 0, 5) == []
 
     run(test)
 
@@ -176,7 +180,7 @@ def test_a_damaged_file_is_removed_and_its_messages_are_gaps(tmp_path: Path) -> 
         index = opened(tmp_path, log)
         assert await places(index, "b") == [1]
         assert await places(index, "a") == []
-        assert index.gaps("orders", 0, 0, 2) == [(0, 1)]
+        assert gaps(index, "orders", 0, 0, 2) == [(0, 1)]
         assert not first.exists()
         await index.close()
         (tmp_path / "keys" / "000000000099.keys").write_bytes(b"nothing of ours")
@@ -192,7 +196,7 @@ def test_the_whole_index_can_be_lost(tmp_path: Path) -> None:
         log = Log()
         log.ends["orders", 0] = 3
         index = opened(tmp_path, log)
-        assert index.gaps("orders", 0, 1, 3) == [(1, 3)]
+        assert gaps(index, "orders", 0, 1, 3) == [(1, 3)]
         await index.close()
 
     run(test)
@@ -229,6 +233,75 @@ def test_a_disk_that_refuses_is_tried_again(tmp_path: Path) -> None:
         await index.close()
         index = opened(tmp_path, log, files.restart())
         assert (await places(index, "a"), await places(index, "b")) == ([0], [1])
+        await index.close()
+
+    run(test)
+
+
+def test_messages_that_are_missed_are_a_gap_until_they_are_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        log = Log()
+        index = opened(tmp_path, log)
+        put(index, log, "a")
+        log.ends["orders", 0] = 3
+        index.missed(Covered("orders", 0, 1, 3))
+        put(index, log, "b")
+        await index.close()
+        index = opened(tmp_path, log)
+        assert gaps(index, "orders", 0, 0, 4) == [(1, 3)]
+        index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "c"), 2, 5)])
+        assert gaps(index, "orders", 0, 0, 4) == []
+        assert await places(index, "c") == [2]
+        await index.close()
+
+    run(test)
+
+
+def test_a_file_that_knows_more_messages_than_there_are_is_built_anew(tmp_path: Path) -> None:
+    """An older copy of the log was restored: other messages get the ordinals that the file knows."""
+
+    async def test() -> None:
+        log = Log()
+        index = opened(tmp_path, log)
+        put(index, log, "a")
+        await index.flush()
+        put(index, log, "b")
+        await index.close()
+        log.ends["orders", 0] = 1
+        index = opened(tmp_path, log)
+        assert gaps(index, "orders", 0, 0, 1) == []
+        put(index, log, "c")
+        index._thread.shutdown()  # a kill
+        index = opened(tmp_path, log)
+        assert gaps(index, "orders", 0, 0, 2) == [(1, 2)]
+        await index.close()
+
+    run(test)
+
+
+def test_a_memory_that_is_dropped_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "MEMORY_ENTRIES", 1)
+
+    async def test() -> None:
+        log, files = Log(), FaultyFiles(tmp_path)
+        index = opened(tmp_path, log, files)
+        files.fault = Fault(1, errno.ENOSPC, calls=frozenset({"pwrite"}), lasting=True)
+        for number in range(10):
+            put(index, log, f"k{number}")
+            await index.flush()
+        dropped = [number for gap in gaps(index, "orders", 0, 0, 10) for number in range(*gap)]
+        assert len(dropped) == 10 - key_index.FULL_MEMORIES_MAX
+        files.fault = None
+        await index.flush()
+        for number in dropped:
+            index.add_old(
+                Covered("orders", 0, number, number + 1), [encode_entry(key_hash("orders", f"k{number}"), number, 1000)]
+            )
+            await index.flush()
+        await index.close()
+        index = opened(tmp_path, log, files.restart())
+        assert gaps(index, "orders", 0, 0, 10) == []
+        assert [await places(index, f"k{number}") for number in range(10)] == [[number] for number in range(10)]
         await index.close()
 
     run(test)

@@ -228,3 +228,24 @@ def test_topic_names_that_cannot_be(name: str) -> None:
     with pytest.raises(FieldError, match="topicName"):
         table.register(broker(), {"t": TopicConfig(topic_name=name)}, V1, "m")
     assert table.empty()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [broker(port=9), broker(port=9, cluster="D"), broker(port=1), broker("b", port=1)],
+    ids=["address", "cluster", "same", "name"],
+)
+def test_a_reserved_broker_is_its_owner_s(other: Registration) -> None:
+    table = Table()
+    table.reserve("a", "own")
+    table.register(broker(), topics(T=4), V1, "own")
+    with pytest.raises(FieldError, match="another: the broker of this port has it"):
+        table.register(other, topics(T=1), V2, "stranger")
+    table.unregister(broker(), "stranger")
+    table.connection_lost("stranger")
+    assert (table.queues("T"), table.addresses("T")) == ({"a": 4}, {"a": {0: "h:1"}})
+    table.register(broker(broker_id=1, port=5), {}, V1, "slave")
+    table.register(broker("b", port=7), topics(T=2), V1, "stranger")
+    assert table.queues("T") == {"a": 4, "b": 2}
+    table.unregister(broker(), "own")
+    assert table.addresses("T")["a"] == {1: "h:5"}

@@ -108,7 +108,7 @@ class ReplyQueue:
         return self.empty and not self.unanswered
 
     def expect(self, requests: int = 1) -> None:
-        """Count requests that ``push`` will answer."""
+        """Count requests that ``push`` will answer, or what a session counts as such; less than 0: no more."""
         self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:

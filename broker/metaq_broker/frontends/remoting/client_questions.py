@@ -108,7 +108,11 @@ class ClientQuestions:
         asked = ConsumeMessageDirectly.from_ext(call.request.ext)
         body = b""
         if asked.msg_id is not None:
-            found = self._store.find(OffsetMessageId.parse(asked.msg_id).physical_offset)
+            try:
+                place = OffsetMessageId.parse(asked.msg_id).physical_offset
+            except ValueError as error:
+                return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+            found = self._store.find(place)
             if isinstance(found, Refusal):
                 return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"no message has the id {asked.msg_id}")
             if (refused := call.refusal_to_read(found.topic)) is not None:

@@ -24,6 +24,7 @@ from metaq_broker.frontends.remoting.waiting_messages import (
     REAL_QUEUE,
     REAL_TOPIC,
     SentMessage,
+    number_of,
     read_waiting,
     real_queue,
     to_move,
@@ -232,13 +233,12 @@ class WaitingTopic:
         waiting = []
         for record in read[0]:
             properties = record.property_map()
-            due = properties.get(DUE_MS, "0")
             waiting.append(
                 Waiting(
                     record.queue_offset,
                     record.physical_offset,
                     record.store_timestamp,
-                    int(due) if due.isdecimal() else 0,
+                    number_of(properties.get(DUE_MS)) or 0,
                     real_queue(properties),
                     to_move(record),
                     record.size,

@@ -19,6 +19,9 @@ SQL92: Final = "SQL92"
 LOOKED_AT_MAX: Final = 800
 """Messages that one read looks at, at most, when few of them are wanted."""
 
+KEPT_CHARACTERS_MAX: Final = 256
+"""Of an expression whose tags are kept for the next pull. Clients send as many others as they like."""
+
 LOOKED_AT_MIN: Final = 8
 SHORT_CHARACTERS: Final = 100
 """Of a condition that costs little beside reading the message."""
@@ -61,15 +64,22 @@ def _fault(has_conditions: bool, kind: str, expression: str) -> str | None:
 ONLY_TAGS: Final = filter_checker(False)
 
 
-@lru_cache(maxsize=4096)
 def wanted_tags(expression: str | None) -> Collection[bytes] | None:
     """Return the tags that an expression names, ``None`` = every message passes.
 
     Raises:
         ValueError: It has bars and no tag.
     """
+    is_short = expression is None or len(expression) <= KEPT_CHARACTERS_MAX
+    return _kept_tags(expression) if is_short else _tags(expression)
+
+
+def _tags(expression: str | None) -> Collection[bytes] | None:
     tags = tags_of(expression)
     return frozenset(tag.encode("utf-8", "replace") for tag in tags) if tags else None
+
+
+_kept_tags: Final = lru_cache(maxsize=4096)(_tags)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,12 @@
 """Messages by key: 12, on an index of KEYS and UNIQ_KEY that can be made again from the log.
 
-Every message that is stored is added to the index. After a restart, messages that no file of it knows are read from the
-log, a part at a time with pauses, so that clients are served meanwhile. Source: docs/rocketmq-broker.md, "Lookups".
+Every message that is stored is added to the index. Messages that no file of it knows are read from the log, a part at a
+time with pauses, so that clients are served meanwhile: after a restart, and every ten minutes what could not be added.
+
+The index knows a partition by a name that has its incarnation: a topic that is deleted and made anew has other messages
+with the same ordinals.
+
+Source: docs/rocketmq-broker.md, "Lookups".
 """
 
 from __future__ import annotations
@@ -53,12 +58,21 @@ SEEDS_MAX: Final = 10_000
 Ranges = Callable[[], Mapping[Partition, tuple[int, int]]]
 """Returns first and next queue offset of all queues that can be read."""
 
+Name = Callable[[str, int], str]
+"""Returns the name by which the index knows a partition."""
+
 
 class LookupRequests:
     """See the module."""
 
-    def __init__(self, store: MessageStore, index: KeyIndex, ranges: Ranges) -> None:
-        self._store, self._index, self._ranges = store, index, ranges
+    def __init__(
+        self,
+        store: MessageStore,
+        index: KeyIndex,
+        ranges: Ranges,
+        name_of: Name = lambda topic, _queue: topic,
+    ) -> None:
+        self._store, self._index, self._ranges, self._name_of = store, index, ranges, name_of
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
         self._seeds: dict[str, int] = {}
@@ -81,9 +95,13 @@ class LookupRequests:
         await self._index.close()
 
     def stored(
-        self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int], ms: int
+        self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int] | None, ms: int
     ) -> None:
         """Take note of messages that were stored in one unit."""
+        name, end = self._name_of(topic, queue), first + len(frames)
+        if places is None:
+            self._index.missed(Covered(name, queue, first, end))
+            return
         entries: list[bytes] = []
         if topic not in NOT_WRITTEN_BY_CLIENTS:
             seed = self._seeds.get(topic)
@@ -98,7 +116,7 @@ class LookupRequests:
                         entries += [encode_entry(crc32(key, seed), place, ms) for key in value.split(b" ") if key]
                     else:
                         entries.append(encode_entry(crc32(value, seed), place, ms))
-        self._index.add(topic, queue, first, first + len(frames), entries)
+        self._index.add(name, queue, first, end, entries)
 
     # ---- 12
 
@@ -151,22 +169,23 @@ class LookupRequests:
         await self._read_gaps()
         while True:
             await asyncio.sleep(LOOK_S)
-            self._index.drop_before({queue: first for queue, (first, _) in self._ranges().items()})
+            ranges = self._ranges().items()
+            self._index.drop_before({(self._name_of(*queue), queue[1]): first for queue, (first, _) in ranges})
             await self._index.flush()
             await self._read_gaps()
 
     async def _read_gaps(self) -> None:
-        messages = 0
+        messages, known = 0, self._index.coverage()
         for (topic, queue), (first, end) in self._ranges().items():
-            for gap in self._index.gaps(topic, queue, first, end):
+            for gap in known.gaps(self._name_of(topic, queue), queue, first, end):
                 messages += gap[1] - gap[0]
                 await self._read_gap(topic, queue, *gap)
         if messages:
             _LOG.info("index of keys: messages were read again", extra={"fields": {"messages": messages}})
 
     async def _read_gap(self, topic: str, queue: int, first: int, end: int) -> None:
-        loop = asyncio.get_running_loop()
-        while first < end:
+        loop, name = asyncio.get_running_loop(), self._name_of(topic, queue)
+        while first < end and name == self._name_of(topic, queue):
             began = loop.time()
             batch = self._store.read(topic, queue, first, min(READ_MESSAGES, end - first), 1 << 20)
             if isinstance(batch, NumberPending):
@@ -180,7 +199,7 @@ class LookupRequests:
                 return
             next_offset = batch.next_offset if batch.next_offset > first else max(batch.min_offset, end)
             entries = [] if topic in NOT_WRITTEN_BY_CLIENTS else list(_entries(topic, batch.records))
-            self._index.add_old(Covered(topic, queue, first, next_offset), entries)
+            self._index.add_old(Covered(name, queue, first, next_offset), entries)
             first = next_offset
             await asyncio.sleep((PAUSE_SHARE - 1) * (loop.time() - began))
 

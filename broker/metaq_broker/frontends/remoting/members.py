@@ -64,6 +64,9 @@ NOTIFIED_AT_ONCE_MAX: Final = 64
 
 TOGETHER_S: Final = 0.2
 
+LANGUAGE_CHARACTERS_MAX: Final = 32
+"""Of the name of a client's language, which is kept with each member."""
+
 
 class MemberRequests:
     """See the module. ``check_filter`` tells whether a subscription can be used."""
@@ -115,7 +118,8 @@ class MemberRequests:
     def _heartbeat(self, call: Call) -> RemotingCommand:
         command, data = call.request, HeartbeatData.from_json(call.request.body)
         session, is_v5 = call.session, call.request.version >= VERSION_5
-        who = ClientIdentity(session, data.client_id, session.client.peer, intern(command.language), command.version)
+        language = intern(command.language[:LANGUAGE_CHARACTERS_MAX])
+        who = ClientIdentity(session, data.client_id, session.client.peer, language, command.version)
         groups = [_consumer_group(each) for each in data.consumer_data_set]
         producers = [each.group_name for each in data.producer_data_set]
         self._members.check(who, groups, producers)

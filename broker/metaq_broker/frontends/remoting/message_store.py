@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -98,8 +99,11 @@ class StoredBatch(NamedTuple):
 
 OnStored = Callable[[StoredBatch | Refusal], None]
 
-OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int], int], None]
-"""Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time."""
+OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int] | None, int], None]
+"""Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time.
+
+``None`` for physical offsets: the messages are stored, and have none, since the disk refused a number for them.
+"""
 
 
 class Batch(NamedTuple):
@@ -149,6 +153,7 @@ class MessageStore:
         self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self._listeners: list[OnFrames] = []
+        self._unreported: dict[tuple[str, int], deque[int]] = {}
 
     def when_stored(self, listener: OnFrames) -> None:
         """Call ``listener`` with all messages that are stored from now on, when they are durable and answered."""
@@ -192,16 +197,19 @@ class MessageStore:
 
         def durable(refusal: Refusal | None) -> None:
             if refusal is not None:
+                self._reported(topic, queue, ordinal)
                 done(refusal)
                 return
             log = self._engine.stores.get(topic, queue)
             if log is None:  # removed by an operator in this moment
+                self._reported(topic, queue, ordinal)
                 done(StorageFailed("the partition was removed"))
                 return
             self._numbers.require(log, first, numbered)
 
         def numbered(base: int | Exception) -> None:
             if isinstance(base, Exception):
+                call_soon(report, None)
                 done(StorageFailed(str(base)))
                 return
             offsets = [base + first]
@@ -210,14 +218,27 @@ class MessageStore:
             try:
                 done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
             finally:  # listeners are called when the answers have left
+                call_soon(report, offsets)
+
+        def report(offsets: Sequence[int] | None) -> None:
+            try:
                 for listener in self._listeners:
-                    call_soon(listener, topic, queue, ordinal, frames, offsets, store_time)
+                    listener(topic, queue, ordinal, frames, offsets, store_time)
+            finally:
+                self._reported(topic, queue, ordinal)
 
         outcome = self._engine.append_made(MadeBlock(topic, queue, frames, EXTRA_BYTES_MAX), durable)
         if isinstance(outcome, Refusal):
             done(outcome)
             return
         first, ordinal, store_time = outcome.first_offset, outcome.first_ordinal, outcome.ids.first_ms
+        self._unreported.setdefault((topic, queue), deque()).append(ordinal)
+
+    def _reported(self, topic: str, queue: int, ordinal: int) -> None:
+        unreported = self._unreported[topic, queue]
+        unreported.remove(ordinal)  # the first, unless the topic was deleted and made anew meanwhile
+        if not unreported:
+            del self._unreported[topic, queue]
 
     # ---- reading
 
@@ -387,6 +408,11 @@ class MessageStore:
         """Return the queue offset behind the last message that can be read."""
         log = self._log(topic, queue)
         return 0 if isinstance(log, Refusal) else log.durable_ordinal
+
+    def reported_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset below which listeners have heard of every message that they will hear of."""
+        unreported, end = self._unreported.get((topic, queue)), self.max_offset(topic, queue)
+        return min(unreported[0], end) if unreported else end
 
     def fault(self, topic: str, queue: int) -> Refusal | None:
         """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""

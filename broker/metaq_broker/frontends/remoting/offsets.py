@@ -116,8 +116,11 @@ class OffsetRequests:
             if self._topics.settings(to.topic) is None:
                 return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic not exist, {to.topic}")
         if command.is_oneway and self._topics.settings(to.topic) is None:
+            call.leave_unanswered()
             return None  # deleted while the group reads it: a topic of this name that is made later begins at 0
         kept = None if command.is_oneway else answer_when_kept(call)
+        if kept is None:
+            call.leave_unanswered()
         self._offsets.commit(to.topic, to.consumer_group, to.queue_id, to.commit_offset, kept)
         return None
 

@@ -136,6 +136,8 @@ class Pulls:
 
     def _filter(self, asked: PullMessage) -> Refused | Picked:
         expression, kind = asked.subscription, asked.expression_type or TAG
+        if len(expression or "") > self._config.expression_bytes_max:
+            return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed: too long")
         if not asked.sys_flag & SUBSCRIPTION:
             subscriptions = self._groups.members.subscriptions(asked.consumer_group)
             if subscriptions is None:

@@ -2,8 +2,9 @@
 
 The server may ask, too: ``call`` and ``oneway`` send requests of its own, whose responses find their future by number.
 What is in flight is limited for each connection and for all together: requests of the client that are not answered yet
-(with ``limits.requests_max`` of all connections the next are answered with 2, those of one connection wait in its
-socket, see ``Connection``), and requests of the server.
+(with ``limits.requests_max`` of all connections, or ``limits.request_bytes_max`` in them, the next are answered with 2,
+those of one connection wait in its socket, see ``Connection``), and requests of the server. A large request counts for
+several, and so does one that wants no answer, as long as it is being carried out.
 
 Bytes that are no frame end the connection without a response: where the next frame begins is unknown.
 """
@@ -33,6 +34,9 @@ _LOG: Final = logging.getLogger(__name__)
 REPLY_BYTES_AHEAD: Final = 1 << 20
 """Bytes of responses that one connection makes before it looks whether its client takes them."""
 
+LARGE_BYTES: Final = 4096
+"""A request counts once more for each so many bytes of its frame."""
+
 EXPIRE_S: Final = 1.0
 """Time between two checks for unanswered requests of the server."""
 
@@ -41,13 +45,14 @@ EXPIRE_S: Final = 1.0
 class RemotingLimits:
     """``requests_max``: of all clients, carried out and not answered. ``own``: requests of the server at one client.
 
-    ``own_max``: the same at all clients.
+    ``own_max``: the same at all clients. ``request_bytes_max``: in large requests of all clients.
     """
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     requests_max: int = 10_000
     own: ChannelLimits = field(default_factory=lambda: ChannelLimits(256, 256))
     own_max: int = 10_000
+    request_bytes_max: int = 256 << 20
 
 
 class RemotingServer:
@@ -63,6 +68,8 @@ class RemotingServer:
         self.requests = InFlight("request", self.limits.requests_max)
         self.own_requests = InFlight("request", self.limits.own_max)
         self.sessions: set[RemotingSession] = set()
+        self.request_bytes = 0
+        """Bytes in large requests that are being carried out."""
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -135,8 +142,9 @@ class RemotingSession:
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
-        commands = self._decoder.receive(b"")
-        for _ in range(requests_max):
+        commands, decoder = self._decoder.receive(b""), self._decoder
+        while requests_max > 0:
+            there = decoder.pending_bytes
             try:
                 command = next(commands, None)
             except ProtocolError as error:
@@ -145,7 +153,9 @@ class RemotingSession:
                 return False
             if command is None:
                 return False
-            self._arrived(command)
+            frame_bytes = there - decoder.pending_bytes
+            self._arrived(command, frame_bytes)
+            requests_max -= 1 + frame_bytes // LARGE_BYTES
             if quantum_over() or self._replies.ready_bytes > REPLY_BYTES_AHEAD:
                 return True
         return True
@@ -215,6 +225,13 @@ class RemotingSession:
         self._replies.ask(lambda: reply)
         self._replies.push(b"", 1)  # it is counted twice else
 
+    def release(self, counted_bytes: int, *, is_oneway: bool) -> None:
+        """Count bytes of a request no more that were counted when it arrived; also when the client is gone."""
+        self._server.request_bytes -= counted_bytes
+        self._replies.expect(-(counted_bytes // LARGE_BYTES) - is_oneway)
+        if is_oneway:  # no answer comes behind it that would wake the connection
+            self._replies.wake()
+
     def expire(self, now: float) -> None:
         """Fail the futures of requests that the client did not answer by ``now``."""
         for expired in [] if self._channel is None else self._channel.expire(now):
@@ -226,10 +243,14 @@ class RemotingSession:
     def _receive(self, data: Buffer) -> None:
         self._decoder.receive(data)
 
-    def _arrived(self, command: RemotingCommand) -> None:
+    def _arrived(self, command: RemotingCommand, frame_bytes: int) -> None:
         if not command.flag & RESPONSE_FLAG:
-            if command.flag & ONEWAY_FLAG or self._count(command):
-                self._server.dispatcher.carry_out(Call(command, self))
+            is_oneway = bool(command.flag & ONEWAY_FLAG)
+            if self._is_taken(command, is_oneway=is_oneway):
+                counted_bytes = frame_bytes if is_oneway or frame_bytes >= LARGE_BYTES else 0
+                if counted_bytes:
+                    self._reserve(counted_bytes, is_oneway=is_oneway)
+                self._server.dispatcher.carry_out(Call(command, self, counted_bytes))
             return
         event = None if self._channel is None else self._channel.received(command)
         if isinstance(event, Response) and not event.owner.done():
@@ -241,16 +262,26 @@ class RemotingSession:
             self._channel = Channel(self.client.peer, server.limits.own, total_requests=server.own_requests)
         return self._channel
 
-    def _count(self, command: RemotingCommand) -> bool:
-        server = self._server
-        if server.requests.count >= server.limits.requests_max:
+    def _is_taken(self, command: RemotingCommand, *, is_oneway: bool) -> bool:
+        """Say whether a request is carried out. One that wants an answer is counted then, others get one at once."""
+        server, limits = self._server, self._server.limits
+        if server.requests.count >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
+            if is_oneway:
+                fields = {"peer": self.client.peer, "request": name_of(command.code)}
+                _LOG.warning("oneway request dropped, too many are being carried out", extra={"fields": fields})
+                return False
             busy = command.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]too many requests are being carried out")
             self._replies.push(_frame(busy))
             return False
-        server.requests.take(self.client.peer)
-        self._unanswered += 1
-        self._replies.expect()
+        if not is_oneway:
+            server.requests.take(self.client.peer)
+            self._unanswered += 1
+            self._replies.expect()
         return True
+
+    def _reserve(self, counted_bytes: int, *, is_oneway: bool) -> None:
+        self._server.request_bytes += counted_bytes
+        self._replies.expect(counted_bytes // LARGE_BYTES + is_oneway)
 
     def _check_connected(self, command: RemotingCommand) -> None:
         if self._lost or self.finished:

@@ -31,6 +31,7 @@ from metaq_broker.frontends.remoting.waiting_messages import (
     REAL_QUEUE,
     REAL_TOPIC,
     SentMessage,
+    number_of,
     read_waiting,
     real_queue,
     to_move,
@@ -196,8 +197,8 @@ class HalfTopics:
         )
 
     def _target(self, properties: dict[str, str]) -> Queue | None:
-        level = properties.get(DELAY, "")
-        if level.isdecimal() and (nearest := self._levels.nearest(int(level))):
+        level = number_of(properties.get(DELAY))
+        if level is not None and (nearest := self._levels.nearest(level)):
             return Queue(SCHEDULE_TOPIC, nearest - 1)
         return real_queue(properties)
 
@@ -258,7 +259,8 @@ class HalfTopics:
 
 
 def _patience_ms(seconds: str | None) -> int | None:
-    return int(seconds) * 1000 if seconds and seconds.isdecimal() else None
+    number = number_of(seconds)
+    return None if number is None else number * 1000
 
 
 def _sentence(refusal: Refusal) -> str:

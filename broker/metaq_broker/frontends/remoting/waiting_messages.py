@@ -26,6 +26,9 @@ from metaq_broker.moves.log import Origins, Queue, Stored
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
 
+NUMBER_DIGITS_MAX: Final = 18
+"""Of a number in a property. Clients may write more, and Python refuses to read some thousands."""
+
 READ_BYTES: Final = 1 << 20
 """Of waiting messages, read and moved at a time, about."""
 ORIGINS_MAX: Final = 512
@@ -79,8 +82,15 @@ def to_move(record: Record) -> OutgoingMessage:
 
 def real_queue(properties: Mapping[str, str]) -> Queue | None:
     """Return where a waiting message is to go, ``None`` if it does not say so."""
-    topic, number = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE, "")
-    return Queue(topic, int(number)) if topic and number.isdecimal() else None
+    topic, number = properties.get(REAL_TOPIC), number_of(properties.get(REAL_QUEUE))
+    return Queue(topic, number) if topic and number is not None else None
+
+
+def number_of(text: str | None) -> int | None:
+    """Return the number that a property says, the largest of 18 digits for one with more; ``None`` if it says none."""
+    if text is None or not text.isdecimal():
+        return None
+    return int(text) if len(text) <= NUMBER_DIGITS_MAX else 10**NUMBER_DIGITS_MAX - 1
 
 
 def read_waiting(

@@ -89,6 +89,7 @@ class WaitingPulls:
         """Forget the pulls of a connection."""
         for pull in list(self._sessions.get(session, ())):
             self._end(pull)
+            pull.call.leave_unanswered()
 
     def stop(self) -> None:
         """Answer all pulls now, and hold no more."""

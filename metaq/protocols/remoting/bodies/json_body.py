@@ -42,13 +42,13 @@ class JsonBody:
     """How errors call it, if not by its class."""
 
     @classmethod
-    def from_json(cls, data: Buffer) -> Self:
-        """Return what ``data`` says.
+    def from_json(cls, data: Buffer, bare_keys_bytes_max: int | None = None) -> Self:
+        """Return what ``data`` says; see ``load_json``.
 
         Raises:
             FieldError: It is no JSON, or a field is missing or of another type.
         """
-        return cls.from_value(load_json(data, cls._called()))
+        return cls.from_value(load_json(data, cls._called(), bare_keys_bytes_max))
 
     @classmethod
     def from_value(cls, value: Any) -> Self:

@@ -1,7 +1,8 @@
 """JSON as Java's fastjson writes it: objects may have bare numbers, and even objects, for keys.
 
-Standard JSON is read by the standard library. Where that fails, such keys are put into quotation marks first, outside
-of texts, in one pass.
+Standard JSON is read by the standard library. Where that finds such a key, all of them are put into quotation marks
+first, outside of texts, in one pass. That takes a microsecond for a character, where other threads wait too, so a
+server allows it for small bodies only.
 
 Source: docs/remoting-protocol.md, "JSON bodies".
 """
@@ -18,6 +19,9 @@ from metaq.model import Buffer
 VALUES_MAX: Final = 1_000_000
 """Values in one body. A value takes much more memory than its bytes: this bounds it."""
 
+_BARE_KEY: Final = "Expecting property name"
+"""How the message of the standard library's error begins where a key is not in quotation marks."""
+
 _UNUSUAL_KEYS: Final = re.compile(
     r'"(?:[^"\\]|\\.)*+"?'  # a text: passed over. One without an end goes to the end: looked at once, not at each quote
     r"|(?<![0-9])(?P<number>-?[0-9]++)(?=\s*+:)"  # not begun in the middle: that would be as often as it has digits
@@ -26,8 +30,10 @@ _UNUSUAL_KEYS: Final = re.compile(
 )
 
 
-def load_json(data: Buffer, body: str) -> Any:
+def load_json(data: Buffer, body: str, bare_keys_bytes_max: int | None = None) -> Any:
     """Return what ``data`` says. Keys come out as texts, an object that is a key as its JSON.
+
+    Where ``data`` has more than ``bare_keys_bytes_max`` bytes, it must be standard JSON.
 
     Raises:
         FieldError: ``data`` is no JSON, or more than ``VALUES_MAX`` values; ``body`` is how the error calls it.
@@ -39,7 +45,10 @@ def load_json(data: Buffer, body: str) -> Any:
     try:
         try:
             return json.loads(text)
-        except json.JSONDecodeError:
+        except json.JSONDecodeError as error:
+            is_large = bare_keys_bytes_max is not None and len(data) > bare_keys_bytes_max
+            if is_large or not error.msg.startswith(_BARE_KEY):
+                raise
             return json.loads(_UNUSUAL_KEYS.sub(_in_quotation_marks, text))
     except (ValueError, RecursionError):
         raise FieldError(body, "body", text, "JSON") from None

@@ -36,6 +36,10 @@ MAPPINGS_FROM: Final = 413
 INFLATED_BYTES_MAX: Final = 64 << 20
 """Longest registration after decompression."""
 
+BARE_KEYS_BYTES_MAX: Final = 1 << 20
+PART_BARE_KEYS_BYTES_MAX: Final = 1 << 16
+"""Longest registration, and longest part of a compressed one, that may have keys without quotation marks."""
+
 _NAME: Final = "RegisterBrokerBody"
 _I32: Final = struct.Struct(">i")
 
@@ -82,7 +86,8 @@ class TopicConfig(JsonBody):
         names = ("readQueueNums", "writeQueueNums", "perm", "topicFilterType")
         if len(fields) < len(names):
             raise FieldError(_NAME, "topic", text, "'name reads writes perm filter-type'")
-        attributes = load_json(fields[4].encode(), _NAME) if len(fields) > 4 and fields[4].strip() else None
+        has_attributes = len(fields) > 4 and fields[4].strip()
+        attributes = load_json(fields[4].encode(), _NAME, PART_BARE_KEYS_BYTES_MAX) if has_attributes else None
         return cls.from_value({"topicName": name, "attributes": attributes, **dict(zip(names, fields, strict=False))})
 
 
@@ -114,8 +119,9 @@ def read_registration(body: Buffer, compressed: bool, version: int) -> RegisterB
     if not body:
         return RegisterBrokerBody()
     if version < WRAPPER_ALONE_BELOW:
-        return RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigs.from_json(body))
-    return _inflated(body) if compressed else RegisterBrokerBody.from_json(body)
+        topics = TopicConfigs.from_json(body, BARE_KEYS_BYTES_MAX)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=topics)
+    return _inflated(body) if compressed else RegisterBrokerBody.from_json(body, BARE_KEYS_BYTES_MAX)
 
 
 def write_registration(registration: RegisterBrokerBody, compressed: bool, version: int) -> bytes:
@@ -147,10 +153,11 @@ def _inflated(body: Buffer) -> RegisterBrokerBody:
         allowed = f"a whole zlib stream of at most {INFLATED_BYTES_MAX} bytes when decompressed"
         raise FieldError(_NAME, "body", f"{len(body)} bytes", allowed)
     parts = _Parts(data)
-    version = DataVersion.from_json(parts.text())
+    limit = PART_BARE_KEYS_BYTES_MAX
+    version = DataVersion.from_json(parts.text(), limit)
     table = {topic.topic_name: topic for topic in map(TopicConfig.from_text, parts.texts())}
-    servers = load_json(parts.text(), _NAME)
-    mappings = [load_json(text.encode(), _NAME) for text in parts.texts()] if parts.has_more else []
+    servers = load_json(parts.text(), _NAME, limit)
+    mappings = [load_json(text.encode(), _NAME, limit) for text in parts.texts()] if parts.has_more else []
     infos = {str(each.get("topic")): each for each in mappings if isinstance(each, dict)}
     topics = TopicConfigs(topic_config_table=table, data_version=version, topic_queue_mapping_info_map=infos or None)
     plain = {"filterServerList": servers}

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from metaq_broker.config.rocketmq import RocketmqConfig
+from metaq_broker.frontends.remoting import filters
 from metaq_broker.frontends.remoting.compiled_records import RECORDS
 from metaq_broker.frontends.remoting.dispatcher import Call
 from metaq_broker.frontends.remoting.filters import LOOKED_AT_MAX, filter_checker
@@ -207,3 +208,28 @@ def test_a_broker_without_conditions(tmp_path: Path) -> None:
             assert (answer.code, answer.remark) == (1, text)
 
     run(tmp_path, scenario, "enablePropertyFilter=false\n")
+
+
+def test_long_subscriptions_take_no_memory(tmp_path: Path) -> None:
+    """Whatever a client asks for: those of pulls are no longer than those of heartbeats, and long ones are not kept."""
+
+    async def scenario(asked: Asked) -> None:
+        await asked.broker.stored(b"tagged", {"TAGS": "b"})
+        kept = filters._kept_tags.cache_info().currsize
+        long = " || ".join(("a" * 300, "b"))
+        assert bodies(await asked.pull(text=long, kind="TAG")) == [b"tagged"]
+        assert filters._kept_tags.cache_info().currsize == kept
+        refused = await asked.pull(text="a" * 1025, kind="TAG")
+        assert (refused.code, refused.remark) == (23, "parse the consumer's subscription failed: too long")
+
+    run(tmp_path, scenario, "maxSubscriptionBytes=1024\n")
+
+
+def test_a_large_pull_that_is_forgotten_with_its_connection_counts_no_more(tmp_path: Path) -> None:
+    async def scenario(asked: Asked) -> None:
+        await asked.send(1)
+        asked.post(pull(offset=1, wait_ms=20_000))
+        asked.broker.dispatcher.lost(cast("Any", asked.session))
+        assert (asked.held.held, asked.session.responses) == (0, [None])
+
+    run(tmp_path, scenario)

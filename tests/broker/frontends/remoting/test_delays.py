@@ -137,3 +137,17 @@ def test_retention_is_told_what_still_waits(tmp_path: Path) -> None:
         assert (needed(HALF_TOPIC, 0), needed(NOTE_TOPIC, 0)) == (0, 0)
 
     play(tmp_path, scenario)
+
+
+def test_numbers_of_thousands_of_digits_stop_nobody(tmp_path: Path) -> None:
+    """Python refuses to read them; a waiting message that cannot be read would stop all behind it, for ever."""
+    digits = "9" * 5000
+
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"odd", {"DELAY": "1", "TIMER_OUT_MS": digits})
+        await broker.stored(b"next", {"DELAY": "1"})
+        await broker.bodies_are(b"odd", b"next")
+        for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
+            assert isinstance(await broker.send(b"refused", {name: digits}), DelayInvalid)
+
+    play(tmp_path, scenario)

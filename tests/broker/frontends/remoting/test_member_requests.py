@@ -333,3 +333,10 @@ def test_after_a_restart_clients_keep_the_queues_that_they_read(front: Front) ->
     assert again.locks.owner("g", ("T", 0)) == "1"
     again.ask(HeartBeat(), heartbeat("1", "g"), early)
     assert lock(again, early, "1", 0) == [0]
+
+
+def test_a_language_is_not_kept_as_long_as_a_client_likes(front: Front) -> None:
+    session = FakeSession()
+    assert front.ask(HeartBeat(), heartbeat("1", "g"), session, language="J" * 1_000_000).code == 0
+    (member,) = front.members.consumers("g")
+    assert member.language == "J" * 32

@@ -241,3 +241,20 @@ def test_a_message_that_is_prepared_is_a_half_message_without_the_property(tmp_p
         await broker.bodies_are(b"prepared")
 
     play(tmp_path, scenario, more="[rocketmq]\nenabled=true\n")
+
+
+def test_a_half_message_with_numbers_of_thousands_of_digits_stops_nobody(tmp_path: Path) -> None:
+    digits, halves = "9" * 5000, list[StoredBatch]()
+
+    async def first(broker: WaitingBroker) -> None:
+        halves.append(await broker.stored(b"odd", {**HALF, "DELAY": digits, "CHECK_IMMUNITY_TIME_IN_SECONDS": digits}))
+        halves.append(await broker.stored(b"plain", HALF))
+
+    async def second(broker: WaitingBroker) -> None:
+        assert (await broker.ask(end(halves[1], COMMIT))).code == 0
+        assert broker.bodies() == [b"plain"]
+        assert (await broker.ask(end(halves[0], COMMIT))).code == 0
+        await broker.bodies_are(b"plain", b"odd")
+
+    play(tmp_path, first, clean=False)
+    play(tmp_path, second)

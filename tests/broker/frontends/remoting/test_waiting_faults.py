@@ -13,6 +13,8 @@ import pytest
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.frontends.remoting.dispatcher import Call
 from metaq_broker.frontends.remoting.message_store import StoredBatch
+from metaq_broker.groups.group_offsets import GroupOffsets
+from metaq_broker.storage.errors import StateFull
 from metaq_broker.testing import Fault, FaultyFiles
 from remoting_front import FakeSession
 from waiting_broker import WIDE, WaitingBroker, play
@@ -89,3 +91,24 @@ def test_a_fault_at_any_call(tmp_path: Path, at: int) -> None:
     with suppress(OSError):
         play(tmp_path, first, clean=False, files=files)
     play(tmp_path, second, files=files.crash(Random(at)))
+
+
+def test_clients_that_fill_the_state_table_stop_no_delivery(tmp_path: Path) -> None:
+    """Their offsets and groups get as much as they want, but not what the broker needs for its own positions."""
+
+    async def scenario(broker: WaitingBroker) -> None:
+        broker.state._bytes_max = 1 << 16
+        offsets = GroupOffsets(broker.state)
+        with suppress(StateFull):
+            for number in range(1 << 16):
+                offsets.commit("topic", "group", number, 5)
+        with pytest.raises(StateFull):
+            broker.groups.find("another")
+        await broker.stored(b"level", {"DELAY": "1"}, queue=1)
+        await broker.stored(b"moment", {"TIMER_DELAY_MS": "1"}, queue=2)
+        half = await broker.stored(b"half", HALF, queue=3)
+        commit(broker, half)
+        for queue, body in enumerate((b"level", b"moment", b"half"), 1):
+            await broker.bodies_are(body, queue=queue)
+
+    play(tmp_path, scenario)

@@ -31,6 +31,9 @@ class FakeCall:
     def __init__(self, session: object) -> None:
         self.session = session
 
+    def leave_unanswered(self) -> None:
+        """The connection is gone."""
+
 
 class Scene:
     """Waiting pulls of some connections, and what became of each."""

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from metaq.errors import FieldError
+from metaq.protocols.remoting.bodies import json_text
 from metaq.protocols.remoting.bodies.json_text import load_json
 
 BYTES = 1_000_000
@@ -52,3 +53,14 @@ def test_a_megabyte_takes_no_second(unit: bytes, start: bytes) -> None:
 )
 def test_bare_keys_are_read_as_before(text: bytes, value: object) -> None:
     assert load_json(text, "body") == value
+
+
+@pytest.mark.parametrize("text", [b'"' * 40, b"[1" + b'"' * 40, b"x" * 40, b'{1:2,"' + b'"' * 40])
+def test_a_server_looks_through_small_texts_with_bare_keys_only(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "_UNUSUAL_KEYS", None)
+    with pytest.raises(FieldError):
+        load_json(text, "body", bare_keys_bytes_max=10)
+    monkeypatch.undo()
+    assert load_json(b"{1:2}", "body", bare_keys_bytes_max=10) == {"1": 2}
+    with pytest.raises(FieldError):
+        load_json(b"{1:2,3:456}", "body", bare_keys_bytes_max=10)
