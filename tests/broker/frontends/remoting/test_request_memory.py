@@ -8,7 +8,7 @@ from test_remoting_session import Limits, run, serving, until
 from metaq.protocols.remoting.command import request
 
 
-def test_large_requests_count_for_several(self) -> None:
+def test_large_requests_count_for_several() -> None:
     """What is in them is in memory as long as they are carried out."""
 
     async def scenario() -> None:
@@ -31,7 +31,7 @@ def test_large_requests_count_for_several(self) -> None:
     run(scenario())
 
 
-def test_so_do_those_that_want_no_answer(self) -> None:
+def test_so_do_those_that_want_no_answer() -> None:
     async def scenario() -> None:
         async with serving(net=Limits(pipelined_requests_max=10)) as harness:
             peer = await harness.connect()
@@ -48,7 +48,7 @@ def test_so_do_those_that_want_no_answer(self) -> None:
     run(scenario())
 
 
-def test_too_much_in_all_of_them_is_refused(self) -> None:
+def test_too_much_in_all_of_them_is_refused() -> None:
     async def scenario() -> None:
         async with serving(RemotingLimits(request_bytes_max=100_000)) as harness:
             peer, other = await harness.connect(), await harness.connect()
