@@ -2,7 +2,8 @@
 
 Sends that arrive together are stored together, replies that become ready together are sent together. Who knows that
 much may come (a look at all sockets, the completion of syncs) is a step: a ``with``. What is left for its end is done
-then. Outside of steps it is done in the next round of the loop, which costs one more look at the sockets.
+then, and what that leaves behind it, too: messages are stored, then acknowledged, then the answers are sent. Outside of
+steps it is done in the next round of the loop, which costs one more look at the sockets.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
+
+PASSES_MAX: Final = 4
+"""At the end of a step, what was left then is done, and so on, so often. The rest waits for the next round."""
 
 
 class LoopStep:
@@ -47,13 +51,25 @@ class LoopStep:
             self._end()
 
     def _end(self) -> None:
-        left, self._left = self._left, []
-        for callback in left:
-            try:
-                callback()
-            except Exception as failure:
-                context = {"message": "what was left for the end of a step failed", "exception": failure}
-                self._loop.call_exception_handler(context)
+        self._depth += 1  # what is left meanwhile is for the next pass
+        try:
+            for _ in range(PASSES_MAX):
+                left, self._left = self._left, []
+                for callback in left:
+                    self._call(callback)
+                if not self._left:
+                    break
+        finally:
+            self._depth -= 1
+            if self._left:
+                self._loop.call_soon(self._end)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as failure:
+            context = {"message": "what was left for the end of a step failed", "exception": failure}
+            self._loop.call_exception_handler(context)
 
 
 _STEPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStep]] = WeakKeyDictionary()

@@ -7,7 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable
 
-from metaq_broker.loop_steps import LoopStep
+from metaq_broker.loop_steps import PASSES_MAX, LoopStep
 
 
 def run(story: Callable[[LoopStep, list[str]], None]) -> list[str]:
@@ -54,12 +54,42 @@ def test_a_step_does_what_was_left_before_it_too_and_nothing_is_done_twice() -> 
     assert run(story) == ["inside", "before", "round", "round", "round"]
 
 
-def test_what_is_left_while_a_step_ends_is_done_in_the_next_round() -> None:
+def test_what_is_left_while_a_step_ends_is_done_behind_the_rest_of_it() -> None:
     def story(step: LoopStep, done: list[str]) -> None:
         with step:
             step.at_end(lambda: step.at_end(lambda: done.append("more")))
+            step.at_end(lambda: done.append("a"))
+        done.append("behind")
 
-    assert run(story) == ["round", "more", "round", "round"]
+    assert run(story) == ["a", "more", "behind", "round", "round", "round"]
+
+
+def test_what_is_left_again_and_again_lets_the_loop_go_on() -> None:
+    def story(step: LoopStep, done: list[str]) -> None:
+        def again() -> None:
+            done.append("again")
+            if len(done) < 2 * PASSES_MAX:
+                step.at_end(again)
+
+        with step:
+            step.at_end(again)
+
+    done = run(story)
+    assert done[: PASSES_MAX + 1] == ["again"] * PASSES_MAX + ["round"]
+    assert done[PASSES_MAX + 1] == "again"
+
+
+def test_a_step_inside_of_the_end_of_another_one_leaves_its_own_to_that() -> None:
+    def story(step: LoopStep, done: list[str]) -> None:
+        def inner() -> None:
+            with step:
+                step.at_end(lambda: done.append("inner"))
+            done.append("behind the inner one")
+
+        with step:
+            step.at_end(inner)
+
+    assert run(story)[:2] == ["behind the inner one", "inner"]
 
 
 def test_an_error_is_reported_and_the_others_are_done() -> None:

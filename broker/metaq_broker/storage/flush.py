@@ -10,7 +10,7 @@ answers leave together. One that takes long does not hold up the others: every `
 completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
 wake-up.
 
-With a threshold (``unflush_threshold`` > 0) ``wait`` calls back in the next round of the loop, and a sync starts when
+With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at the end of the loop's step, and a sync starts when
 more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
 for ``wait_durable`` or watches for messages.
 
@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -157,6 +158,7 @@ class GroupCommit:
         self._under_way = 0
         self._idle: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._step: LoopStep | None = None
 
     # ---- what the engine calls
 
@@ -183,9 +185,9 @@ class GroupCommit:
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
         if not partition.waits_for_disk or log.readable_end >= end_offset:
-            self._running_loop().call_soon(callback, None)
+            self._call_at_end(callback, None)
         elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
-            self._running_loop().call_soon(callback, lost)
+            self._call_at_end(callback, lost)
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -284,6 +286,11 @@ class GroupCommit:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
+
+    def _call_at_end(self, callback: OnDurable, argument: Exception | None) -> None:
+        if self._step is None:
+            self._step = LoopStep.of(self._running_loop())
+        self._step.at_end(partial(callback, argument))
 
     def _make_due(self, partition: _Partition) -> None:
         if partition.timer is not None:
