@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from metaq.client.async_consumer import AsyncGroupConsumer
@@ -23,8 +22,9 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
+from metaq.client.shells import ClosedByAsyncBlock, behind_loop
 from metaq.client.statistics import BrokerStatistics, TopicStatistics
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-class AsyncMetaQ:
+class AsyncMetaQ(ClosedByAsyncBlock):
     """As ``MetaQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
 
     Consumers wait and fetch in the loop. What is asked rarely (brokers, topics, offsets) and what blocks by nature
@@ -76,14 +76,6 @@ class AsyncMetaQ:
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(leave_limit_s(kind))
-
     async def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
         await asyncio.to_thread(self._mq.close, timeout)
@@ -97,10 +89,8 @@ class AsyncMetaQ:
         on_overflow: OnOverflow[Message] = "block",
     ) -> AsyncProducer:
         """Return a producer for any topic. Raises as ``MetaQ.producer``; with ``block`` a full window is awaited."""
-        waits = on_overflow == "block"
-        made = self._mq.producer(
-            partitioner, linger_s=linger_s, window=window, on_overflow="raise" if waits else on_overflow
-        )
+        behind, waits = behind_loop(on_overflow)
+        made = self._mq.producer(partitioner, linger_s=linger_s, window=window, on_overflow=behind)
         return AsyncProducer(made, wait_for_window=waits)
 
     def ordered_producer(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from metaq.client.ordered import OrderedProducer
 from metaq.client.records import Sent
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByAsyncBlock
 from metaq.model import Partition, TopicPartition
 
 
-class AsyncOrderedProducer:
+class AsyncOrderedProducer(ClosedByAsyncBlock):
     """As ``OrderedProducer``, which see. Made by ``AsyncMetaQ.ordered_producer``, for ``async with``.
 
     Messages of one task are stored in the order in which it awaits them.
@@ -24,11 +23,6 @@ class AsyncOrderedProducer:
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._producer.__enter__)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(leave_limit_s(kind))
 
     async def send(
         self,

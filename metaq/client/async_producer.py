@@ -14,25 +14,17 @@ from typing import Self
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByAsyncBlock
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
 
-class AsyncProducer:
+class AsyncProducer(ClosedByAsyncBlock):
     """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
         self._producer = producer
         self._window: AwaitedWindow[bytes, Sent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(leave_limit_s(kind))
 
     async def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to. Raises ``TopicNotFound``."""

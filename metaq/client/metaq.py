@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, Unpack
 from weakref import WeakSet
 
@@ -21,7 +20,8 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
+from metaq.client.shells import ClosedByBlock
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
@@ -38,7 +38,7 @@ XA_FORMAT: Final = 0x4D51
 EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
 
 
-class MetaQ:
+class MetaQ(ClosedByBlock):
     """A cluster: the brokers at ``cluster``, or those that are registered in ZooKeeper.
 
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
@@ -91,14 +91,6 @@ class MetaQ:
 
     def __repr__(self) -> str:
         return f"MetaQ({self._cluster!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(leave_limit_s(kind))
 
     def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, each for ``timeout`` seconds at most, and close idle connections."""

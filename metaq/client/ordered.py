@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
@@ -28,7 +27,7 @@ from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByBlock
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition
@@ -168,7 +167,7 @@ class Spool:
             raise StoreFailed(str(self._path), str(error)) from error
 
 
-class OrderedProducer:
+class OrderedProducer(ClosedByBlock):
     """See the module. ``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
 
     ``retry_s``: pause between two attempts to send what waits.
@@ -208,11 +207,6 @@ class OrderedProducer:
         self._thread.start()
         notify_after_fork(self._forked)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(leave_limit_s(kind))
 
     def send(
         self,

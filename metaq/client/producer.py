@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
@@ -24,7 +23,8 @@ from metaq.client.blocks import (
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
 from metaq.client.records import Sent, bytes_of
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
+from metaq.client.shells import ClosedByBlock
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
@@ -42,7 +42,7 @@ class _Route(NamedTuple):
     addresses: Mapping[Partition, Address]
 
 
-class Producer:
+class Producer(ClosedByBlock):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
     Which broker takes a topic is asked once, and again after a failure. One thread at a time, except ``submit``.
@@ -71,14 +71,6 @@ class Producer:
             messages_max=BLOCK_MESSAGES_MAX,
             bytes_max=BLOCK_BYTES_MAX,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(leave_limit_s(kind))
 
     def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to.

@@ -33,9 +33,6 @@ BATCH_BYTES_MAX: Final = 4 << 20
 WINDOW_BYTES: Final = 16 << 20
 """Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
 
-INTERRUPTED_S: Final = 5.0
-"""How long a producer that is left by Ctrl-C waits for what it has taken."""
-
 _OVERHEAD_BYTES: Final = 64
 _LOG: Final = logging.getLogger(__name__)
 
@@ -233,8 +230,3 @@ class Submissions(Generic[M, P, S]):
             failure = error
         for batch in batches:
             batch.settle([None] * len(batch.messages), failure)  # unless that was done
-
-
-def leave_limit_s(kind: type[BaseException] | None) -> float | None:
-    """Return how long a ``with`` block that ``kind`` leaves waits for what was submitted: for Ctrl-C not for long."""
-    return None if kind is None or issubclass(kind, Exception) else INTERRUPTED_S

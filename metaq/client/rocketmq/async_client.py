@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 from metaq.backends.rocketmq.pool import Credentials
@@ -27,13 +26,13 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByAsyncBlock, behind_loop
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 
-class AsyncRocketMQ:
+class AsyncRocketMQ(ClosedByAsyncBlock):
     """As ``RocketMQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
 
     Raises:
@@ -71,14 +70,6 @@ class AsyncRocketMQ:
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(leave_limit_s(kind))
-
     async def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
         await asyncio.to_thread(self._mq.close, timeout)
@@ -87,7 +78,7 @@ class AsyncRocketMQ:
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
     ) -> AsyncRocketProducer:
         """Return a producer for any topic. Raises as ``RocketMQ.producer``; with ``block`` a full window is awaited."""
-        waits = _awaits_window(options)
+        options["on_overflow"], waits = behind_loop(options.get("on_overflow", "block"))
         return AsyncRocketProducer(self._mq.producer(partitioner, group=group, **options), wait_for_window=waits)
 
     def transactional_producer(
@@ -104,7 +95,7 @@ class AsyncRocketMQ:
 
         ``check`` may be a coroutine function.
         """
-        waits = _awaits_window(options)
+        options["on_overflow"], waits = behind_loop(options.get("on_overflow", "block"))
         return AsyncTransactionalProducer(
             lambda check: self._mq.transactional_producer(
                 *(group, check, partitioner), check_workers=check_workers, heartbeat_s=heartbeat_s, **options
@@ -231,11 +222,3 @@ class AsyncRocketClusterView:
     async def delete_topic(self, topic: str) -> dict[str, Address]:
         """Delete a topic at the master of every broker, with its messages; return the brokers."""
         return await asyncio.to_thread(self._view.delete_topic, topic)
-
-
-def _awaits_window(options: SendOptions) -> bool:
-    """Whether a full window is awaited; the producer behind must then raise, as its thread must not wait."""
-    waits = options.get("on_overflow", "block") == "block"
-    if waits:
-        options["on_overflow"] = "raise"
-    return waits

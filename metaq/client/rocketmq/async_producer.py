@@ -18,14 +18,14 @@ from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Senda
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByAsyncBlock
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
 """A function, which runs in a thread, or a coroutine function, which runs in the loop."""
 
 
-class AsyncRocketProducer:
+class AsyncRocketProducer(ClosedByAsyncBlock):
     """As ``RocketProducer``, which see. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
@@ -34,14 +34,6 @@ class AsyncRocketProducer:
 
     def __repr__(self) -> str:
         return f"Async{self._producer!r}"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(leave_limit_s(kind))
 
     @property
     def group(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from types import TracebackType
 from typing import Final, Self, Unpack
 from weakref import WeakSet
 
@@ -26,14 +25,14 @@ from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
-from metaq.client.submissions import leave_limit_s
+from metaq.client.shells import ClosedByBlock
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 
-class RocketMQ:
+class RocketMQ(ClosedByBlock):
     """A cluster: the brokers that are registered at ``name_servers``, ``host:port;host:port``.
 
     A proxy's remoting port is a name server, too. ``credentials`` are an account's keys, ``namespace`` is put in front
@@ -81,14 +80,6 @@ class RocketMQ:
 
     def __repr__(self) -> str:
         return f"RocketMQ({self._name_servers!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(leave_limit_s(kind))
 
     def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Final, Self, TypedDict, Unpack, cast
+from typing import Final, TypedDict, Unpack, cast
 
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
@@ -15,7 +14,8 @@ from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
+from metaq.client.shells import ClosedByBlock
+from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
@@ -55,7 +55,7 @@ class MessageOptions(TypedDict, total=False):
     deliver_at: datetime | int | None
 
 
-class RocketProducer:
+class RocketProducer(ClosedByBlock):
     """Sends messages to the queues that ``partitioner`` chooses (default: by key, in turn without one).
 
     A topic that does not exist is made by the first message, at brokers that allow that (``autoCreateTopicEnable``).
@@ -104,14 +104,6 @@ class RocketProducer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(group={self.group!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(leave_limit_s(kind))
 
     @property
     def group(self) -> str:

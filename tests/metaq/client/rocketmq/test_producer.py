@@ -13,7 +13,7 @@ import pytest
 from fix_broker import wait_until
 from two_brokers import A0, A1, B0, SENDS, Setting
 
-from metaq.client import submissions
+from metaq.client import shells
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
@@ -309,7 +309,7 @@ def test_ctrl_c_ends_a_send_at_once(setting: Setting) -> None:
 def test_ctrl_c_does_not_wait_long_for_what_was_submitted(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(submissions, "INTERRUPTED_S", 0.2)
+    monkeypatch.setattr(shells, "INTERRUPTED_S", 0.2)
     setting.slow(60)
     before = time.monotonic()
 

@@ -1,0 +1,58 @@
+"""What the clients' outer classes have in common: blocks that close what they have used, and full windows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from metaq.client.submissions import OnOverflow
+
+M = TypeVar("M")
+
+INTERRUPTED_S: Final = 5.0
+"""How long a block that is left by Ctrl-C waits for what was submitted."""
+
+
+class ClosedByBlock(ABC):
+    """Something with ``close``, which leaving its ``with`` block calls: by Ctrl-C it does not wait for long."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(_leave_limit_s(kind))
+
+    @abstractmethod
+    def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted, for ``timeout`` seconds at most, and close."""
+
+
+class ClosedByAsyncBlock(ABC):
+    """As ``ClosedByBlock``, for ``async with``."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(_leave_limit_s(kind))
+
+    @abstractmethod
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted, for ``timeout`` seconds at most, and close."""
+
+
+def _leave_limit_s(kind: type[BaseException] | None) -> float | None:
+    """How long a block that ``kind`` leaves waits for what was submitted."""
+    return None if kind is None or issubclass(kind, Exception) else INTERRUPTED_S
+
+
+def behind_loop(on_overflow: OnOverflow[M]) -> tuple[OnOverflow[M], bool]:
+    """What the producer behind a loop does when its window is full, and whether the loop awaits space: no thread
+    must wait for it."""
+    waits = on_overflow == "block"
+    return ("raise" if waits else on_overflow), waits
