@@ -47,6 +47,11 @@ class RowLayout:
 
     fields: tuple[tuple[str, DataType], ...]
 
+    @classmethod
+    def of(cls, types: Mapping[str, DataType], names: Sequence[str] | None) -> RowLayout:
+        """The columns ``names`` of ``types``, all if that is ``None``."""
+        return cls(tuple((name, types[name]) for name in names or types))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
@@ -98,8 +103,12 @@ def message_layout(
     value_type: DataType = COLUMN_TYPES["value"],
 ) -> RowLayout:
     """The columns ``names`` of a read of MetaQ, all if that is ``None``. A nested ``value_type``: payloads are JSON."""
-    chosen = {"attribute": attribute_type, "value": value_type}
-    return RowLayout(tuple((name, chosen.get(name, COLUMN_TYPES[name])) for name in names or COLUMN_TYPES))
+    return RowLayout.of({**COLUMN_TYPES, "attribute": attribute_type, "value": value_type}, names)
+
+
+def type_of_values(value_format: str, value_schema: DataType | None) -> DataType:
+    """The type of the column ``value``, as the options ``valueFormat`` and ``valueSchema`` say it."""
+    return value_schema or (StringType() if value_format == "string" else BinaryType())
 
 
 def choose_columns(text: str, offered: Collection[str]) -> tuple[str, ...]:

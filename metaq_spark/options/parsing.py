@@ -29,6 +29,18 @@ from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, TLS_VE
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
 
+SHARED_HABITS: Final[Habits] = {
+    "topics": ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more"),
+    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
+    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
+    "checkpoint": "use checkpointLocation",
+    "group.id": "use group",
+    "groupid": "use group",
+    "consumergroup": "use group",
+    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
+}
+"""Those that no format has."""
+
 
 class OptionTable:
     """The options of one format.
@@ -276,8 +288,8 @@ class TransactionOptions(WriteOptions):
         return self.delivery == "exactly_once"
 
 
-def check_transaction(options: TransactionOptions) -> None:
-    """Refuse half a name of a write, and one that has no effect.
+def check_write(options: TransactionOptions) -> None:
+    """Refuse half a name of a write, one that has no effect, and TLS that cannot be used.
 
     Raises:
         OptionError: The names of the options that do not belong together.
@@ -286,6 +298,7 @@ def check_transaction(options: TransactionOptions) -> None:
         raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
     if options.txn_app_id is not None and not options.exactly_once:
         raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
+    check_tls(options)
 
 
 def check_choice(values: Mapping[str, Any]) -> None:
@@ -302,24 +315,21 @@ def check_choice(values: Mapping[str, Any]) -> None:
         raise OptionError(", ".join(given), "only one of them can say what to read")
 
 
-def check_positions(options: ReadOptions, use: Use) -> None:
-    """Refuse starts and ends with which a read would read nothing.
-
-    Raises:
-        OptionError: There is such a one.
-    """
+def _check_positions(options: ReadOptions, use: Use) -> None:
+    """Refuse starts and ends with which a read would read nothing."""
     if use is Use.BATCH_READ and isinstance(options.starting_offsets, Latest):
         raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
     if isinstance(options.ending_offsets, Earliest | Group):
         raise OptionError("endingOffsets", "a read cannot end at earliest or at a group's offsets; use latest")
 
 
-def check_read(options: ReadOptions) -> None:
-    """Refuse options that contradict each other, or that another one lacks.
+def check_read(options: ReadOptions, use: Use) -> None:
+    """Refuse options that contradict each other, that another one lacks, or with which a read would read nothing.
 
     Raises:
         OptionError: There are such options.
     """
+    _check_positions(options, use)
     check_value(options.value_format, options.value_schema)
     least, most = options.trigger_messages_min, options.trigger_messages_max
     if least is not None and most is not None and least > most:
@@ -332,6 +342,7 @@ def check_read(options: ReadOptions) -> None:
     ):
         if present and not there:
             raise OptionError(name, f"it has no effect without {needed}; give that as well")
+    check_tls(options)
 
 
 def check_value(value_format: str, value_schema: DataType | None) -> None:

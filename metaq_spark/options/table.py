@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
+from metaq_spark.columns.row_layout import choose_columns
 from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.options import values
 from metaq_spark.options.positions import Notation
@@ -63,14 +64,6 @@ class Option:
     def default_for(self, use: Use) -> str:
         """The default text when the option is used for ``use``."""
         return self.default if isinstance(self.default, str) else self.default[use]
-
-    def with_doc(self, doc: str) -> Option:
-        """The same option with another description."""
-        return replace(self, doc=doc)
-
-    def with_default(self, default: str | Mapping[Use, str]) -> Option:
-        """The same option with another default."""
-        return replace(self, default=default)
 
 
 def selection_rows(notation: Notation) -> tuple[Option, ...]:
@@ -171,6 +164,29 @@ LIMIT_ROWS: Final = (
 )  # fmt: skip
 """How much a micro-batch and a task hold."""
 
+
+def columns_row(types: Mapping[str, object]) -> Option:
+    """Which of the columns ``types`` a read has."""
+
+    def chosen(text: str) -> tuple[str, ...]:
+        return choose_columns(text, types)
+
+    return Option(
+        "columns", "columns", chosen, UNSET, READ,
+        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
+        "faster, because Spark tells a Python source nothing about it.",
+    )  # fmt: skip
+
+
+def push_filters_row(columns: str) -> Option:
+    """Whether conditions of a batch read on ``columns``, such as "`a` and `b`", are pushed."""
+    return Option(
+        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
+        f"Whether conditions on {columns} narrow what is fetched. Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`.",
+    )  # fmt: skip
+
+
 VALUE_ROWS: Final = (
     Option(
         "valueFormat", "value_format", values.one_of("binary", "string", "json"), "binary", READ,
@@ -210,6 +226,15 @@ LOSS_ROWS: Final = (
 )  # fmt: skip
 """What is done where messages are gone, damaged or cannot be reached."""
 
+
+def commit_row(system: str) -> Option:
+    """Whether a stream sets the offsets of a group of MetaQ or RocketMQ."""
+    return Option(
+        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
+        f"Whether the group's offsets are set to what Spark has completed, for {system}'s own tools.",
+    )  # fmt: skip
+
+
 FETCH_ROW: Final = Option(
     "fetchBytes", "fetch_bytes", values.size_up_to(1 << 30), "1m", READ,
     "Bytes asked of a broker at a time. A broker may answer with fewer.",
@@ -225,7 +250,11 @@ TOPIC_ROW: Final = Option(
     "Topic to write to; takes precedence over a `topic` column.",
 )  # fmt: skip
 
-TRANSACTION_ROWS: Final = (
+DELIVERY_ROWS: Final = (
+    Option(
+        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
+        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
+    ),
     Option(
         "transactionTimeoutMs", "transaction_timeout_ms", values.duration_ms, "10m", WRITE,
         "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
@@ -245,7 +274,22 @@ TRANSACTION_ROWS: Final = (
         "count and the rows at hand are dropped.",
     ),
 )  # fmt: skip
-"""What exactly-once writes have beside ``delivery``."""
+"""How often a row is written, and what exactly-once writes have beside that."""
+
+
+def block_rows(bytes_max: int, request: str, limit: str = "") -> tuple[Option, ...]:
+    """How much is sent at a time: in ``request``, such as "a queue in one batch"."""
+    return (
+        Option(
+            "blockBytes", "block_bytes", values.size_up_to(bytes_max), "2m", WRITE,
+            f"Bytes of messages sent to {request}{limit}.",
+        ),
+        Option(
+            "blockMessages", "block_messages", values.messages, "100000", WRITE,
+            f"Messages sent to {request}, at most.",
+        ),
+    )  # fmt: skip
+
 
 CONNECTION_ROWS: Final = (
     Option(

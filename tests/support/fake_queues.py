@@ -19,7 +19,7 @@ from metaq.testing.manual_clock import ManualClock
 from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Holdings, Offsets, Ranges
-from metaq_spark.options.parsing import OptionTable, ReadOptions, check_choice, check_positions, check_read
+from metaq_spark.options.parsing import OptionTable, ReadOptions, check_choice, check_read
 from metaq_spark.options.positions import LATEST_OFFSET, Notation
 from metaq_spark.options.selection import Selection, chosen
 from metaq_spark.options.table import (
@@ -66,8 +66,7 @@ def fake_options(use: Use, **raw: str) -> FakeOptions:
     options = FakeOptions(
         **values, columns=None, push_filters=False, group=group, commit_group_offsets=group is not None
     )
-    check_positions(options, use)
-    check_read(options)
+    check_read(options, use)
     return options
 
 

@@ -9,45 +9,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql.types import BinaryType, DataType, StringType
+from pyspark.sql.types import DataType, StringType
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address, Partition
-from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, choose_columns, message_layout
+from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, message_layout, type_of_values
 from metaq_spark.errors import OptionError
 from metaq_spark.options import values
 from metaq_spark.options.parsing import (
+    SHARED_HABITS,
     ConnectionOptions,
+    Habits,
     OptionTable,
     ReadOptions,
     TransactionOptions,
     check_choice,
-    check_positions,
     check_read,
     check_tls,
-    check_transaction,
     check_value,
+    check_write,
     read_reach,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
     ANY,
-    BATCH_READ,
     CONNECTION_ROWS,
+    DELIVERY_ROWS,
     FETCH_ROW,
     LIMIT_ROWS,
     LOSS_ROWS,
     OFFSET_POLL_ROW,
     READ,
-    STREAM_READ,
     TOPIC_ROW,
-    TRANSACTION_ROWS,
     UNSET,
     VALUE_ROWS,
     WRITE,
     Option,
     Use,
+    block_rows,
+    columns_row,
+    commit_row,
     position_rows,
+    push_filters_row,
     selection_rows,
 )
 
@@ -57,7 +60,8 @@ NOTATION: Final = Notation(Partition.parse, ("0-0", "0-1"), "byte offset")
 _USE_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
 _USE_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
 _USE_LIMITS: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
-_HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
+_HABITS: Final[Habits] = {
+    **SHARED_HABITS,
     "kafka.bootstrap.servers": _USE_BROKERS,
     "bootstrap.servers": _USE_BROKERS,
     "bootstrapservers": _USE_BROKERS,
@@ -70,35 +74,23 @@ _HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
     "zk": "use zookeeper: host:port,host:port/root",
     "zkconnect": "use zookeeper: host:port,host:port/root",
     "zk.zkconnect": "use zookeeper: host:port,host:port/root",
-    "topics": _USE_TOPICS,
     "topic": _USE_TOPICS,
-    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
-    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
     "partitions": 'use assign: JSON such as {"orders": ["0-0", "0-1"]}',
-    "checkpoint": "use checkpointLocation",
     "checkpointdir": "use checkpointLocation",
     "checkpoint.location": "use checkpointLocation",
     "startingposition": "use startingOffsets",
     "auto.offset.reset": "use startingOffsets: earliest or latest",
     "kafka.group.id": "use group",
-    "group.id": "use group",
-    "groupid": "use group",
-    "consumergroup": "use group",
     "maxfilespertrigger": _USE_LIMITS,
     "maxratepertrigger": _USE_LIMITS,
     "tag": "use messageTypes: types, separated by commas",
     "tags": "use messageTypes: types, separated by commas",
     "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
     "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
-    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
     "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
 }
 """Keys that other connectors have, or that this one had, in lower case: what to do instead; for reads and for writes
 where that differs."""
-
-
-def _parse_columns(text: str) -> tuple[str, ...]:
-    return choose_columns(text, COLUMN_TYPES)
 
 
 OPTIONS: Final = (
@@ -115,20 +107,12 @@ OPTIONS: Final = (
     *selection_rows(NOTATION),
     *position_rows(NOTATION),
     *LIMIT_ROWS,
-    Option(
-        "columns", "columns", _parse_columns, UNSET, READ,
-        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
-        "faster, because Spark tells a Python source nothing about it.",
-    ),
+    columns_row(COLUMN_TYPES),
     Option(
         "messageTypes", "message_types", values.message_types, UNSET, READ,
         "Read only messages whose attribute is one of these, separated by commas; the broker leaves the others out.",
     ),
-    Option(
-        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
-        "Whether conditions on `attribute`, `offset` and `timestamp` narrow what is fetched. Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
-    ),
+    push_filters_row("`attribute`, `offset` and `timestamp`"),
     *VALUE_ROWS,
     Option(
         "attributeFormat", "attribute_format", values.one_of("string", "map"), "string", READ,
@@ -139,10 +123,7 @@ OPTIONS: Final = (
         "group", "group", values.group, UNSET, READ,
         "MetaQ consumer group for `startingOffsets` = `group` and `commitGroupOffsets`.",
     ),
-    Option(
-        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
-        "Whether the group's offsets are set to what Spark has completed, for MetaQ's own tools.",
-    ),
+    commit_row("MetaQ"),
     FETCH_ROW,
     Option(
         "localReads", "local_reads", values.boolean, "true", READ,
@@ -151,24 +132,13 @@ OPTIONS: Final = (
     ),
     OFFSET_POLL_ROW,
     TOPIC_ROW,
-    Option(
-        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
-        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
-    ),
-    *TRANSACTION_ROWS,
+    *DELIVERY_ROWS,
     Option(
         "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
         "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
         "message whose partition is away fails the write instead of going elsewhere.",
     ),
-    Option(
-        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "2m", WRITE,
-        "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
-    ),
-    Option(
-        "blockMessages", "block_messages", values.messages, "100000", WRITE,
-        "Messages sent to a partition in one request, at most.",
-    ),
+    *block_rows(1 << 26, "a partition in one request", "; not above the broker's `maxBatchSize`"),
     *CONNECTION_ROWS,
 )  # fmt: skip
 
@@ -239,9 +209,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     values = _with_brokers(TABLE.read(raw, use), raw)
     check_choice(values)
     options = SourceOptions(**values)
-    check_positions(options, use)
-    check_read(options)
-    check_tls(options)
+    check_read(options, use)
     return options
 
 
@@ -252,8 +220,7 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
     options = SinkOptions(**_with_brokers(TABLE.read(raw, use), raw))
-    check_transaction(options)
-    check_tls(options)
+    check_write(options)
     return options
 
 
@@ -286,6 +253,5 @@ def _in_sql(raw: Mapping[str, str]) -> str:
 def _row_layout(
     columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, attribute_format: str
 ) -> RowLayout:
-    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
     attribute_type = ATTRIBUTE_MAP if attribute_format == "map" else StringType()
-    return message_layout(columns, attribute_type, value_type)
+    return message_layout(columns, attribute_type, type_of_values(value_format, value_schema))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
+
+from metaq_spark.options.parsing import SHARED_HABITS, Habits
 
 _SERVERS: Final = "use nameServers: host:port of each name server, separated by ;"
 _TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
@@ -24,7 +25,8 @@ _POP: Final = (
 )
 _NOTHING: Final = "leave it out: it is not needed"
 
-HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
+HABITS: Final[Habits] = {
+    **SHARED_HABITS,
     # everybody's
     "nameserver": _SERVERS,
     "namesrv": _SERVERS,
@@ -40,15 +42,8 @@ HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
     "kafka.bootstrap.servers": _SERVERS,
     "zookeeper": "RocketMQ has name servers; use nameServers",
     "topic": _TOPIC,
-    "topics": _TOPICS,
-    "subscribe": _TOPIC,
-    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
     "partitions": 'use assign: JSON such as {"orders": ["broker-a:0", "broker-a:1"]}',
     "queues": 'use assign: JSON such as {"orders": ["broker-a:0", "broker-a:1"]}',
-    "checkpoint": "use checkpointLocation",
-    "group.id": _GROUP,
-    "groupid": _GROUP,
-    "consumergroup": _GROUP,
     "producergroup": _GROUP,
     "tag": _TAGS,
     "messagetypes": _TAGS,
@@ -57,7 +52,6 @@ HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
         "use a column key: the same key goes to the same queue; keys are keys to look messages up by",
     ),
     "keys": _KEYS,
-    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
     "pop": _POP,
     "popmode": _POP,
     "consumemode": _POP,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyspark.sql.types import BinaryType, DataType, StringType
+from pyspark.sql.types import DataType
 
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
@@ -18,7 +18,7 @@ from metaq.model import Address, Partition
 from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.habits import HABITS
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
-from metaq_spark.columns.row_layout import RowLayout, choose_columns
+from metaq_spark.columns.row_layout import RowLayout, type_of_values
 from metaq_spark.errors import OptionError
 from metaq_spark.options import values
 from metaq_spark.options.parsing import (
@@ -27,32 +27,32 @@ from metaq_spark.options.parsing import (
     ReadOptions,
     TransactionOptions,
     check_choice,
-    check_positions,
     check_read,
     check_tls,
-    check_transaction,
     check_value,
+    check_write,
     read_reach,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
     ANY,
-    BATCH_READ,
     CONNECTION_ROWS,
+    DELIVERY_ROWS,
     FETCH_ROW,
     LIMIT_ROWS,
     LOSS_ROWS,
     OFFSET_POLL_ROW,
     READ,
-    STREAM_READ,
     TOPIC_ROW,
-    TRANSACTION_ROWS,
     UNSET,
     VALUE_ROWS,
-    WRITE,
     Option,
     Use,
+    block_rows,
+    columns_row,
+    commit_row,
     position_rows,
+    push_filters_row,
     selection_rows,
 )
 
@@ -105,10 +105,6 @@ def _sql(text: str) -> Subscription:
     return Subscription(text.strip(), "SQL92")
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    return choose_columns(text, RECORD_COLUMNS)
-
-
 def _count_up_to(limit: int, what: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
         word = text.strip()
@@ -136,6 +132,8 @@ _DOCS: Final = {
     "onCorrupt": "What is done with a message that does not match its checksum, or is not what was asked for: `fail`, "
     "`skip` it with a warning, or store its bytes in `deadLetterTopic` and go on.",
     "deadLetterTopic": "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the properties.",
+    "delivery": f"{DELIVERY_ROWS[0].doc} Only the bundled broker can do that; a broker of RocketMQ has no transaction "
+    "over several messages.",
     "tlsCaFile": "Turns TLS on, to name servers and brokers: PEM file of the authority that signs their certificates, "
     "on the driver and on every executor; `system` = those that the machine trusts.",
 }
@@ -166,11 +164,7 @@ OPTIONS: Final = (
     *_own(selection_rows(NOTATION)),
     *_own(position_rows(NOTATION)),
     *_own(LIMIT_ROWS),
-    Option(
-        "columns", "columns", _columns, UNSET, READ,
-        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
-        "faster, because Spark tells a Python source nothing about it.",
-    ),
+    columns_row(RECORD_COLUMNS),
     Option(
         "tags", "tags", _tags, UNSET, READ,
         "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
@@ -181,11 +175,7 @@ OPTIONS: Final = (
         "Read only messages whose properties fulfil this SQL92 condition; for brokers with `enablePropertyFilter`. A "
         "condition that the broker cannot compile fails the read.",
     ),
-    Option(
-        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
-        "Whether conditions on `tags`, `queue_offset` and `store_timestamp` narrow what is fetched. Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
-    ),
+    push_filters_row("`tags`, `queue_offset` and `store_timestamp`"),
     *VALUE_ROWS,
     *_own(LOSS_ROWS),
     Option(
@@ -202,10 +192,7 @@ OPTIONS: Final = (
         "Group in whose name servers are asked (`metaq-spark` if not given), for `startingOffsets` = `group`, "
         "`commitGroupOffsets` and accounts. The read is no member of it.",
     ),
-    Option(
-        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
-        "Whether the group's offsets are set to what Spark has completed, for RocketMQ's own tools.",
-    ),
+    commit_row("RocketMQ"),
     Option(
         "readFrom", "read_from", values.one_of("suggested", "master"), "suggested", READ,
         "Which of a broker's servers is read from: the one that it suggests (a slave when messages have left its "
@@ -225,20 +212,8 @@ OPTIONS: Final = (
     ),
     OFFSET_POLL_ROW,
     *_own((TOPIC_ROW,)),
-    Option(
-        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
-        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers. Only "
-        "the bundled broker can do that; a broker of RocketMQ has no transaction over several messages.",
-    ),
-    *TRANSACTION_ROWS,
-    Option(
-        "blockBytes", "block_bytes", values.size_up_to(BLOCK_BYTES_MAX), "2m", WRITE,
-        "Bytes of messages sent to a queue in one batch.",
-    ),
-    Option(
-        "blockMessages", "block_messages", values.messages, "100000", WRITE,
-        "Messages sent to a queue in one batch, at most.",
-    ),
+    *_own(DELIVERY_ROWS),
+    *block_rows(BLOCK_BYTES_MAX, "a queue in one batch"),
     *_own(CONNECTION_ROWS),
 )  # fmt: skip
 
@@ -326,9 +301,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     found = _checked(TABLE.read(raw, use), raw)
     check_choice(found)
     options = SourceOptions(**found)
-    check_positions(options, use)
-    check_read(options)
-    check_tls(options)
+    check_read(options, use)
     if options.tags is not None and options.sql is not None:
         raise OptionError("tags, sql", "only one of them can say which messages to read")
     return options
@@ -337,8 +310,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
 def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     """The options of a batch write or a streaming write. Raises as ``parse_source_options``."""
     options = SinkOptions(**_checked(TABLE.read(raw, use), raw))
-    check_transaction(options)
-    check_tls(options)
+    check_write(options)
     return options
 
 
@@ -366,6 +338,4 @@ def _checked(found: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _row_layout(columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None) -> RowLayout:
-    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
-    types = {**RECORD_COLUMNS, "value": value_type}
-    return RowLayout(tuple((name, types[name]) for name in columns or RECORD_COLUMNS))
+    return RowLayout.of({**RECORD_COLUMNS, "value": type_of_values(value_format, value_schema)}, columns)
