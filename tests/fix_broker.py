@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,7 @@ from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 DEADLINE_S = 20.0
 READY = re.compile(r"metaq-broker \S+ ready on (\S+), data in (.+)")
+ROCKETMQ = re.compile(r"RocketMQ clients: (\S+) is name server and broker\n")
 
 
 @dataclass
@@ -45,6 +47,15 @@ class RunningBroker:
         """Return a new connection to it, which ``end`` closes."""
         self.clients.append(WireClient(self.address))
         return self.clients[-1]
+
+    @cached_property
+    def rocketmq_address(self) -> Address:
+        """Where it serves RocketMQ's clients: the line behind the one that said that it is ready."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        match = ROCKETMQ.fullmatch(line)
+        assert match is not None, line
+        return Address.parse(match[1])
 
     def stop(self) -> int:
         """Ask it to stop as an operator would; return its exit status."""
@@ -212,10 +223,16 @@ def system_section(broker_id: int = 0, partitions: int = 1, **keys: object) -> s
     return "[system]\n" + "".join(f"{name}={value}\n" for name, value in (usual | keys).items())
 
 
-def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> RunningBroker:
-    """Start a broker with its files in ``folder``, such keys, and ``rest`` behind its system section."""
+def write_ini(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> Path:
+    """Write the server.ini of a broker with its files in ``folder``, which is made: such keys, and ``rest`` behind."""
+    folder.mkdir(exist_ok=True)
     (folder / "server.ini").write_text(system_section(**{"dataPath": folder / "data"} | keys) + rest)
-    return launch(["start", "-f", folder / "server.ini"], folder / "broker.log")
+    return folder / "server.ini"
+
+
+def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> RunningBroker:
+    """Start a broker on what ``write_ini`` writes."""
+    return launch(["start", "-f", write_ini(folder, rest, **keys)], folder / "broker.log")
 
 
 @pytest.fixture

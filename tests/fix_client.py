@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, free_port, system_section
+from fix_broker import RunningBroker, StartBroker, free_port, write_ini
 
 from metaq.backends.metaq.pool import SessionPool, shared_pool
 from metaq.backends.metaq.session import Session
@@ -130,10 +130,8 @@ class Restarts:
     """A broker that can be killed and started again on its data and port."""
 
     def __init__(self, start: StartBroker, folder: Path) -> None:
-        self._start, self._folder = start, folder
-        self._port, self.ini = free_port(), folder / "server.ini"
-        system = system_section(maxSegmentSize=200000, maxTransferSize=50000, dataPath=folder / "data")
-        self.ini.write_text(f"{system}[topic=t]\n")
+        self._start, self._port = start, free_port()
+        self.ini = write_ini(folder, "[topic=t]\n", maxSegmentSize=200000, maxTransferSize=50000)
         self.running = self.start()
 
     def start(self) -> RunningBroker:

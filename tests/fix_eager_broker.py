@@ -29,14 +29,6 @@ class EagerBroker:
 def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EagerBroker]:
     broker = launch_in(tmp_path_factory.mktemp("eager"), EAGER)
     try:
-        yield EagerBroker(broker, rocketmq_address(broker))
+        yield EagerBroker(broker, broker.rocketmq_address)
     finally:
         broker.end()
-
-
-def rocketmq_address(broker: RunningBroker) -> Address:
-    """Where a broker serves RocketMQ's clients: it says so in its second line."""
-    assert broker.process.stdout is not None
-    line = broker.process.stdout.readline()
-    assert line.startswith("RocketMQ clients: ")
-    return Address.parse(line.split()[2])

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, broker_command, system_section
+from fix_broker import RunningBroker, StartBroker, broker_command, write_ini
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.model import Address
@@ -21,11 +21,8 @@ class Brokers:
     def write(
         self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, port: int = 0, **zookeeper: object
     ) -> Path:
-        (self._folder / name).mkdir(exist_ok=True)
-        ini = self._folder / name / "server.ini"
-        system = system_section(broker_id, 2, serverPort=port, dataPath=self._folder / name / "data")
-        ini.write_text(f"{system}{self.zookeeper.ini(**zookeeper)}{topics}")
-        return ini
+        rest = self.zookeeper.ini(**zookeeper) + topics
+        return write_ini(self._folder / name, rest, brokerId=broker_id, numPartitions=2, serverPort=port)
 
     def start(
         self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, port: int = 0, **zookeeper: object

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,11 @@ from metaq_broker.app import Broker, StartFailed
 from metaq_broker.config.configuration import parse
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import JournalUnavailable, TransactionRefused
+from waiting import in_loop
 
 
-def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
+@in_loop
+async def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_manager: TransactionManager) -> None:
@@ -21,14 +22,11 @@ def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
 
     monkeypatch.setattr(TransactionManager, "recover_from_journal", refuse)
 
-    async def run() -> None:
-        broker = Broker(parse(f"{system_section(dataPath=tmp_path)}[topic=t]\n".encode()), None, lambda: None)
-        try:
-            with pytest.raises(StartFailed) as failed:
-                await broker.open()
-        finally:
-            await broker.close()
-        where = tmp_path / "transactions"
-        assert str(failed.value) == f"transactions in {where}: transaction journal: no space left on device"
-
-    asyncio.run(run())
+    broker = Broker(parse(f"{system_section(dataPath=tmp_path)}[topic=t]\n".encode()), None, lambda: None)
+    try:
+        with pytest.raises(StartFailed) as failed:
+            await broker.open()
+    finally:
+        await broker.close()
+    where = tmp_path / "transactions"
+    assert str(failed.value) == f"transactions in {where}: transaction journal: no space left on device"

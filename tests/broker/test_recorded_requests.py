@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fix_broker import StartBroker, system_section
-from remoting_asked import remoting_address
+from fix_broker import StartBroker, write_ini
+from remoting_asked import AS_RECORDED
 from remoting_golden import lines
 from request_replay import Replay, compared
 
@@ -49,12 +49,8 @@ DIFFERENCES: Final[dict[str, dict[str, tuple[int, str]]]] = {
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_answers_are_those_recorded(name: str, start_broker: StartBroker, tmp_path: Path) -> None:
-    ini = tmp_path / "server.ini"
-    ini.write_text(
-        f"{system_section(0)}hostName=127.0.0.1\ndataPath={tmp_path / 'data'}\n[zookeeper]\nzk.zkEnable=false\n"
-        "[rocketmq]\nenabled=true\nport=0\nbrokerName=golden-a\nclusterName=GoldenCluster\n"
-    )
-    address = remoting_address(start_broker("start", "-f", ini, "--port", "0"))
+    ini = write_ini(tmp_path, AS_RECORDED, hostName="127.0.0.1")
+    address = start_broker("start", "-f", ini).rocketmq_address
     with closing(Replay(address)) as replay:
         assert differing(replay, name, str(address)) == DIFFERENCES[name].keys()
 

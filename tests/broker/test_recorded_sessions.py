@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fix_broker import StartBroker, system_section, wait_until
-from remoting_asked import Asker, remoting_address
+from fix_broker import StartBroker, wait_until, write_ini
+from remoting_asked import AS_RECORDED, Asker
 from remoting_golden import content, lines
 from request_replay import Wire
 
@@ -194,13 +194,9 @@ def _parsed(body: bytes) -> Any:
 def test_every_request_of_java_clients(
     sections: tuple[str, ...], answers: int, messages: int, start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    ini = tmp_path / "server.ini"
-    ini.write_text(
-        f"{system_section(0)}hostName=127.0.0.1\ndataPath={tmp_path / 'data'}\n[zookeeper]\nzk.zkEnable=false\n"
-        "[rocketmq]\nenabled=true\nport=0\nbrokerName=golden-a\nclusterName=GoldenCluster\n"
-        "transactionTimeOut=300\ntransactionCheckInterval=300\n"
-    )
-    address = remoting_address(start_broker("start", "-f", ini, "--port", "0"))
+    checks = "transactionTimeOut=300\ntransactionCheckInterval=300\n"
+    ini = write_ini(tmp_path, AS_RECORDED + checks, hostName="127.0.0.1")
+    address = start_broker("start", "-f", ini).rocketmq_address
     recorded = [
         each for each in lines("clients_java497.jsonl") if each["with"] == "broker" and each["section"] in sections
     ]

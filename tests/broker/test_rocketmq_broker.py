@@ -6,14 +6,17 @@ import itertools
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, system_section
-from remoting_sends import send_header
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, write_ini
+from remoting_asked import AS_RECORDED
+from request_replay import Wire
 from send_pull_replay import Replay, steps
+from simple_headers import pull_header, send_header
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.client.metaq import MetaQ
@@ -21,12 +24,12 @@ from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.errors import MetaqError
-from metaq.model import Address, Message
+from metaq.model import Message
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
-from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
 
 pytestmark = pytest.mark.process
 
@@ -40,57 +43,12 @@ DIFFERENCES: Final = {
 }
 
 
-def rocketmq_address(broker: RunningBroker) -> Address:
-    """Where the broker serves RocketMQ's clients: it says so in its second line."""
-    assert broker.process.stdout is not None
-    line = broker.process.stdout.readline()
-    assert line.startswith("RocketMQ clients: ")
-    return Address.parse(line.split()[2])
-
-
-class Wire:
-    """One connection that says what a test says."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self._early: dict[int, RemotingCommand] = {}
-        self._socket = socket.create_connection((address.host, address.port), DEADLINE_S)
-        self._decoder = FrameDecoder()
-
-    def ask(self, command: RemotingCommand) -> RemotingCommand | None:
-        self.post(command)
-        return None if command.flag & ONEWAY_FLAG else self.wait(command.opaque)
-
-    def post(self, command: RemotingCommand) -> None:
-        self._socket.sendall(encode(command))
-
-    def wait(self, opaque: int) -> RemotingCommand:
-        """The answer with this number; others that come are kept."""
-        data = b""
-        while opaque not in self._early:
-            for answer in self._decoder.receive(data):
-                if answer.is_response:
-                    self._early[answer.opaque] = answer
-            if opaque not in self._early:
-                data = self._socket.recv(1 << 16)
-                assert data, "the broker closed the connection"
-        return self._early.pop(opaque)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 @pytest.fixture
 def golden(start_broker: StartBroker, tmp_path: Path) -> Iterator[Wire]:
     """A connection to a broker that is configured as the recorded one."""
-    ini = tmp_path / "server.ini"
-    ini.write_text(
-        f"{system_section(0)}hostName=127.0.0.1\ndataPath={tmp_path / 'data'}\n[zookeeper]\nzk.zkEnable=false\n"
-        "[rocketmq]\nenabled=true\nport=0\nbrokerName=golden-a\nclusterName=GoldenCluster\n"
-    )
-    wire = Wire(rocketmq_address(start_broker("start", "-f", ini, "--port", "0")))
-    yield wire
-    wire.close()
+    ini = write_ini(tmp_path, AS_RECORDED, hostName="127.0.0.1")
+    with closing(Wire(start_broker("start", "-f", ini).rocketmq_address)) as wire:
+        yield wire
 
 
 def test_a_recording_of_a_real_broker(golden: Wire) -> None:
@@ -110,19 +68,8 @@ def send(body: bytes = b"x", **more: object) -> RemotingCommand:
 
 
 def pull(offset: int, wait_ms: int) -> RemotingCommand:
-    header = PullMessage(
-        consumer_group="G",
-        topic="T",
-        queue_id=0,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=SUBSCRIPTION | (SUSPEND if wait_ms else 0),
-        commit_offset=0,
-        suspend_timeout_millis=wait_ms,
-        subscription="*",
-        sub_version=0,
-        expression_type="TAG",
-    )
+    sys_flag = SUBSCRIPTION | (SUSPEND if wait_ms else 0)
+    header = pull_header(offset, topic="T", sys_flag=sys_flag, suspend_timeout_millis=wait_ms)
     return to_request(header, opaque=next(OPAQUES))
 
 
@@ -202,7 +149,7 @@ def dev(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
 
 
 def test_what_one_protocol_writes_the_other_reads(dev: RunningBroker) -> None:
-    with RocketMQ(str(rocketmq_address(dev))) as rocketmq, MetaQ(str(dev.address)) as metaq:
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq, MetaQ(str(dev.address)) as metaq:
         sent = rocketmq.producer(fixed(0)).send_many(
             "orders",
             [
@@ -232,7 +179,7 @@ def test_what_one_protocol_writes_the_other_reads(dev: RunningBroker) -> None:
 
 
 def test_topics_are_made_and_deleted(dev: RunningBroker) -> None:
-    with RocketMQ(str(rocketmq_address(dev))) as rocketmq:
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq:
         assert list(rocketmq.cluster.create_topic("orders", 3)) == ["metaq"]
         assert [str(one.partition) for one in rocketmq.cluster.describe("orders")] == ["metaq:0", "metaq:1", "metaq:2"]
         rocketmq.producer().send("orders", "x")
@@ -252,7 +199,7 @@ def test_metaqs_clients_do_not_put_to_topics_in_which_messages_wait(dev: Running
 
 
 def test_tags_are_message_types(dev: RunningBroker) -> None:
-    with RocketMQ(str(rocketmq_address(dev))) as rocketmq, MetaQ(str(dev.address)) as metaq:
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq, MetaQ(str(dev.address)) as metaq:
         metaq.producer(fixed(0)).send("orders", "from MetaQ", attribute="hot")
         rocketmq.producer(fixed(0)).send("orders", "from RocketMQ", tag="hot")
         rocketmq.producer(fixed(0)).send("orders", "another", tag="cold")
@@ -262,14 +209,14 @@ def test_tags_are_message_types(dev: RunningBroker) -> None:
 def test_a_killed_broker_has_everything_that_was_acknowledged(
     start_broker: StartBroker, dev: RunningBroker, tmp_path: Path
 ) -> None:
-    with RocketMQ(str(rocketmq_address(dev))) as rocketmq:
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq:
         producer = rocketmq.producer(fixed(0))
         sent = [producer.send("orders", f"{number}", tag="t") for number in range(50)]
         sent += producer.send_many("orders", [f"{number}" for number in range(50, 1000)])
         before = list(rocketmq.browse("orders"))
     dev.kill()
     again = start_broker("dev", tmp_path / "data", "--port", "0")
-    with RocketMQ(str(rocketmq_address(again))) as rocketmq:
+    with RocketMQ(str(again.rocketmq_address)) as rocketmq:
         after = list(rocketmq.browse("orders"))
         assert [one.offset for one in after] == list(range(1000))
         assert [(one.message_id, one.data, one.tag) for one in after] == [
@@ -280,7 +227,7 @@ def test_a_killed_broker_has_everything_that_was_acknowledged(
 
 
 def test_conditions_in_sql_of_this_projects_clients(dev: RunningBroker) -> None:
-    with RocketMQ(str(rocketmq_address(dev))) as rocketmq:
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq:
         producer = rocketmq.producer(fixed(0))
         for price in range(6):
             producer.send("orders", str(price), tag="hot" if price % 2 else "cold", properties={"price": str(price)})

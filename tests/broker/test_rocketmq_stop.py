@@ -12,8 +12,7 @@ from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, StartBroker, wait_until
-from remoting_asked import remoting_address
-from remoting_sends import send_header
+from simple_headers import pull_header, send_header
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
@@ -23,7 +22,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import GetMaxOffset
-from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
 
 pytestmark = pytest.mark.process
 
@@ -74,7 +73,7 @@ def test_what_is_stored_is_acknowledged(start_broker: StartBroker, tmp_path: Pat
     acknowledged: list[str] = []
     for number in range(3):
         broker = start_broker("dev", tmp_path / "data", "--port", "0")
-        address = remoting_address(broker)
+        address = broker.rocketmq_address
         senders = [Sender(address, f"{number}-{each}") for each in range(SENDERS)]
         wait_until(lambda: sum(len(each.acknowledged) for each in senders) > BEFORE_THE_STOP, "many sends")  # noqa: B023
         assert broker.stop() == 0
@@ -85,7 +84,7 @@ def test_what_is_stored_is_acknowledged(start_broker: StartBroker, tmp_path: Pat
             assert sender.refused == []
         assert "closed at shutdown" not in broker.log_text()
     again = start_broker("dev", tmp_path / "data", "--port", "0")
-    with RocketMQ(str(remoting_address(again))) as rocketmq:
+    with RocketMQ(str(again.rocketmq_address)) as rocketmq:
         stored = Counter(bytes(each.data).decode() for each in rocketmq.browse("t"))
     assert stored == Counter(acknowledged)
     assert set(stored.values()) == {1}
@@ -93,22 +92,10 @@ def test_what_is_stored_is_acknowledged(start_broker: StartBroker, tmp_path: Pat
 
 def test_a_stop_answers_pulls_that_wait(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker("dev", tmp_path / "data", "--port", "0")
-    address = remoting_address(broker)
+    address = broker.rocketmq_address
     with RocketMQ(str(address)) as rocketmq:
         rocketmq.producer(fixed(0)).send("t", "x")
-    header = PullMessage(
-        consumer_group="G",
-        topic="t",
-        queue_id=0,
-        queue_offset=1,
-        max_msg_nums=32,
-        sys_flag=SUBSCRIPTION | SUSPEND,
-        commit_offset=0,
-        suspend_timeout_millis=60_000,
-        subscription="*",
-        sub_version=0,
-        expression_type="TAG",
-    )
+    header = pull_header(1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60_000)
     with socket.create_connection((address.host, address.port), DEADLINE_S) as waiting:
         end = GetMaxOffset(topic="t", queue_id=0)
         waiting.sendall(encode(to_request(header, opaque=1)) + encode(to_request(end, opaque=2)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import blocks
-from fix_broker import StartBroker, system_section, wait_until
+from fix_broker import StartBroker, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.client.metaq import MetaQ
@@ -30,9 +30,7 @@ def examples() -> list[tuple[str, str]]:
 
 
 def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_path: Path) -> None:
-    ini = tmp_path / "server.ini"
-    system = system_section(hostName="127.0.0.1", dataPath=tmp_path / "data")
-    ini.write_text(f"{system}{zookeeper.ini()}[topic=orders]\n")
+    ini = write_ini(tmp_path, f"{zookeeper.ini()}[topic=orders]\n", hostName="127.0.0.1")
     broker = start_broker("start", "-f", ini)
     registered = f"zk://{zookeeper.option}"
     with MetaQ(registered) as mq:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
+from simple_headers import pull_header
 
 from metaq.backends.rocketmq.session import Session
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
@@ -88,19 +89,7 @@ def send(batch: bool = False) -> sends.SendMessage:
 
 def pull(at: int) -> pulls.PullMessage:
     """Messages of the first queue from an offset on."""
-    return pulls.PullMessage(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=0,
-        queue_offset=at,
-        max_msg_nums=32,
-        sys_flag=pulls.SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=0,
-        expression_type="TAG",
-    )
+    return pull_header(at, consumer_group=GROUP, topic=TOPIC)
 
 
 TWO: Final = encode_batch([BatchElement(b"two", b"TAGS\x01tea", 3), BatchElement(b"three", b"", 4)])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fix_broker import system_section
+from loop_thread import LoopThread
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import parse
 
 from metaq.model import Address
-
-DEADLINE_S = 10.0
 
 
 @contextmanager
@@ -25,19 +22,10 @@ def broker_thread(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> It
     """
     text = system_section(**{"dataPath": folder, "hostName": "127.0.0.1", "bindAddress": "127.0.0.1"} | keys)
     broker = Broker(parse(f"{text}{rest}".encode(), "test.ini"), None, lambda: None)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="test-broker", daemon=True)
-    thread.start()
-
-    async def open_and_serve() -> None:
-        await broker.open()
-        await broker.serve()
-
-    try:
-        asyncio.run_coroutine_threadsafe(open_and_serve(), loop).result(DEADLINE_S)
-        yield Address("127.0.0.1", broker.port)
-    finally:
-        asyncio.run_coroutine_threadsafe(broker.close(), loop).result(DEADLINE_S)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with closing(LoopThread()) as loop:
+        try:
+            loop.run(broker.open())
+            loop.run(broker.serve())
+            yield Address("127.0.0.1", broker.port)
+        finally:
+            loop.run(broker.close())

@@ -7,15 +7,11 @@ the parser without an example here is found by ``test_every_command.py``.
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from metaq.cli.completion import words_of
 from metaq.cli.main import _parser
-from metaq.model import Address
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "produce": ("t -m x", "t {folder}/lines --json"),
@@ -69,45 +65,6 @@ def write_files(folder: Path, partition: str) -> None:
         (folder / "query" / name / "0").write_text("\n".join(["v1", "{}", *lines]))
 
 
-class Peer:
-    """A server on a free port of this machine that calls ``behave`` with each connection, in a thread."""
-
-    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
-        self._behave = behave
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
-        self.accepted: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.accepted.append(connection)
-            self._behave(connection)
-
-    def close(self) -> None:
-        """Stop listening, and end all connections."""
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        for connection in self.accepted:
-            connection.close()
-
-
-@contextmanager
-def peer(behave: Callable[[socket.socket], None]) -> Iterator[Peer]:
-    """Run a ``Peer`` as long as the block lasts."""
-    running = Peer(behave)
-    try:
-        yield running
-    finally:
-        running.close()
-
-
 def hang(connection: socket.socket) -> None:
     """Say nothing."""
 
@@ -121,8 +78,5 @@ def talk_nonsense(connection: socket.socket) -> None:
     """Answer, whatever is asked, what is no frame of any protocol, and go."""
     with connection:
         connection.settimeout(5.0)
-        try:
-            connection.recv(1 << 16)
-            connection.sendall(b"\xff\xfeHTTP/1.1 418 \x00nonsense\r\n\r\n" * 8)
-        except OSError:
-            return
+        connection.recv(1 << 16)
+        connection.sendall(b"\xff\xfeHTTP/1.1 418 \x00nonsense\r\n\r\n" * 8)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, broker_command, free_port, system_section
+from fix_broker import RunningBroker, StartBroker, broker_command, free_port, write_ini
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
@@ -50,10 +50,8 @@ class Harness:
 
     def add(self, broker_id: int) -> None:
         """Start one more broker."""
-        folder = self._folder / f"broker-{broker_id}"
-        folder.mkdir()
-        system = system_section(broker_id, 2, serverPort=free_port(), dataPath=folder / "data")
-        (folder / "server.ini").write_text(f"{system}[topic={TOPIC}]\n")
+        keys = {"brokerId": broker_id, "numPartitions": 2, "serverPort": free_port()}
+        write_ini(self._folder / f"broker-{broker_id}", f"[topic={TOPIC}]\n", **keys)
         self._run(broker_id)
 
     def _run(self, broker_id: int) -> None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from loop_thread import LoopThread
 from metaq_broker.clock import ManualClock
 from metaq_broker.nameserver.app import NameServer
 from metaq_broker.nameserver.config import load
 from metaq_broker.storage.files import Files
+from waiting import until
 
 from metaq.model import Address
 
 T = TypeVar("T")
 
 
-class RunningNameServer:
+class RunningNameServer(LoopThread):
     """``server`` runs in a thread; ``do`` runs something there and returns what it returned."""
 
     def __init__(self, folder: Path, text: str = "", files: Files | None = None) -> None:
@@ -28,23 +28,17 @@ class RunningNameServer:
         own = f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={folder / 'kvConfig.json'}\n"
         file.write_text(own + text)
         config, self.warnings = load(file.read_text(), str(file))
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
+        super().__init__()
         try:
             self.server = self.run(self._make(config, file, files))
             self.run(self.server.start())
         except BaseException:
-            self._end()
+            self.close()
             raise
         self.address = Address("127.0.0.1", self.server.port)
 
     async def _make(self, config: Any, file: Path, files: Files | None) -> NameServer:
         return NameServer(config, file, clock=self.clock, files=files)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def do(self, work: Callable[[], T]) -> T:
         """Call something on the server's loop."""
@@ -56,26 +50,14 @@ class RunningNameServer:
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
         """Wait until a condition on the server's state holds."""
-
-        async def wait() -> None:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    await asyncio.sleep(0.005)
-
-        self.run(wait())
+        self.run(until(condition, deadline_s=timeout_s))
 
     def stop(self) -> None:
         """Stop the server and its thread."""
         try:
             self.run(self.server.stop())
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+            self.close()
 
 
 @contextmanager

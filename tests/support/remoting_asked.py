@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-
-from fix_broker import RunningBroker
+from typing import Final
 
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
@@ -17,17 +15,11 @@ from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset, UpdateConsumerOffset
 
-_LINE = re.compile(r"RocketMQ clients: (\S+) is name server and broker")
-TIMEOUT_S = 20.0
-
-
-def remoting_address(broker: RunningBroker) -> Address:
-    """Where RocketMQ's clients connect: the line behind the one that the fixture has read."""
-    assert broker.process.stdout is not None
-    line = broker.process.stdout.readline()
-    match = _LINE.match(line)
-    assert match is not None, line
-    return Address.parse(match[1])
+TIMEOUT_S: Final = 20.0
+AS_RECORDED: Final = (
+    "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nbrokerName=golden-a\nclusterName=GoldenCluster\n"
+)
+"""Configuration of a broker with the names of the one whose answers were recorded."""
 
 
 @dataclass

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from listening import Listener
+
 from metaq.errors import MetaqError
-from metaq.model import Address
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 
@@ -43,17 +44,14 @@ def echo(_served: Served, command: RemotingCommand) -> Iterable[Answer]:
     return [] if command.is_oneway or command.is_response else [command.reply(0, command.ext, command.body)]
 
 
-class RemotingServer:
-    """Listens on a free port of 127.0.0.1; ``behaviour`` answers each command that comes in."""
+class RemotingServer(Listener):
+    """``behaviour`` answers each command that comes in."""
 
-    def __init__(self, behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, behaviour: Behaviour = echo, tls: ssl.SSLContext | None = None) -> None:
         self.behaviour, self._tls = behaviour, tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
         self.connections: list[Served] = []
         self._changed = threading.Condition()
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        super().__init__(self._secure)
 
     @property
     def received(self) -> list[RemotingCommand]:
@@ -65,29 +63,14 @@ class RemotingServer:
         with self._changed:
             assert self._changed.wait_for(condition, timeout_s)
 
-    def stop(self) -> None:
-        """End everything."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(20)
+    def end_connections(self) -> None:
+        """Wake the threads that wait for their clients."""
         for served in self.connections:
             served.send(None)
-        for thread in self._threads[1:]:
-            thread.join(20)
+        super().end_connections()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._serve, args=(connected,))
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connected: socket.socket) -> None:
-        with connected, suppress(OSError, MetaqError):
+    def _secure(self, connected: socket.socket) -> None:
+        with connected, suppress(MetaqError):
             if self._tls is not None:
                 connected.settimeout(20)
                 connected = self._tls.wrap_socket(connected, server_side=True)
@@ -103,13 +86,3 @@ class RemotingServer:
                     served.received.append(command)
                     self._changed.notify_all()
                 served.send(*self.behaviour(served, command))
-
-
-@contextmanager
-def running(behaviour: Behaviour = echo, tls: ssl.SSLContext | None = None) -> Iterator[RemotingServer]:
-    """Such a server, stopped at the end."""
-    server = RemotingServer(behaviour, tls)
-    try:
-        yield server
-    finally:
-        server.stop()

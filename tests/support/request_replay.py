@@ -42,10 +42,16 @@ class Wire:
     """One connection: answers by their numbers, and what the broker told unasked."""
 
     def __init__(self, address: Address) -> None:
+        self.address: Final = address
         self._socket = socket.create_connection((address.host, address.port), DEADLINE_S)
         self._decoder = FrameDecoder()
         self._answers: dict[int, RemotingCommand] = {}
         self._told: list[RemotingCommand] = []
+
+    def ask(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Send a request and return its answer, ``None`` if it is one that has none."""
+        self.post(command)
+        return None if command.flag & ONEWAY_FLAG else self.wait(command.opaque)
 
     def post(self, command: RemotingCommand) -> None:
         """Send a request."""
@@ -107,19 +113,16 @@ class Replay:
                 return self._shown(step, code, self._wire(conn).wait(opaque))
         command = self._command(step)
         conn = step.get("conn", "a")
+        wire = self._wire(conn)
         if step["do"] == "post":
-            self._wire(conn).post(command)
+            wire.post(command)
             self._posted[step["id"]] = conn, command.opaque, command.code
             return None
-        if command.flag & ONEWAY_FLAG:
-            self._wire(conn).post(command)
-            return None
-        answer = self._asked(conn, command)
-        end = time.monotonic() + UNTIL_S
-        while "until" in step and answer.code != step["until"] and time.monotonic() < end:
+        answer, end = wire.ask(command), time.monotonic() + UNTIL_S
+        while answer is not None and answer.code != step.get("until", answer.code) and time.monotonic() < end:
             time.sleep(0.05)
-            answer = self._asked(conn, self._command(step))
-        return self._shown(step, command.code, answer)
+            answer = wire.ask(self._command(step))
+        return None if answer is None else self._shown(step, command.code, answer)
 
     def close(self) -> None:
         """Close all connections."""
@@ -130,11 +133,6 @@ class Replay:
         if conn not in self._wires:
             self._wires[conn] = Wire(self._address)
         return self._wires[conn]
-
-    def _asked(self, conn: str, command: RemotingCommand) -> RemotingCommand:
-        wire = self._wire(conn)
-        wire.post(command)
-        return wire.wait(command.opaque)
 
     def _command(self, step: Step) -> RemotingCommand:
         self._opaque += 1

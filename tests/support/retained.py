@@ -7,10 +7,9 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
+import stored
 from fix_broker import system_section
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import BrokerConfig, parse
@@ -19,31 +18,23 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.incarnation import FILE_NAME as INCARNATION
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 from metaq_broker.testing import FaultyFiles
+from stored import FOLDER, frame
 
-from metaq.formats.frames import encode_frame
-from metaq.formats.message_id import EPOCH_MS
-
-FOLDER = "orders-0"
 SEGMENT_BYTES = 300
 SETTINGS = LogSettings(segment_bytes_max=SEGMENT_BYTES, index_interval_bytes=100)
-START_MS = EPOCH_MS + 1_000_000
 NOW_MS = 1_770_000_000_000
 POLICY = {"deletePolicy": "delete,10s", "deleteWhen": "* * * * * ?"}
 SYSTEM = system_section(0, 4, maxSegmentSize=300, maxTransferSize=1000, **POLICY)
 ORDERS = SYSTEM + "[topic=orders]\n"
 
 
-def frame(number: int) -> bytes:
-    """Message number ``number``; ten of them fill a segment."""
-    return encode_frame((START_MS + number - EPOCH_MS) << 22, 0, b"message %02d" % number)
-
-
 def frames(count: int, first: int = 0) -> list[bytes]:
-    return [frame(number) for number in range(first, first + count)]
+    """Messages by their numbers; ten of them fill a segment."""
+    return [frame(number, b"message %02d" % number) for number in range(first, first + count)]
 
 
 def open_log(root: Path, files: Files | None = None, *, verify: Verify = "tail") -> PartitionLog:
-    return PartitionLog.open(files or Files(), ManualClock(START_MS), root / FOLDER, SETTINGS, verify=verify)
+    return stored.open_log(root, SETTINGS, files=files, verify=verify)
 
 
 def rolled_log(root: Path, segments: int = 4, files: Files | None = None) -> PartitionLog:
@@ -57,23 +48,13 @@ def rolled_log(root: Path, segments: int = 4, files: Files | None = None) -> Par
 
 def contents(log: PartitionLog) -> list[bytes]:
     """All that a reader gets, as frames."""
-    return [encode_frame(item.message_id, item.flag, item.body) for item in log.scan(log.start_offset)]
+    return list(stored.contents(log).values())
 
 
 def names(root: Path) -> list[str]:
     """The segment files of the partition and what became of others: no indexes, no incarnation."""
     files = (root / FOLDER).iterdir()
     return sorted(path.name for path in files if path.suffix != ".index" and path.name != INCARNATION)
-
-
-def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test."""
-
-    @wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
-
-    return run
 
 
 async def at_once(step: Callable[[], None]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-from micro_batches import MicroBatches, Tree
+from micro_batches import MicroBatches, Reader, Tree
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -85,23 +84,14 @@ class RocketMQHarness(MicroBatches):
         reader = BatchReader(self.source(Use.BATCH_READ, **options))
         return self.rows(reader, reader.partitions())
 
-    def rows(self, reader: BatchReader | StreamReader, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:
+    def rows(self, reader: Reader, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:
         """The rows that some tasks read."""
-        partitions = pickle.loads(pickle.dumps(partitions))
-        return [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
+        return [row for batch in self.read(reader, partitions) for row in batch.to_pylist()]
 
-    def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
-        """The bodies that the tasks of a batch between two offsets read."""
-        return [row["value"] for row in self.rows(reader, reader.partitions(start, end))]
-
-    def drain(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[bytes]]:
-        """Micro-batches until there is nothing more to do: where that is, and what they read, sorted."""
-        position = reader.initialOffset() if position is None else position
-        bodies: list[bytes] = []
-        while (step := self.micro_batch(reader, position))[0] != position:
-            position = step[0]
-            bodies += step[1]
-        return position, sorted(bodies)
+    def drained(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[bytes]]:
+        """As ``drain``, with all that was read sorted: the queues of a micro-batch have no order."""
+        position, batches = self.drain(reader, position)
+        return position, sorted(body for batch in batches for body in batch)
 
     def sink(self, schema: StructType, *, streaming: bool = False, **options: str) -> RocketMQSink:
         """A write to ``out``, unless another topic is given."""

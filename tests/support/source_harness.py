@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
 from typing import Any
 
 from micro_batches import MicroBatches, Tree
-from pyspark.sql.datasource import InputPartition
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame
@@ -59,24 +56,10 @@ class Harness(MicroBatches):
         reader = BatchReader(MetaQSource(self.options(Use.BATCH_READ, **options), self.pool, self.clock))
         return self.values(reader, reader.partitions())
 
-    def values(self, reader: BatchReader | StreamReader, partitions: Sequence[InputPartition]) -> list[bytes]:
-        """The payloads that some tasks read."""
-        partitions = pickle.loads(pickle.dumps(partitions))
-        return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
-
     def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
         """What the tasks of a batch between two offsets read, in a second copy of the reader."""
         tasks = StreamReader(MetaQSource(reader._source.options, self.pool, self.clock, reader._source.groups))
         return self.values(tasks, reader.partitions(start, end))
-
-    def drain(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[list[bytes]]]:
-        """Micro-batches until there is nothing more to do: where that is, and what each of them read."""
-        position = reader.initialOffset() if position is None else position
-        batches = []
-        while (step := self.micro_batch(reader, position))[0] != position:
-            position = step[0]
-            batches += [step[1]] if step[1] else []
-        return position, batches
 
     def available_now(self, position: Tree | None = None, **options: str) -> tuple[Tree, list[list[bytes]]]:
         """A run with the trigger AvailableNow, as Spark makes it."""

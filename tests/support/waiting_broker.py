@@ -28,6 +28,8 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.state_table import LoopDriver, StateTable
 from remoting_front import FakeSession
+from simple_headers import send_header
+from waiting import until
 
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
@@ -45,7 +47,6 @@ SYSTEM = (
 )
 HERE, BORN = host_bytes("127.0.0.1", 10911), host_bytes("10.0.0.1", 999)
 LEVELS = DelayLevels((40, 80, 120, 160, 200))
-DEADLINE_S = 30.0
 
 
 class SentNow:
@@ -105,13 +106,10 @@ class WaitingBroker:
         """Send a message as ``sends`` does: past the interceptors, into the store."""
         text = write_properties(properties or {})
         message = OutgoingMessage(body, text.encode(), 77, BORN, 3, 0, reconsume_times)
-        header = SendMessage(
+        header = send_header(
             producer_group="producers",
             topic=topic,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
             queue_id=queue,
-            sys_flag=0,
             born_timestamp=77,
             flag=3,
             properties=text,
@@ -151,20 +149,9 @@ class WaitingBroker:
 
     async def bodies_are(self, *bodies: bytes, topic: str = "t", queue: int = 0) -> None:
         """Wait until a queue has these messages."""
-        with suppress(TimeoutError):
+        with suppress(AssertionError):
             await until(lambda: len(self.bodies(topic, queue)) >= len(bodies))
         assert self.bodies(topic, queue) == list(bodies)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        TimeoutError: It does not in time.
-    """
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def play(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from metaq_broker.delayed.waiting import Read, Waiting
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.moves.log import Origins, Queue
+from metaq_broker.moves.mover import Mover
+
+ORDERS, BILLS = Queue("orders", 0), Queue("bills", 3)
+NOW = 1_000_000
 
 
 class Message(NamedTuple):
@@ -143,3 +148,42 @@ class MemoryWaiting:
             moved = each._replace(origin=origin)
             waiting.append(Waiting(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved, self.size))
         return Read(waiting, first + len(stored))
+
+
+class MovingBroker(ABC):
+    """A mover on a memory log. A subclass has what gives it messages to move."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.log = MemoryLog(disk)
+        self.mover = Mover[Message](self.log, self.log)
+
+    def recover(self) -> None:
+        while not self.mover.recover():
+            pass
+
+    @abstractmethod
+    def step(self, now_ms: int) -> object:
+        """Do what is due, as far as that goes without the disk."""
+
+    def delivered(self, queue: Queue = ORDERS) -> list[str]:
+        return [each.text for each in self.log.disk.queues.get(queue, ())]
+
+    def sync_some(self, random: Random, ticks: float = 0.3) -> None:
+        """Let the disk sync up to three files, and perhaps the mover note what it has done."""
+        for _ in range(random.randint(0, 3)):
+            if self.log.under_way:
+                self.log.sync_one(random)
+        if random.random() < ticks:
+            self.mover.tick()
+
+    def killed_at_any_step(self, random: Random, step_ms_max: int) -> tuple[Self, int]:
+        """Go on for 300 steps with kills between them and a clock that is set back; the last life, and its time."""
+        broker, now = self, NOW
+        for _ in range(300):
+            now += random.randrange(-200, step_ms_max)
+            broker.step(now)
+            broker.sync_some(random)
+            if random.random() < 0.1:
+                broker = type(self)(broker.log.crash(random))
+                now -= random.choice((0, 0, 2_000))
+        return broker, now

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, system_section, wait_until
+from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
 from metaq_broker.cli import main
 from operated import ask, get, refusal, stored, tell
 
@@ -24,10 +24,7 @@ SEGMENT_BYTES = 4000
 
 @pytest.fixture
 def ini(tmp_path: Path) -> Path:
-    file = tmp_path / "server.ini"
-    system = system_section(1, 4, maxSegmentSize=SEGMENT_BYTES, dataPath=tmp_path / "data")
-    file.write_text(f"{system}[topic=orders]\n")
-    return file
+    return write_ini(tmp_path, "[topic=orders]\n", brokerId=1, numPartitions=4, maxSegmentSize=SEGMENT_BYTES)
 
 
 def fill(broker: RunningBroker, count: int, first: int = 0) -> int:

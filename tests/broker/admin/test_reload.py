@@ -16,6 +16,7 @@ from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.storage.files import Files
 from operated import SYSTEM
+from waiting import in_loop
 
 TOPICS = "[topic=orders]\n[topic=logs-*]\nstat=true\n"
 
@@ -224,12 +225,10 @@ def test_reloads_take_turns(harness: Harness) -> None:
     assert [report.added for report in reports] == [["new"], [], [], [], []]
 
 
-def test_a_stop_ends_reloads(harness: Harness) -> None:
-    async def scenario() -> None:
-        await harness.reloader.stop()
-        harness.reloader.reload_soon()
-        with pytest.raises(ReloadRefused, match="the broker is stopping"):
-            await harness.reloader.reload()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_stop_ends_reloads(harness: Harness) -> None:
+    await harness.reloader.stop()
+    harness.reloader.reload_soon()
+    with pytest.raises(ReloadRefused, match="the broker is stopping"):
+        await harness.reloader.reload()
     assert harness.applied == []

@@ -9,27 +9,25 @@ from metaq_broker.delayed.level_queues import IDLE_MS, RETRY_MS, LevelQueues
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.outcomes import DiskFull
 from metaq_broker.moves.log import Queue
-from metaq_broker.moves.mover import Mover
-from waiting_topics import Disk, MemoryLog, MemoryWaiting, Message
+from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaiting, Message, MovingBroker
 
-ORDERS, BILLS = Queue("orders", 0), Queue("bills", 3)
-NOW = 1_000_000
 LEVELS = DelayLevels.parse("1s 5s")
 
 
-class Broker:
+class Broker(MovingBroker):
     """Two levels on a memory log."""
 
     def __init__(self, disk: Disk) -> None:
-        self.log = MemoryLog(disk)
-        self.mover = Mover[Message](self.log, self.log)
+        super().__init__(disk)
         self.wakes = 0
         self.levels = LevelQueues(LEVELS, MemoryWaiting(self.log, "waiting"), self.mover, self.log, self.wake)
-        while not self.mover.recover():
-            pass
+        self.recover()
 
     def wake(self) -> None:
         self.wakes += 1
+
+    def step(self, now_ms: int) -> int:
+        return self.levels.run(now_ms)
 
     def store(self, text: str, level: int, stored_ms: int, target: Queue | None = ORDERS) -> None:
         waiting = self.log.disk.queues.setdefault(Queue("waiting", level - 1), [])
@@ -43,9 +41,6 @@ class Broker:
             self.log.sync_all()
             if self.wakes == wakes:
                 return at
-
-    def delivered(self, queue: Queue = ORDERS) -> list[str]:
-        return [each.text for each in self.log.disk.queues.get(queue, ())]
 
 
 def test_messages_are_delivered_when_their_delay_has_passed() -> None:
@@ -127,21 +122,10 @@ def test_a_restart_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
-    random, disk = Random(seed), Disk()
-    broker, now = Broker(disk), NOW
+    random, broker = Random(seed), Broker(Disk())
     for number in range(120):
         broker.store(str(number), random.randint(1, 2), NOW, random.choice((ORDERS, BILLS)))
-    for _ in range(300):
-        now += random.randrange(-200, 700)
-        broker.levels.run(now)
-        for _ in range(random.randint(0, 3)):
-            if broker.log.under_way:
-                broker.log.sync_one(random)
-        if random.random() < 0.3:
-            broker.mover.tick()
-        if random.random() < 0.1:
-            broker = Broker(broker.log.crash(random))
-            now -= random.choice((0, 0, 2_000))
+    broker, now = broker.killed_at_any_step(random, 700)
     broker.run(now + 10_000)
     delivered = broker.delivered() + broker.delivered(BILLS)
     assert sorted(delivered, key=int) == [str(number) for number in range(120)]

@@ -9,34 +9,30 @@ from metaq_broker.delayed.level_queues import RETRY_MS
 from metaq_broker.delayed.timed_queue import BATCH_BYTES, READ_MESSAGES, TimedQueue
 from metaq_broker.engine.outcomes import DiskFull
 from metaq_broker.moves.log import Queue
-from metaq_broker.moves.mover import Mover
-from waiting_topics import Disk, MemoryLog, MemoryWaiting, Message
+from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaiting, Message, MovingBroker
 
-ORDERS, BILLS, TIMED = Queue("orders", 0), Queue("bills", 3), Queue("timed", 0)
-NOW = 1_000_000
+TIMED = Queue("timed", 0)
 
 
-class Broker:
+class Broker(MovingBroker):
     def __init__(self, disk: Disk, waiting_max: int = 10_000) -> None:
-        self.log = MemoryLog(disk)
-        self.mover = Mover[Message](self.log, self.log)
+        super().__init__(disk)
         self.waiting = MemoryWaiting(self.log, "timed")
         self.timed = TimedQueue(self.waiting, self.mover, self.log, lambda: None, waiting_max=waiting_max)
-        while not self.mover.recover():
-            pass
+        self.recover()
 
     def store(self, text: str, due_ms: int, target: Queue = ORDERS) -> int:
         waiting = self.log.disk.queues.setdefault(TIMED, [])
         waiting.append(Message(text, target=target, due_ms=due_ms))
         return len(waiting) - 1
 
+    def step(self, now_ms: int) -> int:
+        return self.timed.run(now_ms)
+
     def run(self, now_ms: int) -> None:
         for _ in range(100):
             self.timed.run(now_ms)
             self.log.sync_all()
-
-    def delivered(self, queue: Queue = ORDERS) -> list[str]:
-        return [each.text for each in self.log.disk.queues.get(queue, ())]
 
 
 def test_messages_are_delivered_in_the_order_of_their_moments() -> None:
@@ -116,21 +112,10 @@ def test_what_the_disk_refuses_is_tried_again() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
-    random = Random(seed)
-    broker, now = Broker(Disk()), NOW
+    random, broker = Random(seed), Broker(Disk())
     for number in range(120):
         broker.store(str(number), NOW + random.randrange(60_000), random.choice((ORDERS, BILLS)))
-    for _ in range(300):
-        now += random.randrange(-200, 500)
-        broker.timed.run(now)
-        for _ in range(random.randint(0, 3)):
-            if broker.log.under_way:
-                broker.log.sync_one(random)
-        if random.random() < 0.3:
-            broker.mover.tick()
-        if random.random() < 0.1:
-            broker = Broker(broker.log.crash(random))
-            now -= random.choice((0, 0, 2_000))
+    broker, now = broker.killed_at_any_step(random, 500)
     broker.run(now + 100_000)
     delivered = broker.delivered() + broker.delivered(BILLS)
     assert sorted(delivered, key=int) == [str(number) for number in range(120)]

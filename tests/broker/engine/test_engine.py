@@ -32,6 +32,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.reads import Slice
 from putting import put
+from waiting import in_loop
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -169,27 +170,25 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
     play(tmp_path, scenario)
 
 
-def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_durable(tmp_path: Path) -> None:
-    async def run() -> None:
-        config, clock = parse(ini_text(tmp_path).encode()), Clock()
-        stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
-        engine = Engine(config, stores, commit, IdWorker(5), clock, Statistics(clock.monotonic, lambda topic: False))
-        durable: list[Refusal | None] = []
-        ends: list[int] = []
-        engine.watch("t", 0, ends.append)
-        for number in range(2):
-            outcome = put(engine, "t", 0, [b"a", b"bc"], durable.append, independent=bool(number))
-            assert isinstance(outcome, Appended)
-            assert (outcome.first_offset, outcome.end_offset) == (43 * number, 43 * (number + 1))
-            assert (outcome.partition, outcome.first_ordinal, outcome.ids.count) == (0, 2 * number, 2)
-            assert durable == [], "never before it returns"
-        await commit.drain()
-        assert durable == [None, None]
-        assert ends[-1] == 86
-        commit.stop()
-        stores.close(clean=True)
-
-    asyncio.run(run())
+@in_loop
+async def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_durable(tmp_path: Path) -> None:
+    config, clock = parse(ini_text(tmp_path).encode()), Clock()
+    stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
+    engine = Engine(config, stores, commit, IdWorker(5), clock, Statistics(clock.monotonic, lambda topic: False))
+    durable: list[Refusal | None] = []
+    ends: list[int] = []
+    engine.watch("t", 0, ends.append)
+    for number in range(2):
+        outcome = put(engine, "t", 0, [b"a", b"bc"], durable.append, independent=bool(number))
+        assert isinstance(outcome, Appended)
+        assert (outcome.first_offset, outcome.end_offset) == (43 * number, 43 * (number + 1))
+        assert (outcome.partition, outcome.first_ordinal, outcome.ids.count) == (0, 2 * number, 2)
+        assert durable == [], "never before it returns"
+    await commit.drain()
+    assert durable == [None, None]
+    assert ends[-1] == 86
+    commit.stop()
+    stores.close(clean=True)
 
 
 def test_only_the_broker_itself_puts_to_a_reserved_topic(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.partitions import EngineStore
 from putting import put
+from waiting import in_loop
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -87,7 +88,8 @@ async def broker(files: Files, root: Path, policy: FlushPolicy | None = None) ->
         ("fsync_dir", errno.EIO),
     ],
 )
-def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str, tmp_path: Path) -> None:
+@in_loop
+async def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str, tmp_path: Path) -> None:
     async def goes_on(disk: Disk, acknowledged: list[bytes]) -> None:
         for number in range(3):
             body = b"after %d" % number + b"." * 900
@@ -95,53 +97,48 @@ def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str,
             acknowledged.append(body)
         assert disk.bodies() == acknowledged
 
-    async def scenario() -> None:
-        files, acknowledged = FaultyFiles(tmp_path), []
+    files, acknowledged = FaultyFiles(tmp_path), []
+    async with broker(files, tmp_path) as disk:
+        while True:
+            body = b"message %d" % len(acknowledged) + b"." * 900
+            refusal = await disk.put(body)
+            if refusal is not None:
+                break
+            acknowledged.append(body)
+            # The first segment is under way by now; what rolls fails as well.
+            files.fault = files.fault or Fault(1, error, 0.5, calls=frozenset({call}))
+            assert len(acknowledged) < 20
+        assert f"partition {TOPIC}-0 is read-only: " in refusal
+        assert "is read-only: " in str(await disk.put(b"refused at once"))
+        assert disk.bodies() == acknowledged
+        files.fault = None
+        if way == "command":
+            await disk.maintenance.reopen(TOPIC, 0)
+            await goes_on(disk, acknowledged)
+    if way == "restart":
+        files = files.restart()
         async with broker(files, tmp_path) as disk:
-            while True:
-                body = b"message %d" % len(acknowledged) + b"." * 900
-                refusal = await disk.put(body)
-                if refusal is not None:
-                    break
-                acknowledged.append(body)
-                # The first segment is under way by now; what rolls fails as well.
-                files.fault = files.fault or Fault(1, error, 0.5, calls=frozenset({call}))
-                assert len(acknowledged) < 20
-            assert f"partition {TOPIC}-0 is read-only: " in refusal
-            assert "is read-only: " in str(await disk.put(b"refused at once"))
-            assert disk.bodies() == acknowledged
-            files.fault = None
-            if way == "command":
-                await disk.maintenance.reopen(TOPIC, 0)
-                await goes_on(disk, acknowledged)
-        if way == "restart":
-            files = files.restart()
-            async with broker(files, tmp_path) as disk:
-                await goes_on(disk, acknowledged)
-        files = files.crash(Random(len(acknowledged)))
-        async with broker(files, tmp_path) as disk:
-            assert disk.log.failure is None
-            assert disk.bodies() == acknowledged
-
-    asyncio.run(scenario())
+            await goes_on(disk, acknowledged)
+    files = files.crash(Random(len(acknowledged)))
+    async with broker(files, tmp_path) as disk:
+        assert disk.log.failure is None
+        assert disk.bodies() == acknowledged
 
 
-def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tmp_path: Path) -> None:
+@in_loop
+async def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tmp_path: Path) -> None:
     """With a threshold that is never reached, only the transaction itself can have caused the sync."""
 
-    async def scenario() -> None:
-        files = FaultyFiles(tmp_path)
-        async with broker(files, tmp_path, FlushPolicy(1_000_000, 3_600_000)) as disk:
-            assert await disk.put(b"plain") is None
-            assert disk.bodies() == []
-            done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-            unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
-            EngineStore(disk.engine).append([unit], done.set_result)
-            assert not done.done()
-            assert await asyncio.wait_for(done, 10) is None
-            assert disk.bodies() == [b"plain", b"committed"]
-        files = files.crash(Random(1))
-        async with broker(files, tmp_path) as disk:
-            assert disk.bodies() == [b"plain", b"committed"]
-
-    asyncio.run(scenario())
+    files = FaultyFiles(tmp_path)
+    async with broker(files, tmp_path, FlushPolicy(1_000_000, 3_600_000)) as disk:
+        assert await disk.put(b"plain") is None
+        assert disk.bodies() == []
+        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
+        EngineStore(disk.engine).append([unit], done.set_result)
+        assert not done.done()
+        assert await asyncio.wait_for(done, 10) is None
+        assert disk.bodies() == [b"plain", b"committed"]
+    files = files.crash(Random(1))
+    async with broker(files, tmp_path) as disk:
+        assert disk.bodies() == [b"plain", b"committed"]

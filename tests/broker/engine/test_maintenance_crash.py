@@ -23,6 +23,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from putting import put
+from waiting import in_loop
 
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
@@ -179,55 +180,51 @@ def reopened(files: FaultyFiles, root: Path) -> Contents:
 # ---- one thing at a time
 
 
-def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Path) -> None:
-    async def run() -> None:
-        harness = await filled(Files(), tmp_path, 0, 1, 2)
-        started, go_on = asyncio.Event(), asyncio.Event()
-        real = harness.commit.settle
+@in_loop
+async def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Path) -> None:
+    harness = await filled(Files(), tmp_path, 0, 1, 2)
+    started, go_on = asyncio.Event(), asyncio.Event()
+    real = harness.commit.settle
 
-        async def slow(log: Any) -> None:
-            started.set()
-            await go_on.wait()
-            await real(log)
+    async def slow(log: Any) -> None:
+        started.set()
+        await go_on.wait()
+        await real(log)
 
-        harness.commit.settle = slow  # type: ignore[method-assign]
-        deleting = asyncio.create_task(harness.maintenance.delete("orders", [0], force=False))
-        await started.wait()
-        busy = "something else is being done to partition orders-0; try again later"
-        refused = "failed.Detail:partition orders-0 is being deleted"
-        assert harness.engine.log_for_put("orders", 0) is not None
+    harness.commit.settle = slow  # type: ignore[method-assign]
+    deleting = asyncio.create_task(harness.maintenance.delete("orders", [0], force=False))
+    await started.wait()
+    busy = "something else is being done to partition orders-0; try again later"
+    refused = "failed.Detail:partition orders-0 is being deleted"
+    assert harness.engine.log_for_put("orders", 0) is not None
+    with pytest.raises(MaintenanceRefused, match=busy):
+        harness.maintenance.open("orders", [0])
+    with pytest.raises(MaintenanceRefused, match=busy):
+        await harness.maintenance.move("orders", [2], -2)
+    for step in (
+        harness.maintenance.delete("orders", [0], force=True),
+        harness.maintenance.reopen("orders", 0),
+    ):
         with pytest.raises(MaintenanceRefused, match=busy):
-            harness.maintenance.open("orders", [0])
-        with pytest.raises(MaintenanceRefused, match=busy):
-            await harness.maintenance.move("orders", [2], -2)
-        for step in (
-            harness.maintenance.delete("orders", [0], force=True),
-            harness.maintenance.reopen("orders", 0),
-        ):
-            with pytest.raises(MaintenanceRefused, match=busy):
-                await step
-        harness.engine.open_partition("orders", 0)
-        outcome = put(harness.engine, "orders", 0)
-        assert isinstance(outcome, Refusal)
-        assert refused in RefusalTexts(0, "here", 8123).put("orders", 0, outcome).text
-        go_on.set()
-        assert await deleting == [0]
-        assert harness.settled == ["orders-0"]
-        await close(harness)
-
-    asyncio.run(run())
+            await step
+    harness.engine.open_partition("orders", 0)
+    outcome = put(harness.engine, "orders", 0)
+    assert isinstance(outcome, Refusal)
+    assert refused in RefusalTexts(0, "here", 8123).put("orders", 0, outcome).text
+    go_on.set()
+    assert await deleting == [0]
+    assert harness.settled == ["orders-0"]
+    await close(harness)
 
 
-def test_readers_of_a_deleted_partition_keep_what_they_hold(tmp_path: Path) -> None:
-    async def run() -> None:
-        harness = await filled(Files(), tmp_path, 0)
-        harness.engine.open_partition("orders", 0)
-        held = harness.engine.get("orders", 0, 0, 1000)
-        await harness.maintenance.delete("orders", [0], force=True)
-        await harness.fill(0, 1)
-        bodies = [bytes(frame.body) for frame in walk(held.read())]  # type: ignore[union-attr]
-        assert bodies == expected(0)[: len(bodies)] != []
-        assert harness.contents() == {0: expected(0, 1)}
-        await close(harness)
-
-    asyncio.run(run())
+@in_loop
+async def test_readers_of_a_deleted_partition_keep_what_they_hold(tmp_path: Path) -> None:
+    harness = await filled(Files(), tmp_path, 0)
+    harness.engine.open_partition("orders", 0)
+    held = harness.engine.get("orders", 0, 0, 1000)
+    await harness.maintenance.delete("orders", [0], force=True)
+    await harness.fill(0, 1)
+    bodies = [bytes(frame.body) for frame in walk(held.read())]  # type: ignore[union-attr]
+    assert bodies == expected(0)[: len(bodies)] != []
+    assert harness.contents() == {0: expected(0, 1)}
+    await close(harness)

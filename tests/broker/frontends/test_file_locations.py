@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient, system_section
+from fix_broker import RunningBroker, StartBroker, WireClient, write_ini
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
@@ -18,11 +18,6 @@ from metaq.protocols.text.commands import PutBatch
 from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
-
-
-def ini_text(folder: Path, *more: str) -> str:
-    system = system_section(maxSegmentSize=2000, maxTransferSize=300, dataPath=folder / "data")
-    return "\n".join([system, *more, "[topic=t]", ""])
 
 
 @pytest.fixture
@@ -37,8 +32,7 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def started(start: StartBroker, folder: Path, *more: str) -> RunningBroker:
-    ini = folder / "server.ini"
-    ini.write_text(ini_text(folder, *more))
+    ini = write_ini(folder, "\n".join([*more, "[topic=t]", ""]), maxSegmentSize=2000, maxTransferSize=300)
     return start("start", "-f", ini)
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient, system_section
+from fix_broker import RunningBroker, StartBroker, WireClient, write_ini
 from test_transaction_commands import XIDS, begin_with, step, tx_put
 from text_requests import block_of, bodies, get, placed
 
@@ -23,9 +23,7 @@ NEVER = "unflushThreshold=1000\nunflushInterval=3600*1000\n"
 @pytest.fixture
 def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """Topic ``t`` is not synced by itself for an hour."""
-    ini = tmp_path / "server.ini"
-    ini.write_text(f"{system_section(dataPath=tmp_path / 'data')}[topic=t]\n{NEVER}")
-    return start_broker("start", "-f", ini)
+    return start_broker("start", "-f", write_ini(tmp_path, f"[topic=t]\n{NEVER}"))
 
 
 @pytest.fixture

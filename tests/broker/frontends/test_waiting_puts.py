@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import tracemalloc
 import weakref
@@ -12,6 +11,7 @@ from pathlib import Path
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.text.session import TextSession
 from test_text_puts import Harness, put
+from waiting import in_loop
 
 from metaq.formats.frames import encode_frame
 from metaq.protocols.text.commands import PutBatch
@@ -35,40 +35,36 @@ class WatchedBuffers(BlockBuffers):
         return block
 
 
-def test_the_bodies_of_puts_are_given_up_once_they_are_written(tmp_path: Path) -> None:
-    async def run() -> None:
-        harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
-        streams = [b"".join(encode(put(n, bytes(BODY_BYTES))) for n in range(PUTS)) for _ in range(2)]
-        await harness.send(streams.pop(), 1 << 20)
-        tracemalloc.start()
-        try:
-            harness.session.receive_data(streams.pop())
-            while harness.session.handle(4096):
-                pass
-            assert harness.queue.unanswered == PUTS
-            kept_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        await harness.commit.drain()
-        harness.close()
-        assert kept_bytes < PUTS * BODY_BYTES // 4
-
-    asyncio.run(run())
+@in_loop
+async def test_the_bodies_of_puts_are_given_up_once_they_are_written(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
+    streams = [b"".join(encode(put(n, bytes(BODY_BYTES))) for n in range(PUTS)) for _ in range(2)]
+    await harness.send(streams.pop(), 1 << 20)
+    tracemalloc.start()
+    try:
+        harness.session.receive_data(streams.pop())
+        while harness.session.handle(4096):
+            pass
+        assert harness.queue.unanswered == PUTS
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    await harness.commit.drain()
+    harness.close()
+    assert kept_bytes < PUTS * BODY_BYTES // 4
 
 
-def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Path) -> None:
-    async def run() -> None:
-        harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
-        buffers = WatchedBuffers()
-        session = TextSession(replace(harness.services, buffers=buffers), harness.queue, "peer")
-        block = b"".join(encode_frame(0, 0, bytes(BODY_BYTES)) for _ in range(PUTS))
-        stream = encode(PutBatch("t", 0, block, PUTS, 1))
-        for piece in (stream[:-100], stream[-100:]):  # only a block that comes in pieces has memory of its own
-            session.receive_data(piece)
-            session.handle(1)
-        assert harness.queue.unanswered == 1
-        assert [given() for given in buffers.given] == [None]
-        await harness.commit.drain()
-        harness.close()
-
-    asyncio.run(run())
+@in_loop
+async def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
+    buffers = WatchedBuffers()
+    session = TextSession(replace(harness.services, buffers=buffers), harness.queue, "peer")
+    block = b"".join(encode_frame(0, 0, bytes(BODY_BYTES)) for _ in range(PUTS))
+    stream = encode(PutBatch("t", 0, block, PUTS, 1))
+    for piece in (stream[:-100], stream[-100:]):  # only a block that comes in pieces has memory of its own
+        session.receive_data(piece)
+        session.handle(1)
+    assert harness.queue.unanswered == 1
+    assert [given() for given in buffers.given] == [None]
+    await harness.commit.drain()
+    harness.close()

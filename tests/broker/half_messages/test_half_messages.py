@@ -12,11 +12,9 @@ from metaq_broker.half_messages.half_log import StoredHalf
 from metaq_broker.half_messages.half_messages import RETRY_MS, AskPolicy, HalfMessages
 from metaq_broker.half_messages.records import ASKED, ENDED, Note
 from metaq_broker.moves.log import Queue
-from metaq_broker.moves.mover import Mover
-from waiting_topics import Disk, MemoryLog, Message
+from waiting_topics import NOW, ORDERS, Disk, MemoryLog, Message, MovingBroker
 
-HALF, NOTES, ORDERS, GIVEN_UP = Queue("half", 0), Queue("notes", 0), Queue("orders", 2), Queue("given-up", 0)
-NOW = 1_000_000
+HALF, NOTES, GIVEN_UP = Queue("half", 0), Queue("notes", 0), Queue("given-up", 0)
 POLICY = AskPolicy(patience_ms=6_000, interval_ms=60_000, asks_max=3, open_max=5)
 
 
@@ -61,17 +59,15 @@ def _stored(ordinal: int, message: Message) -> StoredHalf[Message]:
     )
 
 
-class Broker:
+class Broker(MovingBroker):
     def __init__(self, disk: Disk, policy: AskPolicy = POLICY, unreadable: Queue | None = None) -> None:
-        self.log = MemoryLog(disk)
+        super().__init__(disk)
         if unreadable is not None:
             self.log.unreadable[unreadable] = DiskFull("damaged")
-        self.mover = Mover[Message](self.log, self.log)
         self.halves = Halves(self.log)
         self.half_messages = HalfMessages(self.halves, self.mover, self.log, lambda: None, policy)
         self.outcomes: list[Decided | Refusal] = []
-        while not self.mover.recover():
-            pass
+        self.recover()
 
     def store(self, text: str, stored_ms: int = NOW, group: str = "shop", patience_ms: int = 0) -> int:
         stored = self.log.disk.queues.setdefault(HALF, [])
@@ -83,13 +79,13 @@ class Broker:
             ordinal, ordinal + 1 if origin is None else origin, group, commit, self.outcomes.append
         )
 
+    def step(self, now_ms: int) -> object:
+        return self.half_messages.run(now_ms)
+
     def run(self, now_ms: int = NOW) -> None:
         for _ in range(20):
             self.half_messages.run(now_ms)
             self.log.sync_all()
-
-    def delivered(self, queue: Queue = ORDERS) -> list[str]:
-        return [each.text for each in self.log.disk.queues.get(queue, ())]
 
     def notes(self) -> list[str]:
         return [each.text for each in self.log.disk.queues.get(NOTES, ())]
@@ -236,11 +232,7 @@ def test_kills_between_any_two_steps(seed: int) -> None:
         if random.random() < 0.5:
             ordinal = random.choice(list(wanted))
             broker.decide(ordinal, wanted[ordinal])
-        for _ in range(random.randint(0, 3)):
-            if broker.log.under_way:
-                broker.log.sync_one(random)
-        if random.random() < 0.2:
-            broker.mover.tick()
+        broker.sync_some(random, ticks=0.2)
         if random.random() < 0.1:
             told = [each for each in broker.outcomes if isinstance(each, Decided)]
             assert len(told) <= 40

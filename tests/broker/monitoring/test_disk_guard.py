@@ -29,6 +29,7 @@ from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.partitions import EngineStore
 from putting import put
+from waiting import in_loop
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -284,88 +285,80 @@ class Core:
         return log
 
 
-def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        disk = SetSpace({str(tmp_path / "data"): 10_000})
-        core = Core(tmp_path, disk, "diskFreeMinBytes=1000\n")
-        assert isinstance(core.put(), Appended)
-        await core.commit.drain()
-        disk.free[str(tmp_path / "data")] = 10
-        await core.guard.check()
-        reason = core.guard.refusal(str(tmp_path / "data"))
-        assert reason is not None
-        for outcome in (core.put(), core.put(1), core.put_block()):
-            assert core.detail(outcome) == reason
-        with pytest.raises(TransactionRefused) as refused:
-            core.store.check("t", 0)
-        assert refused.value.refusal == DiskFull(reason)
-        assert core.store.check_space([("t", 0)]) == reason
-        assert core.stores.get("t", 1) is None  # nothing was made for it
-        assert core.engine.statistics.commands["put_failed"] == 3
-        # what is wrong anyway is said first
-        assert core.detail(put(core.engine, "t", 9)) == "wrong partition 9"
-        assert core.detail(put(core.engine, "u", 0)) == "The server do not accept topic u"
-        assert isinstance(core.engine.get("t", 0, 0, 1000), Slice)
-        disk.free[str(tmp_path / "data")] = 10_000
-        await core.guard.check()
-        assert isinstance(core.put(), Appended)
+@in_loop
+async def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
+    disk = SetSpace({str(tmp_path / "data"): 10_000})
+    core = Core(tmp_path, disk, "diskFreeMinBytes=1000\n")
+    assert isinstance(core.put(), Appended)
+    await core.commit.drain()
+    disk.free[str(tmp_path / "data")] = 10
+    await core.guard.check()
+    reason = core.guard.refusal(str(tmp_path / "data"))
+    assert reason is not None
+    for outcome in (core.put(), core.put(1), core.put_block()):
+        assert core.detail(outcome) == reason
+    with pytest.raises(TransactionRefused) as refused:
         core.store.check("t", 0)
-        assert core.store.check_space([("t", 0)]) is None
-        await core.commit.drain()
-        core.commit.stop()
+    assert refused.value.refusal == DiskFull(reason)
+    assert core.store.check_space([("t", 0)]) == reason
+    assert core.stores.get("t", 1) is None  # nothing was made for it
+    assert core.engine.statistics.commands["put_failed"] == 3
+    # what is wrong anyway is said first
+    assert core.detail(put(core.engine, "t", 9)) == "wrong partition 9"
+    assert core.detail(put(core.engine, "u", 0)) == "The server do not accept topic u"
+    assert isinstance(core.engine.get("t", 0, 0, 1000), Slice)
+    disk.free[str(tmp_path / "data")] = 10_000
+    await core.guard.check()
+    assert isinstance(core.put(), Appended)
+    core.store.check("t", 0)
+    assert core.store.check_space([("t", 0)]) is None
+    await core.commit.drain()
+    core.commit.stop()
 
-    asyncio.run(scenario())
 
-
-def test_where_the_journal_is_counts_for_transactions_only(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        data, journal = str(tmp_path / "data"), str(tmp_path / "journal")
-        disk = SetSpace({data: 10_000, journal: 10})
-        core = Core(tmp_path, disk, f"diskFreeMinBytes=1000\ndataLogPath={journal}\n")
-        await core.guard.check()
-        assert isinstance(core.put(), Appended)
-        with pytest.raises(TransactionRefused, match=re.escape(f"are free in {journal}")):
-            core.store.check("t", 0)
-        assert f"are free in {journal}" in str(core.store.check_space([]))
-        await core.commit.drain()
-        core.commit.stop()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_where_the_journal_is_counts_for_transactions_only(tmp_path: Path) -> None:
+    data, journal = str(tmp_path / "data"), str(tmp_path / "journal")
+    disk = SetSpace({data: 10_000, journal: 10})
+    core = Core(tmp_path, disk, f"diskFreeMinBytes=1000\ndataLogPath={journal}\n")
+    await core.guard.check()
+    assert isinstance(core.put(), Appended)
+    with pytest.raises(TransactionRefused, match=re.escape(f"are free in {journal}")):
+        core.store.check("t", 0)
+    assert f"are free in {journal}" in str(core.store.check_space([]))
+    await core.commit.drain()
+    core.commit.stop()
 
 
 @pytest.mark.parametrize("call", ["pwrite", "create", "makedir"])
-def test_a_full_disk_is_noticed_by_the_first_write_and_spoils_nothing(call: str, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        files = FaultyFiles(tmp_path)
-        core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
-        assert isinstance(core.put(), Appended)
-        await core.commit.drain()
-        files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({call}))
-        first = core.detail(core.put(0 if call == "pwrite" else 1))
-        assert "No space left on device" in first
-        assert core.detail(core.put()).startswith("disk is full: no space is left in ")
-        assert core.detail(core.put_block()).startswith("disk is full: no space is left in ")
-        files.fault = None
-        core.clock.advance(5000)
-        await core.guard.check()
-        for outcome in (core.put(), core.put_block(), core.put(1)):
-            assert not isinstance(outcome, Refusal)
-        await core.commit.drain()
-        assert (core.log().failure, core.log().message_count) == (None, 3)
-        core.commit.stop()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_full_disk_is_noticed_by_the_first_write_and_spoils_nothing(call: str, tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
+    assert isinstance(core.put(), Appended)
+    await core.commit.drain()
+    files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({call}))
+    first = core.detail(core.put(0 if call == "pwrite" else 1))
+    assert "No space left on device" in first
+    assert core.detail(core.put()).startswith("disk is full: no space is left in ")
+    assert core.detail(core.put_block()).startswith("disk is full: no space is left in ")
+    files.fault = None
+    core.clock.advance(5000)
+    await core.guard.check()
+    for outcome in (core.put(), core.put_block(), core.put(1)):
+        assert not isinstance(outcome, Refusal)
+    await core.commit.drain()
+    assert (core.log().failure, core.log().message_count) == (None, 3)
+    core.commit.stop()
 
 
-def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        files = FaultyFiles(tmp_path)
-        core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
-        files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
-        told: list[Exception | None] = []
-        core.store.append([Unit("t", 0, encode_frame(0, 0, b"message"), 1)], told.append)
-        assert "No space left on device" in str(told[0])
-        assert core.detail(core.put()).startswith("disk is full")
-        core.commit.stop()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
+    files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
+    told: list[Exception | None] = []
+    core.store.append([Unit("t", 0, encode_frame(0, 0, b"message"), 1)], told.append)
+    assert "No space left on device" in str(told[0])
+    assert core.detail(core.put()).startswith("disk is full")
+    core.commit.stop()

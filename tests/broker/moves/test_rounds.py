@@ -8,6 +8,7 @@ from collections.abc import Callable
 from metaq_broker.clock import Clock
 from metaq_broker.moves.mover import Mover
 from metaq_broker.moves.rounds import Rounds
+from waiting import in_loop, until
 from waiting_topics import Disk, MemoryLog, Message
 
 FAR_MS = 1 << 50
@@ -26,71 +27,57 @@ class Calls:
         return now_ms + self.every_ms
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 def rounds(may_run: Callable[[], bool] = lambda: True) -> Rounds:
     log = MemoryLog(Disk())
     return Rounds(Mover[Message](log, log), Clock(), may_run)
 
 
-def test_each_is_called_when_it_asked_for_it() -> None:
-    async def test() -> None:
-        made, often = rounds(), Calls(5)
-        made.add(often)
-        made.start()
-        await until(lambda: often.count > 5)
-        made.stop()
-        before = often.count
-        await asyncio.sleep(0.02)
-        assert often.count == before
-
-    asyncio.run(test())
+@in_loop
+async def test_each_is_called_when_it_asked_for_it() -> None:
+    made, often = rounds(), Calls(5)
+    made.add(often)
+    made.start()
+    await until(lambda: often.count > 5)
+    made.stop()
+    before = often.count
+    await asyncio.sleep(0.02)
+    assert often.count == before
 
 
-def test_a_wake_calls_at_once_and_several_once() -> None:
-    async def test() -> None:
-        made, seldom = rounds(), Calls(FAR_MS)
-        made.add(seldom)
-        made.start()
-        await until(lambda: seldom.count == 1)
-        for _ in range(5):
-            made.wake()
-        await until(lambda: seldom.count == 2)
-        await asyncio.sleep(0.02)
-        assert seldom.count == 2
-        made.stop()
-
-    asyncio.run(test())
+@in_loop
+async def test_a_wake_calls_at_once_and_several_once() -> None:
+    made, seldom = rounds(), Calls(FAR_MS)
+    made.add(seldom)
+    made.start()
+    await until(lambda: seldom.count == 1)
+    for _ in range(5):
+        made.wake()
+    await until(lambda: seldom.count == 2)
+    await asyncio.sleep(0.02)
+    assert seldom.count == 2
+    made.stop()
 
 
-def test_a_defect_in_one_leaves_the_others() -> None:
-    async def test() -> None:
-        made, broken, other = rounds(), Calls(5), Calls(5)
-        broken.broken = True
-        made.add(broken)
-        made.add(other)
-        made.start()
-        await until(lambda: other.count > 3)
-        assert broken.count >= other.count
-        made.stop()
-
-    asyncio.run(test())
+@in_loop
+async def test_a_defect_in_one_leaves_the_others() -> None:
+    made, broken, other = rounds(), Calls(5), Calls(5)
+    broken.broken = True
+    made.add(broken)
+    made.add(other)
+    made.start()
+    await until(lambda: other.count > 3)
+    assert broken.count >= other.count
+    made.stop()
 
 
-def test_nothing_is_called_while_it_may_not() -> None:
-    async def test() -> None:
-        allowed = False
-        made, often = rounds(lambda: allowed), Calls(5)
-        made.add(often)
-        made.start()
-        await asyncio.sleep(0.05)
-        assert often.count == 0
-        allowed = True
-        await until(lambda: often.count > 2)
-        made.stop()
-
-    asyncio.run(test())
+@in_loop
+async def test_nothing_is_called_while_it_may_not() -> None:
+    allowed = False
+    made, often = rounds(lambda: allowed), Calls(5)
+    made.add(often)
+    made.start()
+    await asyncio.sleep(0.05)
+    assert often.count == 0
+    allowed = True
+    await until(lambda: often.count > 2)
+    made.stop()

@@ -11,6 +11,7 @@ import pytest
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.nameserver.key_values import Change, KeyValueLimits, KeyValues, read_table
 from metaq_broker.storage.files import Files
+from waiting import in_loop
 
 from metaq.errors import FieldError
 from metaq.model import Buffer
@@ -63,24 +64,22 @@ def test_changes_that_come_together_share_a_replacement(tmp_path: Path) -> None:
     assert disk.replaced <= 2
 
 
-def test_nothing_is_seen_or_kept_that_the_disk_refused(tmp_path: Path) -> None:
+@in_loop
+async def test_nothing_is_seen_or_kept_that_the_disk_refused(tmp_path: Path) -> None:
     disk = Disk()
 
-    async def run() -> None:
-        pairs = KeyValues(disk, tmp_path / "kv.json")
-        pairs.open()
-        outcomes: asyncio.Queue[str | None] = asyncio.Queue()
-        for full, expected in ((False, None), (True, "key-value pairs cannot be kept: No space left on device")):
-            disk.full = full
-            pairs.change(Change("n", f"full={full}", "v", outcomes.put_nowait))
-            assert await asyncio.wait_for(outcomes.get(), 20) == expected
-        assert pairs.namespace("n") == {"full=False": "v"}
-        disk.full = False
-        pairs.change(Change("n", "again", "v", outcomes.put_nowait))
-        assert await asyncio.wait_for(outcomes.get(), 20) is None
-        await pairs.close()
-
-    asyncio.run(run())
+    pairs = KeyValues(disk, tmp_path / "kv.json")
+    pairs.open()
+    outcomes: asyncio.Queue[str | None] = asyncio.Queue()
+    for full, expected in ((False, None), (True, "key-value pairs cannot be kept: No space left on device")):
+        disk.full = full
+        pairs.change(Change("n", f"full={full}", "v", outcomes.put_nowait))
+        assert await asyncio.wait_for(outcomes.get(), 20) == expected
+    assert pairs.namespace("n") == {"full=False": "v"}
+    disk.full = False
+    pairs.change(Change("n", "again", "v", outcomes.put_nowait))
+    assert await asyncio.wait_for(outcomes.get(), 20) is None
+    await pairs.close()
     assert read_table((tmp_path / "kv.json").read_bytes(), tmp_path)["n"] == {"full=False": "v", "again": "v"}
 
 
@@ -97,17 +96,15 @@ def test_the_file_has_a_limit(tmp_path: Path) -> None:
     assert table == {}
 
 
-def test_two_name_servers_do_not_share_a_file(tmp_path: Path) -> None:
-    async def run() -> None:
-        first, second = (KeyValues(Files(), tmp_path / "kv.json") for _ in range(2))
-        first.open()
-        with pytest.raises(ConfigError, match="is used by another name server that is running"):
-            second.open()
-        await first.close()
+@in_loop
+async def test_two_name_servers_do_not_share_a_file(tmp_path: Path) -> None:
+    first, second = (KeyValues(Files(), tmp_path / "kv.json") for _ in range(2))
+    first.open()
+    with pytest.raises(ConfigError, match="is used by another name server that is running"):
         second.open()
-        await second.close()
-
-    asyncio.run(run())
+    await first.close()
+    second.open()
+    await second.close()
 
 
 @pytest.mark.parametrize(

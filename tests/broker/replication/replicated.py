@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fix_broker import system_section
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.frontends.text.link import Link
+from waiting import until
 
 from metaq.formats.frames import encode_frame
 from metaq.model import Address
@@ -99,14 +99,6 @@ async def read_all(link: Link, topic: str = "t", partition: int = 0, offset: int
         if not isinstance(reply, Value):
             return found
         found += reply.data
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Return as soon as ``condition`` holds; fail with ``what`` when it does not in time."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE_S} s in vain: {what}"
-        await asyncio.sleep(0.002)
 
 
 def segments(folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,8 @@ from metaq_broker.app import Broker
 from metaq_broker.config.configuration import parse
 from metaq_broker.frontends.text import peer
 from metaq_broker.replication import config_follower
-from replicated import bodies, client, configured, put_many, run, running, slave_of, until, until_caught_up
+from replicated import bodies, client, configured, put_many, running, slave_of, until_caught_up
+from waiting import in_loop, until
 
 
 @asynccontextmanager
@@ -59,88 +60,78 @@ async def until_followed(slave: Broker, topic: str, partitions: int) -> None:
 
 
 @pytest.mark.parametrize("reports_checksum", [True, False])
-def test_changes_are_taken_over(tmp_path: Path, reports_checksum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_changes_are_taken_over(tmp_path: Path, reports_checksum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not reports_checksum:
         monkeypatch.setattr(peer, "_CHECKSUM_LINE", re.compile("(never) told"))
 
-    async def scenario() -> None:
-        async with following(tmp_path) as ((master, master_file), (slave, file)), client(master) as link:
-            await change(master, master_file, "[topic=t]", "[topic=t]\nnumPartitions=4\n[topic=new]")
-            await until_followed(slave, "new", 2)
-            await until_followed(slave, "t", 4)
-            before = Path(f"{file}.bak").read_text()
-            await put_many(link, bodies(5), "new", 1)
-            await until_caught_up(slave)
-            await change(master, master_file, "[topic=new]", "[topic=new]\nnumPartitions=3")
-            await until_followed(slave, "new", 3)
-            assert Path(f"{file}.bak").read_text() != before
-            assert slave.config.text == file.read_bytes()
-            assert follows(master) in file.read_text()
-            assert slave._replication.not_followed is None
-
-    run(scenario())
+    async with following(tmp_path) as ((master, master_file), (slave, file)), client(master) as link:
+        await change(master, master_file, "[topic=t]", "[topic=t]\nnumPartitions=4\n[topic=new]")
+        await until_followed(slave, "new", 2)
+        await until_followed(slave, "t", 4)
+        before = Path(f"{file}.bak").read_text()
+        await put_many(link, bodies(5), "new", 1)
+        await until_caught_up(slave)
+        await change(master, master_file, "[topic=new]", "[topic=new]\nnumPartitions=3")
+        await until_followed(slave, "new", 3)
+        assert Path(f"{file}.bak").read_text() != before
+        assert slave.config.text == file.read_bytes()
+        assert follows(master) in file.read_text()
+        assert slave._replication.not_followed is None
 
 
-def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with following(tmp_path) as ((master, master_file), (slave, file)):
-            await until(lambda: "acceptPublish" in file.read_text(), "the first look")
-            text = file.read_bytes()
-            await change(master, master_file, "brokerId=3", "brokerId=4")
-            await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
-            await change(master, master_file, "brokerId=4", "brokerId=3")
-            await until(lambda: slave._replication.not_followed is None, "the master's file is right again")
-            assert file.read_bytes() == text
-            backup = Path(f"{file}.bak")
-            backup.unlink()
-            backup.mkdir()
-            await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
-            await until_not_followed(slave, "Is a directory")
-            assert (file.read_bytes(), [*slave.config.topics]) == (text, ["t"])
-            backup.rmdir()
-            await until_followed(slave, "new", 2)
-            await until(lambda: slave._replication.not_followed is None, "it is tried again")
-
-    run(scenario())
+@in_loop
+async def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None:
+    async with following(tmp_path) as ((master, master_file), (slave, file)):
+        await until(lambda: "acceptPublish" in file.read_text(), "the first look")
+        text = file.read_bytes()
+        await change(master, master_file, "brokerId=3", "brokerId=4")
+        await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
+        await change(master, master_file, "brokerId=4", "brokerId=3")
+        await until(lambda: slave._replication.not_followed is None, "the master's file is right again")
+        assert file.read_bytes() == text
+        backup = Path(f"{file}.bak")
+        backup.unlink()
+        backup.mkdir()
+        await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
+        await until_not_followed(slave, "Is a directory")
+        assert (file.read_bytes(), [*slave.config.topics]) == (text, ["t"])
+        backup.rmdir()
+        await until_followed(slave, "new", 2)
+        await until(lambda: slave._replication.not_followed is None, "it is tried again")
 
 
-def test_a_reload_that_is_refused_is_made_up_for(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with following(tmp_path) as ((master, master_file), (slave, file)):
-            await until(lambda: "acceptPublish" in file.read_text(), "the first look")
-            blocked = tmp_path / "blocked"
-            blocked.write_text("no folder")
-            with file.open("a") as own:
-                own.write(f"dataPath={blocked}\n[topic=fresh]\ndataPath={blocked}\n")
-            await change(master, master_file, "[topic=t]", "[topic=fresh]\n[topic=t]")
-            await until_not_followed(slave, str(blocked))
-            assert [*slave.config.topics] == ["t"]
-            blocked.unlink()
-            await until_followed(slave, "fresh", 2)
-
-    run(scenario())
+@in_loop
+async def test_a_reload_that_is_refused_is_made_up_for(tmp_path: Path) -> None:
+    async with following(tmp_path) as ((master, master_file), (slave, file)):
+        await until(lambda: "acceptPublish" in file.read_text(), "the first look")
+        blocked = tmp_path / "blocked"
+        blocked.write_text("no folder")
+        with file.open("a") as own:
+            own.write(f"dataPath={blocked}\n[topic=fresh]\ndataPath={blocked}\n")
+        await change(master, master_file, "[topic=t]", "[topic=fresh]\n[topic=t]")
+        await until_not_followed(slave, str(blocked))
+        assert [*slave.config.topics] == ["t"]
+        blocked.unlink()
+        await until_followed(slave, "fresh", 2)
 
 
-def test_a_broker_without_a_file_says_that_it_cannot_follow(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            running(configured(tmp_path / "m")) as master,
-            running(configured(tmp_path / "s", role=follows(master))) as slave,
-        ):
-            await until_not_followed(slave, "without a configuration file")
-
-    run(scenario())
+@in_loop
+async def test_a_broker_without_a_file_says_that_it_cannot_follow(tmp_path: Path) -> None:
+    async with (
+        running(configured(tmp_path / "m")) as master,
+        running(configured(tmp_path / "s", role=follows(master))) as slave,
+    ):
+        await until_not_followed(slave, "without a configuration file")
 
 
-def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with following(tmp_path) as ((master, master_file), (slave, file)):
-            await slave._replication.promote(force=True)
-            text = file.read_bytes()
-            await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
-            assert (slave._replication.follower, file.read_bytes()) == (None, text)
-
-    run(scenario())
+@in_loop
+async def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
+    async with following(tmp_path) as ((master, master_file), (slave, file)):
+        await slave._replication.promote(force=True)
+        text = file.read_bytes()
+        await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
+        assert (slave._replication.follower, file.read_bytes()) == (None, text)
 
 
 def test_a_link_and_permissions_stay(tmp_path: Path) -> None:

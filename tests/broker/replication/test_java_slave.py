@@ -19,7 +19,6 @@ from replicated import (
     configured,
     put,
     put_many,
-    run,
     running,
     samsa,
     segments,
@@ -27,6 +26,7 @@ from replicated import (
     until_in_step,
     until_same,
 )
+from waiting import in_loop
 
 from metaq.formats.frames import walk
 
@@ -73,47 +73,43 @@ async def pair_with(folder: Path, slave: Broker) -> AsyncIterator[tuple[Broker, 
         yield master, producer
 
 
-def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path: Path, unopened: Unopened) -> None:
-    async def actions() -> None:
-        async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
-            port = slave.port
-            async with pair_with(tmp_path, slave) as (master, producer):
+@in_loop
+async def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path: Path, unopened: Unopened) -> None:
+    async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
+        port = slave.port
+        async with pair_with(tmp_path, slave) as (master, producer):
+            await until_in_step(master)
+            await put_many(producer, bodies(50))
+            await slave.close()
+            unopened.partition_keys, unopened.synced = {("t", 0)}, 0
+            async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
                 await until_in_step(master)
-                await put_many(producer, bodies(50))
-                await slave.close()
-                unopened.partition_keys, unopened.synced = {("t", 0)}, 0
-                async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
-                    await until_in_step(master)
-                    assert unopened.synced == 0
-                    await put_many(producer, bodies(20, mark=1))
-                    assert unopened.synced == 20
-                    await until_same(tmp_path / "m", tmp_path / "s")
-
-    run(actions())
+                assert unopened.synced == 0
+                await put_many(producer, bodies(20, mark=1))
+                assert unopened.synced == 20
+                await until_same(tmp_path / "m", tmp_path / "s")
 
 
-def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_message(
+@in_loop
+async def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_message(
     tmp_path: Path, unopened: Unopened
 ) -> None:
-    async def actions() -> None:
-        async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
-            port = slave.port
-            async with pair_with(tmp_path, slave) as (master, producer):
+    async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
+        port = slave.port
+        async with pair_with(tmp_path, slave) as (master, producer):
+            await until_in_step(master)
+            await put_many(producer, bodies(15))
+        unopened.partition_keys, unopened.synced = {("t", 0)}, 0
+        end = sum(map(len, segments(tmp_path / "m").values()))
+        async with pair_with(tmp_path, slave) as (master, producer):
+            await trouble(master, f"stored the message of offset 0 at {end}; nothing more is sent")
+            await trouble(master, "remove this partition's folder there")
+            assert (await put(producer, b"x"))[0] == 500
+            assert unopened.synced == 1
+            await slave.close()
+            shutil.rmtree(tmp_path / "s" / "t-0")
+            async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
                 await until_in_step(master)
-                await put_many(producer, bodies(15))
-            unopened.partition_keys, unopened.synced = {("t", 0)}, 0
-            end = sum(map(len, segments(tmp_path / "m").values()))
-            async with pair_with(tmp_path, slave) as (master, producer):
-                await trouble(master, f"stored the message of offset 0 at {end}; nothing more is sent")
-                await trouble(master, "remove this partition's folder there")
-                assert (await put(producer, b"x"))[0] == 500
-                assert unopened.synced == 1
-                await slave.close()
-                shutil.rmtree(tmp_path / "s" / "t-0")
-                async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
-                    await until_in_step(master)
-                    await until_same(tmp_path / "m", tmp_path / "s")
-                    frames = [frame for data in segments(tmp_path / "s").values() for frame in walk(data)]
-                    assert len(frames) == 15
-
-    run(actions())
+                await until_same(tmp_path / "m", tmp_path / "s")
+                frames = [frame for data in segments(tmp_path / "s").values() for frame in walk(data)]
+                assert len(frames) == 15

@@ -18,13 +18,13 @@ from replicated import (
     copying,
     fed_master,
     put_many,
-    run,
     running,
     segments,
     slave_of,
     until,
     until_same,
 )
+from waiting import in_loop
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame
@@ -105,88 +105,78 @@ def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
             checked_frames(run_ + nothing, 0, "t-0")
 
 
-def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with fed_master(tmp_path / "m", bodies(30)) as (master, producer), copying(tmp_path, master) as slave:
-            before = segments(tmp_path / "s")
-            await maintenance(master).delete("t", [0], force=True)
-            await put_many(producer, bodies(50, 120, 1))
-            await put_many(producer, bodies(5), "t", 1)
-            await until(lambda: "another incarnation" in fault(slave), "the slave to notice")
-            await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
-            assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
-            await maintenance(slave).delete("t", [0], force=True)  # the operator decides
-            await until_same(tmp_path / "m", tmp_path / "s")
-            await until(lambda: not fault(slave), "the fault to end")
-
-    run(scenario())
+@in_loop
+async def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(30)) as (master, producer), copying(tmp_path, master) as slave:
+        before = segments(tmp_path / "s")
+        await maintenance(master).delete("t", [0], force=True)
+        await put_many(producer, bodies(50, 120, 1))
+        await put_many(producer, bodies(5), "t", 1)
+        await until(lambda: "another incarnation" in fault(slave), "the slave to notice")
+        await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
+        assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
+        await maintenance(slave).delete("t", [0], force=True)  # the operator decides
+        await until_same(tmp_path / "m", tmp_path / "s")
+        await until(lambda: not fault(slave), "the fault to end")
 
 
-def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with fed_master(tmp_path / "m", bodies(15)):
-            pass
-        shutil.copytree(tmp_path / "m", tmp_path / "old")
-        async with (
-            fed_master(tmp_path / "m", bodies(15, 100, 1)) as (master, producer),
-            running(configured(tmp_path / "s", role=slave_of(master))),
-        ):
-            before = await until_same(tmp_path / "m", tmp_path / "s")
-        async with running(configured(tmp_path / "old")) as master, client(master) as producer:
-            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
-                await until(lambda: "behind its original" in fault(slave), "the slave to notice")
-            await put_many(producer, bodies(40, 100, 2))
-            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
-                await until(lambda: "differs from its original" in fault(slave), "the slave to notice")
-        assert segments(tmp_path / "s") == before
-
-    run(scenario())
+@in_loop
+async def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(15)):
+        pass
+    shutil.copytree(tmp_path / "m", tmp_path / "old")
+    async with (
+        fed_master(tmp_path / "m", bodies(15, 100, 1)) as (master, producer),
+        running(configured(tmp_path / "s", role=slave_of(master))),
+    ):
+        before = await until_same(tmp_path / "m", tmp_path / "s")
+    async with running(configured(tmp_path / "old")) as master, client(master) as producer:
+        async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+            await until(lambda: "behind its original" in fault(slave), "the slave to notice")
+        await put_many(producer, bodies(40, 100, 2))
+        async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+            await until(lambda: "differs from its original" in fault(slave), "the slave to notice")
+    assert segments(tmp_path / "s") == before
 
 
-def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with fed_master(tmp_path / "m", bodies(10)) as (master, producer), copying(tmp_path, master) as slave:
-            copy = slave._stores.get("t", 0)
-            assert copy is not None
-            copy.begin_segment()
-            await put_many(producer, bodies(2))
-            await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
-
-    run(scenario())
+@in_loop
+async def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(10)) as (master, producer), copying(tmp_path, master) as slave:
+        copy = slave._stores.get("t", 0)
+        assert copy is not None
+        copy.begin_segment()
+        await put_many(producer, bodies(2))
+        await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
 
 
-def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with fed_master(tmp_path / "m", bodies(60)) as (master, producer):
-            await put_many(producer, bodies(60), "t", 1)
-        path = tmp_path / "m" / "t-0" / "00000000000000002040.meta"
-        data = bytearray(path.read_bytes())
-        data[500] ^= 1
-        path.write_bytes(data)
-        async with (
-            running(configured(tmp_path / "m", system="verifyAtStart=full")) as master,
-            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
-        ):
-            await until(lambda: "cannot be read at offset 2520: 301" in fault(slave), "the refusal")
-            await until(lambda: len(segments(tmp_path / "s")) > 4, "the other partition")
-            copy = slave._stores.get("t", 0)
-            assert copy is not None
-            assert copy.end_offset == 2520
-
-    run(scenario())
+@in_loop
+async def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(60)) as (master, producer):
+        await put_many(producer, bodies(60), "t", 1)
+    path = tmp_path / "m" / "t-0" / "00000000000000002040.meta"
+    data = bytearray(path.read_bytes())
+    data[500] ^= 1
+    path.write_bytes(data)
+    async with (
+        running(configured(tmp_path / "m", system="verifyAtStart=full")) as master,
+        running(configured(tmp_path / "s", role=slave_of(master))) as slave,
+    ):
+        await until(lambda: "cannot be read at offset 2520: 301" in fault(slave), "the refusal")
+        await until(lambda: len(segments(tmp_path / "s")) > 4, "the other partition")
+        copy = slave._stores.get("t", 0)
+        assert copy is not None
+        assert copy.end_offset == 2520
 
 
 @pytest.mark.parametrize(("broker_id", "reason"), [(4, "has brokerId 4, this slave has 3")])
-def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: int, reason: str) -> None:
-    async def scenario() -> None:
-        async with (
-            running(configured(tmp_path / "m", broker_id=broker_id)) as master,
-            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
-        ):
-            assert slave._replication.slave is not None
-            await until(lambda: reason in str(slave._replication.slave.trouble), "the refusal")
-
-    run(scenario())
+@in_loop
+async def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: int, reason: str) -> None:
+    async with (
+        running(configured(tmp_path / "m", broker_id=broker_id)) as master,
+        running(configured(tmp_path / "s", role=slave_of(master))) as slave,
+    ):
+        assert slave._replication.slave is not None
+        await until(lambda: reason in str(slave._replication.slave.trouble), "the refusal")
 
 
 def maintenance(broker: Broker):  # type: ignore[no-untyped-def]

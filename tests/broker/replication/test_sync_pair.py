@@ -15,7 +15,6 @@ from replicated import (
     put_block,
     put_many,
     read_all,
-    run,
     running,
     samsa,
     segments,
@@ -23,6 +22,7 @@ from replicated import (
     until_in_step,
     until_same,
 )
+from waiting import in_loop
 
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
@@ -37,178 +37,162 @@ async def trouble(master: Broker, words: str) -> None:
     await until(lambda: words in str(master._replication.trouble), words)
 
 
-def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledged(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            running(configured(tmp_path / "s", role=GREGOR)) as slave,
-            running(configured(tmp_path / "m", role=samsa(slave))) as master,
-            client(master) as producer,
-            client(slave) as reader,
+@in_loop
+async def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledged(tmp_path: Path) -> None:
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+        client(master) as producer,
+        client(slave) as reader,
+    ):
+        await until_in_step(master)
+        for number in range(30):
+            code, text = await put(producer, b"one at a time %d" % number)
+            assert code == 200
+            message_id, index, offset = map(int, text.split(" "))
+            [frame] = walk(await read_all(reader, offset=offset), offset)
+            assert (frame.offset, frame.message_id, index) == (offset, message_id, 0)
+        await put_many(producer, bodies(200), "t", 1)
+        assert (await put_block(producer, bodies(50), "blocks"))[0] == 200
+        key = LocalTransactionId("S", 1)
+        for command in (
+            lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10),
+            lambda opaque: Put("tx", 0, b"in a transaction", 0, opaque, -1, key),
+            lambda opaque: Transaction(key, "S", "COMMIT_ONE_PHASE", opaque),
         ):
+            reply = await producer.ask(command)
+            assert isinstance(reply, Result)
+            assert reply.code == 200, reply
+        assert len(await read_all(reader, "tx")) == 20 + len(b"in a transaction")
+        await until_same(tmp_path / "m", tmp_path / "s")
+        assert (await put(reader, b"x"))[0] == 403
+
+
+@in_loop
+async def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None:
+    config = configured(tmp_path / "s", role=GREGOR)
+    async with running(config) as slave:
+        port = slave.port
+        async with running(configured(tmp_path / "m", role=samsa(port))) as master, client(master) as producer:
             await until_in_step(master)
-            for number in range(30):
-                code, text = await put(producer, b"one at a time %d" % number)
-                assert code == 200
-                message_id, index, offset = map(int, text.split(" "))
-                [frame] = walk(await read_all(reader, offset=offset), offset)
-                assert (frame.offset, frame.message_id, index) == (offset, message_id, 0)
-            await put_many(producer, bodies(200), "t", 1)
-            assert (await put_block(producer, bodies(50), "blocks"))[0] == 200
+            await put_many(producer, bodies(10))
+            await slave.close()
+            await trouble(master, "127.0.0.1")
+            code, text = await put(producer, b"no")
+            assert (code, "Slave is disconnected " in text) == (500, True)
+            assert (await put_block(producer, [b"no"]))[0] == 500
             key = LocalTransactionId("S", 1)
-            for command in (
-                lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10),
-                lambda opaque: Put("tx", 0, b"in a transaction", 0, opaque, -1, key),
-                lambda opaque: Transaction(key, "S", "COMMIT_ONE_PHASE", opaque),
-            ):
-                reply = await producer.ask(command)
-                assert isinstance(reply, Result)
-                assert reply.code == 200, reply
-            assert len(await read_all(reader, "tx")) == 20 + len(b"in a transaction")
-            await until_same(tmp_path / "m", tmp_path / "s")
-            assert (await put(reader, b"x"))[0] == 403
-
-    run(scenario())
-
-
-def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = configured(tmp_path / "s", role=GREGOR)
-        async with running(config) as slave:
-            port = slave.port
-            async with running(configured(tmp_path / "m", role=samsa(port))) as master, client(master) as producer:
+            begun = await producer.ask(lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10))
+            assert begun.code == 500  # type: ignore[union-attr]
+            again = configured(tmp_path / "s", role=GREGOR, port=port)
+            async with running(again), client(master) as other:
                 await until_in_step(master)
-                await put_many(producer, bodies(10))
-                await slave.close()
-                await trouble(master, "127.0.0.1")
-                code, text = await put(producer, b"no")
-                assert (code, "Slave is disconnected " in text) == (500, True)
-                assert (await put_block(producer, [b"no"]))[0] == 500
-                key = LocalTransactionId("S", 1)
-                begun = await producer.ask(lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10))
-                assert begun.code == 500  # type: ignore[union-attr]
-                again = configured(tmp_path / "s", role=GREGOR, port=port)
-                async with running(again), client(master) as other:
-                    await until_in_step(master)
-                    await put_many(other, bodies(30, 100, 2))
-                    await until_same(tmp_path / "m", tmp_path / "s")
-
-    run(scenario())
-
-
-def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(configured(tmp_path / "s", role=GREGOR)) as slave:
-            role = samsa(slave, 200)
-            async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:
-                await until_in_step(master)
-                await put_many(producer, bodies(3))
-                receiver = slave._replication.receiver
-                assert receiver is not None
-                stuck, copy = asyncio.Event(), receiver.copy
-
-                async def slow(command):  # type: ignore[no-untyped-def]
-                    await stuck.wait()
-                    return await copy(command)
-
-                receiver.copy = slow  # type: ignore[method-assign]
-                code, text = await put(producer, b"slow")
-                assert (code, "no answer within 0.2 s" in text) == (500, True)
-                before = await read_all(producer)
-                assert b"slow" not in before
-                stuck.set()
-                await until_in_step(master)
+                await put_many(other, bodies(30, 100, 2))
                 await until_same(tmp_path / "m", tmp_path / "s")
-                assert b"slow" in await read_all(producer)  # refused, but stored: as with every answer that is lost
-
-    run(scenario())
 
 
-def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:  # alone at first
-            await put_many(producer, bodies(100))
-            await put_many(producer, bodies(3, 7000, 1))
-            log = master._stores.get("t", 0)
-            assert log is not None
-            log.drop_segments(log.segments()[:2])
-        async with (
-            running(configured(tmp_path / "s", role=GREGOR)) as slave,
-            running(configured(tmp_path / "m", role=samsa(slave))) as master,
-            client(master) as producer,
-        ):
+@in_loop
+async def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> None:
+    async with running(configured(tmp_path / "s", role=GREGOR)) as slave:
+        role = samsa(slave, 200)
+        async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:
+            await until_in_step(master)
+            await put_many(producer, bodies(3))
+            receiver = slave._replication.receiver
+            assert receiver is not None
+            stuck, copy = asyncio.Event(), receiver.copy
+
+            async def slow(command):  # type: ignore[no-untyped-def]
+                await stuck.wait()
+                return await copy(command)
+
+            receiver.copy = slow  # type: ignore[method-assign]
+            code, text = await put(producer, b"slow")
+            assert (code, "no answer within 0.2 s" in text) == (500, True)
+            before = await read_all(producer)
+            assert b"slow" not in before
+            stuck.set()
             await until_in_step(master)
             await until_same(tmp_path / "m", tmp_path / "s")
-            await put_many(producer, bodies(50, 100, 2))
-            await until_same(tmp_path / "m", tmp_path / "s")
-
-    run(scenario())
+            assert b"slow" in await read_all(producer)  # refused, but stored: as with every answer that is lost
 
 
-def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        for name in ("m", "s"):
-            async with running(configured(tmp_path / name)) as alone, client(alone) as producer:
-                await put_many(producer, bodies(10, 100, ord(name)))
-        before = segments(tmp_path / "s")
-        async with (
-            running(configured(tmp_path / "s", role=GREGOR)) as slave,
-            running(configured(tmp_path / "m", role=samsa(slave))) as master,
-        ):
-            await trouble(master, "partition t-0: the copy is of another incarnation")
-        assert segments(tmp_path / "s") == before
+@in_loop
+async def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) -> None:
+    async with running(configured(tmp_path / "m")) as master, client(master) as producer:  # alone at first
+        await put_many(producer, bodies(100))
+        await put_many(producer, bodies(3, 7000, 1))
+        log = master._stores.get("t", 0)
+        assert log is not None
+        log.drop_segments(log.segments()[:2])
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+        client(master) as producer,
+    ):
+        await until_in_step(master)
+        await until_same(tmp_path / "m", tmp_path / "s")
+        await put_many(producer, bodies(50, 100, 2))
+        await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(scenario())
+
+@in_loop
+async def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path) -> None:
+    for name in ("m", "s"):
+        async with running(configured(tmp_path / name)) as alone, client(alone) as producer:
+            await put_many(producer, bodies(10, 100, ord(name)))
+    before = segments(tmp_path / "s")
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+    ):
+        await trouble(master, "partition t-0: the copy is of another incarnation")
+    assert segments(tmp_path / "s") == before
 
 
 @pytest.mark.parametrize(
     ("role", "broker_id", "words"),
     [("", 3, "is not the slave of a synchronous pair"), (GREGOR, 4, "has brokerId 4, this one has 3")],
 )
-def test_who_is_not_the_slave_is_not_sent_anything(tmp_path: Path, role: str, broker_id: int, words: str) -> None:
-    async def scenario() -> None:
-        async with (
-            running(configured(tmp_path / "s", role=role, broker_id=broker_id)) as slave,
-            running(configured(tmp_path / "m", role=samsa(slave))) as master,
-        ):
-            await trouble(master, words)
-
-    run(scenario())
+@in_loop
+async def test_who_is_not_the_slave_is_not_sent_anything(tmp_path: Path, role: str, broker_id: int, words: str) -> None:
+    async with (
+        running(configured(tmp_path / "s", role=role, broker_id=broker_id)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+    ):
+        await trouble(master, words)
 
 
-def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_brokers: None) -> None:
-    async def scenario() -> None:
-        async with (
-            running(configured(tmp_path / "s", role=GREGOR)) as slave,
-            running(configured(tmp_path / "m", role=samsa(slave))) as master,
-            client(master) as producer,
-        ):
-            await until_in_step(master)
-            await put_many(producer, bodies(100))
-            assert (await put(producer, b"and one"))[0] == 200
-            await until_same(tmp_path / "m", tmp_path / "s")
-
-    run(scenario())
+@in_loop
+async def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_brokers: None) -> None:
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+        client(master) as producer,
+    ):
+        await until_in_step(master)
+        await put_many(producer, bodies(100))
+        assert (await put(producer, b"and one"))[0] == 200
+        await until_same(tmp_path / "m", tmp_path / "s")
 
 
-def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(configured(tmp_path / "s", role=GREGOR)) as slave, client(slave) as java:
-            ids = IdWorker(3).reserve(3, 1_700_000_000_000)
-            offset = 0
-            for number, message_id in enumerate(ids):
-                body = b"message %d" % number
-                text = await java.text(
-                    lambda opaque, b=body, m=message_id: Sync("t", 1, b, 0, m, opaque, -1),  # type: ignore[misc]
-                    "sync",
-                )
-                assert text == f"{message_id} 1 {offset}"
-                offset += 20 + len(body)
-            frames = list(walk(await read_all(java, "t", 1)))
-            assert [frame.message_id for frame in frames] == list(ids)
-            wrong = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, 12345))
-            assert wrong.code == 500  # type: ignore[union-attr]
-        async with running(configured(tmp_path / "alone")) as alone, client(alone) as java:
-            refused = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, -1))
-            assert refused.code == 503  # type: ignore[union-attr]
-
-    run(scenario())
+@in_loop
+async def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
+    async with running(configured(tmp_path / "s", role=GREGOR)) as slave, client(slave) as java:
+        ids = IdWorker(3).reserve(3, 1_700_000_000_000)
+        offset = 0
+        for number, message_id in enumerate(ids):
+            body = b"message %d" % number
+            text = await java.text(
+                lambda opaque, b=body, m=message_id: Sync("t", 1, b, 0, m, opaque, -1),  # type: ignore[misc]
+                "sync",
+            )
+            assert text == f"{message_id} 1 {offset}"
+            offset += 20 + len(body)
+        frames = list(walk(await read_all(java, "t", 1)))
+        assert [frame.message_id for frame in frames] == list(ids)
+        wrong = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, 12345))
+        assert wrong.code == 500  # type: ignore[union-attr]
+    async with running(configured(tmp_path / "alone")) as alone, client(alone) as java:
+        refused = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, -1))
+        assert refused.code == 503  # type: ignore[union-attr]

@@ -10,7 +10,8 @@ from pathlib import Path
 from metaq_broker.retention.retention import Retention, Retired
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault
-from retained import ORDERS, SETTINGS, Harness, SlowWorker, contents, due_on_faulty_files, frames, scenario
+from retained import ORDERS, SETTINGS, Harness, SlowWorker, contents, due_on_faulty_files, frames
+from waiting import in_loop
 
 ARCHIVED = ORDERS.replace("delete,10s", "archive,10s,true")
 
@@ -27,7 +28,7 @@ async def halted_run(
     return retention, running, worker
 
 
-@scenario
+@in_loop
 async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) -> None:
     log = harness.add()
     _, running, worker = await halted_run(harness)
@@ -40,7 +41,7 @@ async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) 
     assert contents(log) == frames(23, 40)
 
 
-@scenario
+@in_loop
 async def test_a_segment_is_served_until_its_zip_is_whole(harness: Harness) -> None:
     log = harness.add()
     _, running, worker = await halted_run(harness, ARCHIVED)
@@ -50,7 +51,7 @@ async def test_a_segment_is_served_until_its_zip_is_whole(harness: Harness) -> N
     assert contents(log) == frames(3, 40)
 
 
-@scenario
+@in_loop
 async def test_two_runs_at_a_time_are_one_after_the_other(harness: Harness) -> None:
     worker = harness.run_in_worker = SlowWorker()
     harness.add()
@@ -62,7 +63,7 @@ async def test_two_runs_at_a_time_are_one_after_the_other(harness: Harness) -> N
     assert [[retired.segments for retired in await run] for run in runs] == [[4], [], []]
 
 
-@scenario
+@in_loop
 async def test_a_stop_breaks_off_between_steps(harness: Harness) -> None:
     log, other = harness.add("orders", 0), harness.add("orders", 1)
     retention, running, worker = await halted_run(harness, ARCHIVED)
@@ -77,7 +78,7 @@ async def test_a_stop_breaks_off_between_steps(harness: Harness) -> None:
     assert await retention.run_now() == []
 
 
-@scenario
+@in_loop
 async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> None:
     log, other = harness.add("orders", 0), harness.add("orders", 1)
     retention, running, worker = await halted_run(harness, ARCHIVED)
@@ -93,7 +94,7 @@ async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> N
     assert (contents(log), len(list(log.directory.glob("*.zip*")))) == (frames(43), 0)
 
 
-@scenario
+@in_loop
 async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
     files, harness, log, retention = due_on_faulty_files(tmp_path)
     files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
@@ -108,7 +109,7 @@ async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_
     assert sorted(path.name for path in log.directory.glob("*.meta")) == left
 
 
-@scenario
+@in_loop
 async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(harness: Harness) -> None:
     log = harness.add()
 

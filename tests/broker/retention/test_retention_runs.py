@@ -25,13 +25,13 @@ from retained import (
     contents,
     due_on_faulty_files,
     frames,
-    scenario,
 )
+from waiting import in_loop
 
 # ---- when
 
 
-@scenario
+@in_loop
 async def test_a_run_removes_what_is_too_old_and_nothing_else(harness: Harness) -> None:
     log = harness.add()
     retention = harness.retention()
@@ -45,7 +45,7 @@ async def test_a_run_removes_what_is_too_old_and_nothing_else(harness: Harness) 
     assert await retention.tick() == []
 
 
-@scenario
+@in_loop
 async def test_while_the_clock_is_not_believed_nothing_is_old(harness: Harness) -> None:
     log = harness.add()
     ids = IdClock(harness.clock)
@@ -62,7 +62,7 @@ async def test_while_the_clock_is_not_believed_nothing_is_old(harness: Harness) 
     assert retired[3:] == (4, 1200, None)
 
 
-@scenario
+@in_loop
 async def test_segments_leave_one_by_one_as_they_get_old(harness: Harness) -> None:
     log = harness.add()
     retention = harness.retention(ORDERS.replace("10s", "39s"))
@@ -74,7 +74,7 @@ async def test_segments_leave_one_by_one_as_they_get_old(harness: Harness) -> No
     assert starts == [300] * 9 + [600] * 10 + [900] * 10 + [1200] * 13
 
 
-@scenario
+@in_loop
 async def test_every_topic_has_its_own_policy_and_schedule(harness: Harness) -> None:
     kept = "deletePolicy=delete,1h\n"
     hourly = f"[topic=hourly]\ndeleteWhen=0 0 * * * ?\n[topic=kept]\n{kept}[topic=a*]\n{kept}"
@@ -89,7 +89,7 @@ async def test_every_topic_has_its_own_policy_and_schedule(harness: Harness) -> 
     assert {name for name, log in logs.items() if not log.start_offset} == set()
 
 
-@scenario
+@in_loop
 async def test_a_reload_changes_policy_and_schedule(harness: Harness) -> None:
     log = harness.add()
     never = ORDERS.replace("* * * * * ?", "0 0 6 * * ? 2090")
@@ -102,7 +102,7 @@ async def test_a_reload_changes_policy_and_schedule(harness: Harness) -> None:
     assert len(list(log.directory.glob("*.meta.arc"))) == 4
 
 
-@scenario
+@in_loop
 async def test_an_operator_need_not_wait_for_the_schedule(harness: Harness) -> None:
     logs = [harness.add("orders", 0), harness.add("orders", 1), harness.add("other")]
     retention = harness.retention(ORDERS.replace("* * * * * ?", "0 0 6 * * ? 2090"))
@@ -113,7 +113,7 @@ async def test_an_operator_need_not_wait_for_the_schedule(harness: Harness) -> N
     assert await retention.run_now("nothing") == []
 
 
-@scenario
+@in_loop
 async def test_it_keeps_time_by_itself(harness: Harness) -> None:
     log = harness.add()
     retention = harness.retention()
@@ -127,7 +127,7 @@ async def test_it_keeps_time_by_itself(harness: Harness) -> None:
     assert len(log.segments()) == 1
 
 
-@scenario
+@in_loop
 async def test_what_is_planned_can_be_asked(harness: Harness) -> None:
     harness.add("orders")
     harness.add("other")
@@ -146,7 +146,7 @@ async def test_what_is_planned_can_be_asked(harness: Harness) -> None:
 # ---- archives
 
 
-@scenario
+@in_loop
 async def test_archives_hold_the_segments(harness: Harness) -> None:
     packed, renamed = harness.add("packed"), harness.add("renamed")
     paths = [info.path for info in (*packed.segments()[:-1], *renamed.segments()[:-1])]
@@ -161,7 +161,7 @@ async def test_archives_hold_the_segments(harness: Harness) -> None:
     assert [plan.figures.archived for plan in retention.plan()] == [4, 4]
 
 
-@scenario
+@in_loop
 async def test_what_a_crash_left_of_archives_is_removed_at_the_start(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,7 +181,7 @@ async def test_what_a_crash_left_of_archives_is_removed_at_the_start(
 # ---- transactions
 
 
-@scenario
+@in_loop
 async def test_what_an_unfinished_commit_may_need_is_kept(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     log = harness.add()
     retention = harness.retention()
@@ -198,7 +198,7 @@ async def test_what_an_unfinished_commit_may_need_is_kept(harness: Harness, capl
     assert (log.start_offset, harness.commits.synced) == (1200, 3)
 
 
-@scenario
+@in_loop
 async def test_without_its_journal_nothing_is_removed(harness: Harness) -> None:
     log = harness.add()
     retention = harness.retention()
@@ -212,7 +212,7 @@ async def test_without_its_journal_nothing_is_removed(harness: Harness) -> None:
 # ---- failures
 
 
-@scenario
+@in_loop
 async def test_a_file_that_cannot_be_removed_is_tried_again_before_newer_ones_go(tmp_path: Path) -> None:
     files, harness, log, retention = due_on_faulty_files(tmp_path, ORDERS.replace("10s", "29s"))
     files.fault = Fault(1, errno.EACCES, lasting=True, calls=frozenset({"unlink"}))
@@ -231,7 +231,7 @@ async def test_a_file_that_cannot_be_removed_is_tried_again_before_newer_ones_go
     assert contents(PartitionLog.open(files, harness.clock, log.directory, SETTINGS)) == frames(13, 30)
 
 
-@scenario
+@in_loop
 async def test_one_partitions_failure_is_not_the_others(tmp_path: Path) -> None:
     harness = Harness(tmp_path)
     logs = [harness.add("orders", index) for index in range(3)]
@@ -244,7 +244,7 @@ async def test_one_partitions_failure_is_not_the_others(tmp_path: Path) -> None:
     assert [log.start_offset for log in logs] == [1200, 0, 1200]
 
 
-@scenario
+@in_loop
 async def test_a_defect_is_reported_and_ends_nothing(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     broken, healthy = harness.add("orders", 0), harness.add("orders", 1)
     broken.segments = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -256,7 +256,7 @@ async def test_a_defect_is_reported_and_ends_nothing(harness: Harness, caplog: p
     assert "retention failed" in caplog.text
 
 
-@scenario
+@in_loop
 async def test_a_full_disk_keeps_segments_from_being_packed_but_not_whole(tmp_path: Path) -> None:
     files, _, log, retention = due_on_faulty_files(tmp_path, ORDERS.replace("delete,10s", "archive,10s,true"))
     files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
@@ -268,7 +268,7 @@ async def test_a_full_disk_keeps_segments_from_being_packed_but_not_whole(tmp_pa
     assert [retired.segments for retired in await retention.run_now()] == [4]
 
 
-@scenario
+@in_loop
 async def test_a_log_that_is_read_only_loses_old_segments_as_well(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     harness = Harness(tmp_path, files)
@@ -285,7 +285,7 @@ async def test_a_log_that_is_read_only_loses_old_segments_as_well(tmp_path: Path
     assert contents(log) == frames(3, 40)
 
 
-@scenario
+@in_loop
 async def test_a_zip_of_a_crashed_run_is_used(harness: Harness) -> None:
     log = harness.add()
     first = log.segments()[0].path

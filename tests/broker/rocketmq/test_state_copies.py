@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, system_section, wait_until
-from remoting_asked import Asker, remoting_address
+from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
+from remoting_asked import Asker
 from request_replay import Wire
 
 from metaq.client.partitioners import fixed
@@ -36,15 +36,14 @@ class Lives:
 
     def __init__(self, start_broker: StartBroker, folder: Path) -> None:
         self._start_broker, self.data = start_broker, folder / "data"
-        self._file = folder / "server.ini"
-        self._file.write_text(f"{system_section(0)}hostName=127.0.0.1\ndataPath={self.data}\n{INI}")
+        self._file = write_ini(folder, INI, hostName="127.0.0.1")
         self.broker: RunningBroker
         self.address: Address
 
     def start(self) -> str:
         """Return what the log says at the start."""
-        self.broker = self._start_broker("start", "-f", self._file, "--port", "0")
-        self.address = remoting_address(self.broker)
+        self.broker = self._start_broker("start", "-f", self._file)
+        self.address = self.broker.rocketmq_address
         return self.broker.log_text()
 
     def stop(self) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, system_section, wait_until
-from remoting_asked import Asker, remoting_address
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, wait_until, write_ini
+from remoting_asked import Asker
 from text_requests import placed, put
 
 from metaq.errors import MetaqError
@@ -69,7 +69,7 @@ def test_what_was_answered_survives_kills(start_broker: StartBroker, tmp_path: P
     workers = [Worker(number) for number in range(WORKERS)]
     for _ in range(ROUNDS):
         broker = started(start_broker, tmp_path)
-        address = remoting_address(broker)
+        address = broker.rocketmq_address
         askers = [Asker(address) for _ in workers]
         check_kept(askers[0], workers)
         before = [worker.answered for worker in workers]
@@ -89,7 +89,7 @@ def test_what_was_answered_survives_kills(start_broker: StartBroker, tmp_path: P
             asker.close()
         assert min(worker.answered for worker in workers) > 60
     broker = started(start_broker, tmp_path)
-    with Asker(remoting_address(broker)) as asker:
+    with Asker(broker.rocketmq_address) as asker:
         check_kept(asker, workers)
 
 
@@ -105,14 +105,14 @@ def test_a_oneway_commit_survives_a_kill_when_it_is_in_the_file(
     start_broker: StartBroker, tmp_path: Path, asked: ExitStack
 ) -> None:
     broker = started(start_broker, tmp_path)
-    asker = asked.enter_context(Asker(remoting_address(broker)))
+    asker = asked.enter_context(Asker(broker.rocketmq_address))
     asker.create_topic("T")
     state = tmp_path / "rocketmq-state"
     size = state.stat().st_size
     asker.commit("T", "g", 0, 7, oneway=True)
     wait_until(lambda: state.stat().st_size > size, "a record in the file", deadline_s=3.0)
     broker.kill()
-    again = asked.enter_context(Asker(remoting_address(started(start_broker, tmp_path))))
+    again = asked.enter_context(Asker(started(start_broker, tmp_path).rocketmq_address))
     assert again.committed("T", "g", 0) == 7
 
 
@@ -129,7 +129,7 @@ def test_while_the_disk_takes_nothing_nothing_is_said_to_be_kept(
     start_broker: StartBroker, tmp_path: Path, asked: ExitStack
 ) -> None:
     broker = started(start_broker, tmp_path)
-    asker = asked.enter_context(Asker(remoting_address(broker)))
+    asker = asked.enter_context(Asker(broker.rocketmq_address))
     asker.commit("T", "g", 0, 1)
     limit_file_size(broker, 10)
     header = UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=2)
@@ -140,7 +140,7 @@ def test_while_the_disk_takes_nothing_nothing_is_said_to_be_kept(
     limit_file_size(broker, resource.RLIM_INFINITY)
     wait_until(lambda: asker.response(header).code == 0, "a commit that is kept")
     broker.kill()
-    again = asked.enter_context(Asker(remoting_address(started(start_broker, tmp_path))))
+    again = asked.enter_context(Asker(started(start_broker, tmp_path).rocketmq_address))
     assert again.committed("T", "g", 0) == 2
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_file_is_refused_and_what_can_be_read_is_saved(
     start_broker: StartBroker, tmp_path: Path, asked: ExitStack
 ) -> None:
     broker = started(start_broker, tmp_path)
-    asker = asked.enter_context(Asker(remoting_address(broker)))
+    asker = asked.enter_context(Asker(broker.rocketmq_address))
     for queue in range(3):
         asker.commit("T", "g", queue, 40 + queue)
     assert broker.stop() == 0
@@ -166,7 +166,7 @@ def test_a_damaged_file_is_refused_and_what_can_be_read_is_saved(
     assert "let `metaq-broker fsck --repair` save what can be read" in refused.stderr
     repair = broker_command("fsck", "--data", tmp_path, "--repair")
     assert subprocess.run(repair, capture_output=True, timeout=DEADLINE_S).returncode == 1
-    again = asked.enter_context(Asker(remoting_address(started(start_broker, tmp_path))))
+    again = asked.enter_context(Asker(started(start_broker, tmp_path).rocketmq_address))
     assert [again.committed("T", "g", queue) for queue in range(3)] == [40, 0, 42]
 
 
@@ -176,15 +176,18 @@ ACCOUNTS = "accounts:\n- accessKey: boss\n  secretKey: 12345678\n  admin: true\n
 LATER = ACCOUNTS + "- accessKey: late\n  secretKey: 12345678\n  defaultTopicPerm: PUB\n"
 
 
+def with_accounts(folder: Path, text: str) -> tuple[Path, Path]:
+    """A file of accounts, and a server.ini that names it."""
+    accounts = folder / "accounts.yml"
+    accounts.write_text(text)
+    rocketmq = f"[rocketmq]\nenabled=true\nport=0\naclEnable=true\naclFile={accounts}\n[topic=orders]\n"
+    return accounts, write_ini(folder, rocketmq, brokerId=1)
+
+
 def test_accounts_are_asked_for_and_read_again(start_broker: StartBroker, tmp_path: Path, asked: ExitStack) -> None:
-    accounts, ini = tmp_path / "accounts.yml", tmp_path / "server.ini"
-    accounts.write_text(ACCOUNTS)
-    ini.write_text(
-        f"{system_section(1)}dataPath={tmp_path / 'data'}\n"
-        f"[rocketmq]\nenabled=true\nport=0\naclEnable=true\naclFile={accounts}\n[topic=orders]\n"
-    )
+    accounts, ini = with_accounts(tmp_path, ACCOUNTS)
     broker = start_broker("start", "-f", ini)
-    address = remoting_address(broker)
+    address = broker.rocketmq_address
     boss, late, nobody = (
         asked.enter_context(Asker(address, credentials))
         for credentials in (Credentials("boss", "12345678"), Credentials("late", "12345678"), None)
@@ -202,12 +205,7 @@ def test_accounts_are_asked_for_and_read_again(start_broker: StartBroker, tmp_pa
 
 
 def test_a_wrong_file_of_accounts_is_refused(tmp_path: Path) -> None:
-    accounts, ini = tmp_path / "accounts.yml", tmp_path / "server.ini"
-    accounts.write_text("accounts:\n- accessKey: boss\n")
-    ini.write_text(
-        f"{system_section(1)}dataPath={tmp_path / 'data'}\n"
-        f"[rocketmq]\nenabled=true\nport=0\naclEnable=true\naclFile={accounts}\n[topic=orders]\n"
-    )
+    accounts, ini = with_accounts(tmp_path, "accounts:\n- accessKey: boss\n")
     done = subprocess.run(broker_command("start", "-f", ini), capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1
     reason = "account 'boss': its secretKey has fewer than 7 characters"
@@ -221,7 +219,7 @@ def test_topics_that_were_made_are_metaqs_too_and_system_topics_are_hidden(
     start_broker: StartBroker, tmp_path: Path, asked: ExitStack
 ) -> None:
     broker = started(start_broker, tmp_path)
-    asker = asked.enter_context(Asker(remoting_address(broker)))
+    asker = asked.enter_context(Asker(broker.rocketmq_address))
     assert asker.create_topic("orders", 3).code == 0
     client = broker.client()
     assert placed(client.ask(put("orders", b"one tea", 1, partition=2)))[2] == 0

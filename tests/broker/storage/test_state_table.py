@@ -16,6 +16,7 @@ from metaq_broker.testing import Fault, FaultyFiles
 from power_cuts import cut_at_every_call
 from quick_files import QuickFiles
 from state_steps import Steps
+from waiting import in_loop
 
 
 def contents(table: StateTable) -> dict[str, bytes]:
@@ -359,25 +360,23 @@ def test_a_value_that_is_a_piece_of_a_state_file_does_not_pass_for_one(tmp_path:
 # ---- the real loop and thread
 
 
-def test_in_an_event_loop(tmp_path: Path) -> None:
-    async def run() -> None:
-        table = StateTable.open(Files(), tmp_path / "state", LoopDriver())
-        futures = []
-        for number in range(200):
-            future = asyncio.get_running_loop().create_future()
-            table.put(f"key {number}", b"%d" % number, future.set_result)
-            futures.append(future)
-            if number % 20 == 0:
-                await asyncio.sleep(0)
-        assert await asyncio.gather(*futures) == [None] * 200
-        left: list[object] = []
-        table.put("last", b"1", left.append)
-        await asyncio.sleep(0)
-        table.close()
-        assert left == [None]
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
+@in_loop
+async def test_in_an_event_loop(tmp_path: Path) -> None:
+    table = StateTable.open(Files(), tmp_path / "state", LoopDriver())
+    futures = []
+    for number in range(200):
+        future = asyncio.get_running_loop().create_future()
+        table.put(f"key {number}", b"%d" % number, future.set_result)
+        futures.append(future)
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    assert await asyncio.gather(*futures) == [None] * 200
+    left: list[object] = []
+    table.put("last", b"1", left.append)
+    await asyncio.sleep(0)
+    table.close()
+    assert left == [None]
+    await asyncio.sleep(0)
     again = opened(tmp_path)
     assert len(contents(again)) == 201
     again.close()

@@ -15,6 +15,7 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from quick_files import QuickFiles
 from stored import ONE_SEGMENT, START_MS, frames
+from waiting import until
 
 DEADLINE_S = 10.0
 
@@ -81,12 +82,6 @@ class Partitions:
             self.files.open_gate(self.fd(number), 10)
         await self.commit.drain()
         self.commit.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def play(partitions: Partitions, story: Callable[[Partitions], Coroutine[Any, Any, None]]) -> None:

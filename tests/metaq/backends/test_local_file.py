@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, system_section
+from fix_broker import RunningBroker, StartBroker, write_ini
 from fix_client import TIMEOUTS, Restarts, scripted_session
 
 from metaq.backends.metaq import local_file
@@ -39,9 +39,7 @@ def contents(number: int) -> bytes:
 @pytest.fixture
 def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """Partition 0 of t: thirty messages of 70,000 bytes, three to a segment."""
-    ini = tmp_path / "server.ini"
-    system = system_section(maxSegmentSize=SEGMENT_BYTES, maxTransferSize=50000)
-    ini.write_text(f"{system}dataPath={tmp_path / 'data'}\n[topic=t]\n")
+    ini = write_ini(tmp_path, "[topic=t]\n", maxSegmentSize=SEGMENT_BYTES, maxTransferSize=50000)
     running = start_broker("start", "-f", ini)
     with closing(Session.connect(running.address, TIMEOUTS)) as session:
         for number in range(MESSAGES):

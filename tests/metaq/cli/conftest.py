@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from fix_client import TIMEOUTS
@@ -28,10 +28,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> dict[Address, MemoryBroker]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[ScriptedCluster]:
-    with ScriptedCluster() as cluster:
-        cluster.create_topic("orders", queues=2)
-        yield cluster
+def cluster(rocketmq_memory: ScriptedCluster) -> ScriptedCluster:
+    rocketmq_memory.create_topic("orders", queues=2)
+    return rocketmq_memory
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,20 +20,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cluster() -> Iterator[ScriptedCluster]:
-    with ScriptedCluster() as cluster:
-        cluster.create_topic("orders", queues=2)
-        yield cluster
-
-
-@pytest.fixture
-def run(cluster: ScriptedCluster, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        status = main(["--cluster", "rocketmq://" + ",".join(map(str, cluster.name_servers)), *arguments])
-        out, err = capfdbinary.readouterr()
-        return status, out.decode(), err.decode()
-
-    return run
+def run(command: Run, rocketmq: str) -> Run:
+    return lambda *arguments: command("--cluster", rocketmq, *arguments)
 
 
 def test_lines_are_sent_and_printed(run: Run, cluster: ScriptedCluster, tmp_path: Path) -> None:

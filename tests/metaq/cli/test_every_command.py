@@ -25,11 +25,11 @@ from cli_commands import (
     commands,
     examples,
     hang,
-    peer,
     talk_nonsense,
     write_files,
 )
 from fix_broker import free_port
+from listening import Listener
 
 from metaq.cli.main import main
 
@@ -90,7 +90,7 @@ def test_servers_that_fail(
     behave: Callable[[socket.socket], None] | None, scheme: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_files(tmp_path, "broker-a:0" if scheme.startswith("rocketmq") else "0-0")
-    with peer(behave or hang) as server:
+    with Listener(behave or hang) as server:
         cluster = scheme.format(f"127.0.0.1:{free_port()}" if behave is None else server.address)
         for line in examples():
             began_s = time.monotonic()
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_what_waits_for_a_server(scheme: str, tmp_path: Path, capfd:
     write_files(tmp_path, "broker-a:0" if scheme.startswith("rocketmq") else "0-0")
     for line in examples():
         if answered_without_a_server(line, scheme) is None and line != "completion --topics":
-            with peer(partial(interrupt, iter([signal.SIGINT]))) as server:
+            with Listener(partial(interrupt, iter([signal.SIGINT]))) as server:
                 began_s = time.monotonic()
                 status = main(argument_list(line, scheme.format(server.address), tmp_path))
                 took_s = time.monotonic() - began_s

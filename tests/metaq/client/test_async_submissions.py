@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from test_submissions import Setting
+from waiting import in_loop
 
 from metaq.client.async_producer import AsyncProducer
 from metaq.client.async_submissions import _Settlements
@@ -31,85 +32,75 @@ def producer_of(setting: Setting, **options: Any) -> AsyncProducer:
     return AsyncProducer(setting.producer(**{"on_overflow": "raise"} | options), wait_for_window=waits)
 
 
-def test_every_future_gets_the_place_of_its_own_message(setting: Setting) -> None:
-    async def main() -> None:
-        async with producer_of(setting, linger_s=0.01) as producer:
-            futures = [await producer.submit("orders", b"%d" % number) for number in range(3000)]
-            sent = await asyncio.gather(*futures)
-        for index in (0, 1):
-            stored = [(f.message.payload, f.offset, f.message_id) for f in walk(partition(index))]
-            given = [(b"%d" % n, s.offset, s.message_id) for n, s in enumerate(sent) if s.partition.index == index]
-            assert stored == given
-
+@in_loop
+async def test_every_future_gets_the_place_of_its_own_message(setting: Setting) -> None:
     def partition(index: int) -> bytes:
         return setting.broker.partition("orders", index).content()
 
-    asyncio.run(main())
+    async with producer_of(setting, linger_s=0.01) as producer:
+        futures = [await producer.submit("orders", b"%d" % number) for number in range(3000)]
+        sent = await asyncio.gather(*futures)
+    for index in (0, 1):
+        stored = [(f.message.payload, f.offset, f.message_id) for f in walk(partition(index))]
+        given = [(b"%d" % n, s.offset, s.message_id) for n, s in enumerate(sent) if s.partition.index == index]
+        assert stored == given
     assert setting.puts < 20
 
 
-def test_what_was_cancelled_is_not_sent_and_those_beside_it_are(setting: Setting) -> None:
-    async def main() -> None:
-        async with producer_of(setting, linger_s=60) as producer:
-            here = Partition(0, 0)
-            first, second, third = [await producer.submit("orders", text, partition=here) for text in ("a", "bb", "c")]
-            assert second.cancel()
-            assert await producer.flush(10)
-            assert (first.result().offset, third.result().offset) == (0, 21)
-
-    asyncio.run(main())
+@in_loop
+async def test_what_was_cancelled_is_not_sent_and_those_beside_it_are(setting: Setting) -> None:
+    async with producer_of(setting, linger_s=60) as producer:
+        here = Partition(0, 0)
+        first, second, third = [await producer.submit("orders", text, partition=here) for text in ("a", "bb", "c")]
+        assert second.cancel()
+        assert await producer.flush(10)
+        assert (first.result().offset, third.result().offset) == (0, 21)
     assert setting.stored(0) == [b"a", b"c"]
 
 
-def test_a_full_window_is_awaited(setting: Setting) -> None:
-    async def main() -> None:
-        async with producer_of(setting, window=1000, linger_s=60) as producer:
-            setting.gate.clear()
-            await producer.submit("orders", b"x" * 900)
-            waiting = asyncio.create_task(producer.submit("orders", b"y" * 900))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            setting.gate.set()
-            assert (await (await asyncio.wait_for(waiting, 10))).message_id
-
-    asyncio.run(main())
+@in_loop
+async def test_a_full_window_is_awaited(setting: Setting) -> None:
+    async with producer_of(setting, window=1000, linger_s=60) as producer:
+        setting.gate.clear()
+        await producer.submit("orders", b"x" * 900)
+        waiting = asyncio.create_task(producer.submit("orders", b"y" * 900))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        setting.gate.set()
+        assert (await (await asyncio.wait_for(waiting, 10))).message_id
 
 
-def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> None:
+@in_loop
+async def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> None:
     given: list[Message] = []
 
-    async def main() -> None:
-        setting.gate.clear()
-        async with (
-            producer_of(setting, window=1000, on_overflow="raise") as raises,
-            producer_of(setting, window=1000, on_overflow=lambda topic, message: given.append(message)) as gives,
-        ):
-            for producer in (raises, gives):
-                await producer.submit("orders", b"x" * 900)
-            with pytest.raises(WindowFull):
-                await raises.submit("orders", b"y" * 900)
-            with pytest.raises(WindowFull):
-                await (await gives.submit("orders", b"y" * 900, attribute="a"))
-            setting.gate.set()
-
-    asyncio.run(main())
+    setting.gate.clear()
+    async with (
+        producer_of(setting, window=1000, on_overflow="raise") as raises,
+        producer_of(setting, window=1000, on_overflow=lambda topic, message: given.append(message)) as gives,
+    ):
+        for producer in (raises, gives):
+            await producer.submit("orders", b"x" * 900)
+        with pytest.raises(WindowFull):
+            await raises.submit("orders", b"y" * 900)
+        with pytest.raises(WindowFull):
+            await (await gives.submit("orders", b"y" * 900, attribute="a"))
+        setting.gate.set()
     assert given == [Message(b"y" * 900, "a")]
 
 
-def test_a_failure_is_raised_where_a_message_is_awaited(setting: Setting) -> None:
+@in_loop
+async def test_a_failure_is_raised_where_a_message_is_awaited(setting: Setting) -> None:
     def refuse(command: Command) -> None:
         if isinstance(command, PutBatch) and command.partition == 1:
             setting.broker.topics["orders"] = 1  # wrong partition from now on
 
-    async def main() -> None:
-        async with producer_of(setting, linger_s=0.2) as producer:
-            futures = [await producer.submit("orders", "x", partition=Partition(0, index)) for index in (0, 1)]
-            setting.broker.before_command = refuse
-            assert (await futures[0]).partition == Partition(0, 0)
-            with pytest.raises(SendFailed, match="wrong partition 1"):
-                await futures[1]
-
-    asyncio.run(main())
+    async with producer_of(setting, linger_s=0.2) as producer:
+        futures = [await producer.submit("orders", "x", partition=Partition(0, index)) for index in (0, 1)]
+        setting.broker.before_command = refuse
+        assert (await futures[0]).partition == Partition(0, 0)
+        with pytest.raises(SendFailed, match="wrong partition 1"):
+            await futures[1]
 
 
 def test_each_loop_gets_what_was_submitted_in_it(setting: Setting) -> None:
@@ -126,16 +117,14 @@ def test_each_loop_gets_what_was_submitted_in_it(setting: Setting) -> None:
         other.close()
 
 
-def test_futures_that_ctrl_c_has_left_without_their_message_fail() -> None:
-    async def main() -> None:
-        batch: Batch[bytes, int] = Batch("orders", 0)
-        batch.messages = [b"0", b"1", b"2"]
-        batch.awaited = [asyncio.get_running_loop().create_future() for _ in range(2)]
-        settlements = _Settlements[bytes, int](asyncio.get_running_loop())
-        batch.listener = settlements.add
-        batch.settle([0, 1, 2])
-        for future in batch.awaited:
-            with pytest.raises(MetaqError, match="not acknowledged"):
-                await future
-
-    asyncio.run(main())
+@in_loop
+async def test_futures_that_ctrl_c_has_left_without_their_message_fail() -> None:
+    batch: Batch[bytes, int] = Batch("orders", 0)
+    batch.messages = [b"0", b"1", b"2"]
+    batch.awaited = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    settlements = _Settlements[bytes, int](asyncio.get_running_loop())
+    batch.listener = settlements.add
+    batch.settle([0, 1, 2])
+    for future in batch.awaited:
+        with pytest.raises(MetaqError, match="not acknowledged"):
+            await future

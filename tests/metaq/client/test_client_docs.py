@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
-from fix_eager_broker import rocketmq_address
 from fix_tls import Certificates
 
 PAGE = Path(__file__).parents[3] / "docs" / "client.md"
@@ -29,7 +28,7 @@ def test_the_examples_run(
     mine.private_key_and_cert_chain_pem.write_to_path("me.pem")
     Path("ca.pem").write_text(Path(certificates.ca_file).read_text())
     names: dict[str, object] = {}
-    rocketmq = str(rocketmq_address(dev_broker))
+    rocketmq = str(dev_broker.rocketmq_address)
     for example in EXAMPLES:
         text = example.replace("127.0.0.1:8123", str(dev_broker.address)).replace("127.0.0.1:10911", rocketmq)
         exec(compile(text, str(PAGE), "exec"), names)

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 from fix_client import MemoryCluster
+from waiting import in_loop
 
 import metaq.client
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
@@ -181,27 +182,25 @@ class TestLoops:
         assert asyncio.run(main()) == 300
 
 
-def test_an_ordered_producer_for_asyncio_keeps_the_order_over_a_kill(
+@in_loop
+async def test_an_ordered_producer_for_asyncio_keeps_the_order_over_a_kill(
     metaq_memory: MemoryServer, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with metaq_memory.async_client() as mq:
-            ordered = mq.ordered_producer({"orders": "0:1"}, tmp_path / "spool.sqlite", retry_s=60)
-            async with ordered as producer:
-                assert await producer.send("orders", "0", key="alice") is not None
-                metaq_memory.kill()
-                for number in range(1, 4):
-                    assert await producer.send("orders", str(number), key="alice") is None
-                assert list(producer.spooled.values()) == [3]
-                metaq_memory.start()
-                assert await producer.recover(timeout=20)
-            assert [one.data async for one in mq.browse("orders")] == [b"0", b"1", b"2", b"3"]
-            search = mq.search_key("orders", "nobody")
-            assert [one async for one in search] == []
-            assert (search.scanned, search.is_complete) == (4, True)
-            assert await mq.cluster.partitions("orders") == await mq.cluster.writable("orders") == [Partition(0, 0)]
-
-    asyncio.run(main())
+    async with metaq_memory.async_client() as mq:
+        ordered = mq.ordered_producer({"orders": "0:1"}, tmp_path / "spool.sqlite", retry_s=60)
+        async with ordered as producer:
+            assert await producer.send("orders", "0", key="alice") is not None
+            metaq_memory.kill()
+            for number in range(1, 4):
+                assert await producer.send("orders", str(number), key="alice") is None
+            assert list(producer.spooled.values()) == [3]
+            metaq_memory.start()
+            assert await producer.recover(timeout=20)
+        assert [one.data async for one in mq.browse("orders")] == [b"0", b"1", b"2", b"3"]
+        search = mq.search_key("orders", "nobody")
+        assert [one async for one in search] == []
+        assert (search.scanned, search.is_complete) == (4, True)
+        assert await mq.cluster.partitions("orders") == await mq.cluster.writable("orders") == [Partition(0, 0)]
 
 
 class TestResources:
@@ -219,7 +218,8 @@ class TestResources:
                 mine = [one.name for one in threading.enumerate() if one not in before]
             assert len(mine) <= 2, "who keeps the membership, and who asks the broker"
 
-    def test_a_call_for_messages_leaves_nothing_behind(self, metaq_memory: MemoryServer) -> None:
+    @in_loop
+    async def test_a_call_for_messages_leaves_nothing_behind(self, metaq_memory: MemoryServer) -> None:
         with metaq_memory.client().consumer("g", ["orders"], **QUICK) as consumer:
             consumer.fetch(timeout=0)
             state: Any = consumer._state
@@ -228,16 +228,13 @@ class TestResources:
                 consumer.fetch(timeout=0)
             assert (len(state.wakers), threading.active_count()) == before
 
-        async def main() -> None:
-            async with metaq_memory.async_client() as mq, mq.consumer("a", ["orders"], **QUICK) as consumer:
+        async with metaq_memory.async_client() as mq, mq.consumer("a", ["orders"], **QUICK) as consumer:
+            await consumer.fetch(timeout=0)
+            state: Any = consumer._state
+            before = len(state.wakers), len(asyncio.all_tasks())
+            for _ in range(200):
                 await consumer.fetch(timeout=0)
-                state: Any = consumer._state
-                before = len(state.wakers), len(asyncio.all_tasks())
-                for _ in range(200):
-                    await consumer.fetch(timeout=0)
-                assert (len(state.wakers), len(asyncio.all_tasks())) == before
-
-        asyncio.run(main())
+            assert (len(state.wakers), len(asyncio.all_tasks())) == before
 
     @pytest.mark.parametrize("away", [False, True], ids=["nothing new", "the broker is away"])
     def test_a_waiting_consumer_uses_no_processor(self, metaq_memory: MemoryServer, away: bool) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_tls import Certificates
-from remoting_server import Answer, RemotingServer, Served, echo, running
+from remoting_server import Answer, RemotingServer, Served, echo
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError, TooManyInFlight
 from metaq.model import Address
@@ -40,7 +40,7 @@ def client() -> Iterator[RemotingClient]:
 
 class TestCalls:
     def test_a_call_returns_the_response_whatever_its_code(self, client: RemotingClient) -> None:
-        with running(lambda _, command: [command.reply(17, {"a": "b"}, b"body", "no such topic")]) as server:
+        with RemotingServer(lambda _, command: [command.reply(17, {"a": "b"}, b"body", "no such topic")]) as server:
             response = client.call(server.address, request(105, {"topic": "T"}))
         assert (response.code, response.ext, response.body, response.remark) == (
             17,
@@ -51,7 +51,7 @@ class TestCalls:
 
     @pytest.mark.parametrize("codec", Codec)
     def test_requests_go_out_in_their_codec(self, client: RemotingClient, codec: Codec) -> None:
-        with running() as server:
+        with RemotingServer() as server:
             assert client.call(server.address, request(11, {"k": "v"}, b"x", codec=codec)).body == b"x"
             assert [command.codec for command in server.received] == [codec]
 
@@ -62,13 +62,13 @@ class TestCalls:
             waiting.append(command)
             return [each.reply(0, body=each.body) for each in reversed(waiting)] if len(waiting) == 50 else []
 
-        with running(backwards) as server:
+        with RemotingServer(backwards) as server:
             futures = [client.submit(server.address, request(11, body=b"%d" % n)) for n in range(50)]
             assert [future.result(20).body for future in futures] == [b"%d" % n for n in range(50)]
             assert len(server.connections) == 1
 
     def test_many_threads_get_their_own_answers(self, client: RemotingClient) -> None:
-        with running() as server, ThreadPoolExecutor(8) as pool:
+        with RemotingServer() as server, ThreadPoolExecutor(8) as pool:
             bodies = [b"%d" % n * (n % 5000 + 1) for n in range(400)]
             answers = pool.map(lambda body: client.call(server.address, request(10, body=body)).body, bodies)
             assert list(answers) == bodies
@@ -76,12 +76,12 @@ class TestCalls:
 
     def test_bodies_of_many_megabytes_pass_in_both_directions(self, client: RemotingClient) -> None:
         body = bytes(range(256)) * (12 << 12)
-        with running() as server:
+        with RemotingServer() as server:
             futures = [client.submit(server.address, request(10, body=body)) for _ in range(3)]
             assert all(future.result(20).body == body for future in futures)
 
     def test_a_oneway_is_sent_and_not_waited_for(self, client: RemotingClient) -> None:
-        with running(silence) as server:
+        with RemotingServer(silence) as server:
             client.oneway(server.address, request(15, {"q": "1"}))
             server.wait_for(lambda: len(server.received) == 1)
             assert server.received[0].is_oneway
@@ -93,19 +93,19 @@ class TestCalls:
             late.append(command)
             return [each.reply(0, body=each.body) for each in late] if len(late) == 2 else []
 
-        with running(first_late) as server:
+        with RemotingServer(first_late) as server:
             with pytest.raises(DeadlineExceeded, match=r"no answer to PULL_MESSAGE \(11\) within 0.05 s"):
                 client.call(server.address, request(11, body=b"one"), 0.05)
             assert client.call(server.address, request(11, body=b"two")).body == b"two"
 
     def test_a_future_expires_by_itself(self, client: RemotingClient) -> None:
-        with running(silence) as server:
+        with RemotingServer(silence) as server:
             future = client.submit(server.address, request(11), 0.1)
             with pytest.raises(DeadlineExceeded):
                 future.result(20)
 
     def test_too_many_in_flight_is_an_error_at_once(self) -> None:
-        with running(silence) as server, RemotingClient(timeouts=TIMEOUTS, limits=ChannelLimits(2, 1)) as client:
+        with RemotingServer(silence) as server, RemotingClient(timeouts=TIMEOUTS, limits=ChannelLimits(2, 1)) as client:
             futures = [client.submit(server.address, request(11)) for _ in range(3)]
             with pytest.raises(TooManyInFlight, match="2 are in flight"):
                 futures[2].result(20)
@@ -121,7 +121,7 @@ class TestCalls:
         def once_closed(served: Served, command: RemotingCommand) -> Iterable[Answer]:
             return [next(endings, command.reply(0, body=b"again"))]
 
-        with running(once_closed) as server:
+        with RemotingServer(once_closed) as server:
             with pytest.raises(ConnectionFailed, match="the server closed the connection"):
                 client.call(server.address, request(11))
             assert client.call(server.address, request(11)).body == b"again"
@@ -136,20 +136,23 @@ class TestCalls:
         "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 64, b"\x00\x00\x00\x06\x00\x00\x00\x02[]"]
     )
     def test_what_is_no_frame_ends_the_connection_with_its_calls(self, client: RemotingClient, garbage: bytes) -> None:
-        with running(lambda _, command: [garbage]) as server, pytest.raises(ProtocolError, match=str(server.address)):
+        with (
+            RemotingServer(lambda _, command: [garbage]) as server,
+            pytest.raises(ProtocolError, match=str(server.address)),
+        ):
             client.call(server.address, request(11))
 
     def test_a_response_before_garbage_still_counts(self, client: RemotingClient) -> None:
-        with running(lambda _, command: [command.reply(0, body=b"good"), b"\xff" * 64]) as server:
+        with RemotingServer(lambda _, command: [command.reply(0, body=b"good"), b"\xff" * 64]) as server:
             assert client.call(server.address, request(11)).body == b"good"
 
     def test_a_server_that_trickles_does_not_pass_the_deadline(self, client: RemotingClient) -> None:
-        with running(lambda _, command: [b"\x00\x00\x10\x00"]) as server, pytest.raises(DeadlineExceeded):
+        with RemotingServer(lambda _, command: [b"\x00\x00\x10\x00"]) as server, pytest.raises(DeadlineExceeded):
             client.call(server.address, request(11), 0.2)
 
     def test_a_closed_client_says_so(self, client: RemotingClient) -> None:
         client.close()
-        with running() as server, pytest.raises(ConnectionFailed, match="this client is closed"):
+        with RemotingServer() as server, pytest.raises(ConnectionFailed, match="this client is closed"):
             client.call(server.address, request(11))
 
     @pytest.mark.slow
@@ -158,7 +161,7 @@ class TestCalls:
             return [command.reply()] if command.code == 11 else []
 
         settings = ClientSettings(idle_s=0.1)
-        with running(watched) as server, RemotingClient(timeouts=TIMEOUTS, settings=settings) as client:
+        with RemotingServer(watched) as server, RemotingClient(timeouts=TIMEOUTS, settings=settings) as client:
             client.call(server.address, request(11))
             first = client._links.get(server.address, 1e12)
             first._thread.join(20)
@@ -181,7 +184,7 @@ class TestServerRequests:
                 return []
             return [request(307, opaque=command.opaque), command.reply(0)]  # the same number in the other direction
 
-        with ThreadPoolExecutor(1, thread_name_prefix="own") as own, running(ask_back) as server:
+        with ThreadPoolExecutor(1, thread_name_prefix="own") as own, RemotingServer(ask_back) as server:
             client.register(307, processor, own)
             assert client.call(server.address, request(34)).code == 0
             server.wait_for(lambda: any(command.is_response for command in server.received))
@@ -202,7 +205,7 @@ class TestServerRequests:
             return [] if command.is_response else [request(code, opaque=77), command.reply(0)]
 
         client.register(309, processor)
-        with running(ask_back) as server:
+        with RemotingServer(ask_back) as server:
             client.call(server.address, request(34))
             server.wait_for(lambda: len(server.received) == 2)
             answer = server.received[1]
@@ -216,7 +219,9 @@ class TestServerRequests:
             go_on.wait(20)
 
         client.register(40, slow)
-        with running(lambda _, command: [request(40, oneway=True), command.reply(0, body=command.body)]) as server:
+        with RemotingServer(
+            lambda _, command: [request(40, oneway=True), command.reply(0, body=command.body)]
+        ) as server:
             for n in range(20):
                 assert client.call(server.address, request(11, body=b"%d" % n)).body == b"%d" % n
             assert seen.acquire(timeout=20)
@@ -225,22 +230,26 @@ class TestServerRequests:
 
 class TestNameServers:
     def test_another_is_asked_when_one_is_away_and_stays_the_first(self) -> None:
-        with running() as server, RemotingClient([NOBODY, server.address], TIMEOUTS) as client:
+        with RemotingServer() as server, RemotingClient([NOBODY, server.address], TIMEOUTS) as client:
             for _ in range(3):
                 assert client.call_name_server(request(105, {"topic": "T"})).ext == {"topic": "T"}
             assert client._name_servers.current == server.address
             assert len(server.connections) == 1
 
     def test_a_silent_one_costs_only_its_share_of_the_time(self) -> None:
-        with running(silence) as mute, running() as good, RemotingClient([mute.address], TIMEOUTS) as client:
+        with (
+            RemotingServer(silence) as mute,
+            RemotingServer() as good,
+            RemotingClient([mute.address], TIMEOUTS) as client,
+        ):
             client.set_name_servers([mute.address, good.address])
             assert client.call_name_server(request(105, body=b"x"), 1.0).body == b"x"
             assert client._name_servers.current == good.address
 
     def test_one_that_sends_garbage_is_left(self) -> None:
         with (
-            running(lambda *_: [b"garbage" * 9]) as bad,
-            running() as good,
+            RemotingServer(lambda *_: [b"garbage" * 9]) as bad,
+            RemotingServer() as good,
             RemotingClient([bad.address], TIMEOUTS) as client,
         ):
             client.set_name_servers([bad.address, good.address])
@@ -273,7 +282,7 @@ class TestGoAway:
             yield server
         finally:
             client.close()
-            server.stop()
+            server.close()
 
     def test_what_may_be_repeated_is_sent_once_more_on_a_new_connection(self, client: RemotingClient) -> None:
         with self.leaving(client, 1) as server:
@@ -307,7 +316,7 @@ class Signing:
 
 def test_hooks_see_every_call() -> None:
     hook = Signing()
-    with running() as server, RemotingClient([server.address], TIMEOUTS, hooks=[hook]) as client:
+    with RemotingServer() as server, RemotingClient([server.address], TIMEOUTS, hooks=[hook]) as client:
         client.call(server.address, request(11))
         client.call_name_server(request(105))
         client.oneway(server.address, request(15))
@@ -324,7 +333,7 @@ def test_a_hook_that_fails_harms_no_call(caplog: pytest.LogCaptureFixture) -> No
         def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
             raise ValueError("hook")
 
-    with running() as server, RemotingClient(timeouts=TIMEOUTS, hooks=[Failing()]) as client:
+    with RemotingServer() as server, RemotingClient(timeouts=TIMEOUTS, hooks=[Failing()]) as client:
         assert client.call(server.address, request(11)).code == 0
         assert client.call(server.address, request(11)).code == 0
     assert [record.message for record in caplog.records] == ["hook failed", "hook failed"]
@@ -332,7 +341,7 @@ def test_a_hook_that_fails_harms_no_call(caplog: pytest.LogCaptureFixture) -> No
 
 class TestWithoutThreads:
     def test_requests_ahead_and_responses_as_they_come(self, client: RemotingClient) -> None:
-        with running() as server, client.open(server.address) as connection:
+        with RemotingServer() as server, client.open(server.address) as connection:
             for n in range(100):
                 connection.request(request(11, body=b"%d" % n), 20.0, n)
             owners: list[object] = []
@@ -344,7 +353,7 @@ class TestWithoutThreads:
             assert owners == list(range(100))
 
     def test_a_request_expires_while_others_are_waited_for(self, client: RemotingClient) -> None:
-        with running(silence) as server, client.open(server.address) as connection:
+        with RemotingServer(silence) as server, client.open(server.address) as connection:
             connection.request(request(11), 0.05, "short")
             connection.request(request(11), 30.0, "long")
             (event,) = connection.receive(20.0)
@@ -359,7 +368,7 @@ class TestWithoutThreads:
         def ask_back(served: Served, command: RemotingCommand) -> Iterable[Answer]:
             return [] if command.is_response else [request(40, oneway=True), request(307), command.reply(0)]
 
-        with running(ask_back) as server, client.open(server.address) as connection:
+        with RemotingServer(ask_back) as server, client.open(server.address) as connection:
             connection.request(request(11), 20.0, None)
             assert len(connection.receive(20.0)) == 1
             server.wait_for(lambda: len(server.received) == 2)
@@ -372,7 +381,7 @@ class TestWithoutThreads:
             go_on.wait(20)
             return []
 
-        with running(deaf) as server, client.open(server.address) as connection:
+        with RemotingServer(deaf) as server, client.open(server.address) as connection:
             connection.request(request(11), 20.0, None)
             server.wait_for(lambda: len(server.received) == 1)
             with pytest.raises(DeadlineExceeded, match="send SEND_MESSAGE"):
@@ -385,18 +394,24 @@ class TestTls:
     @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCED])
     def test_unchecked_modes_take_any_certificate(self, server_context: ssl.SSLContext, mode: TlsMode) -> None:
         body = bytes(3 << 20)
-        with running(tls=server_context) as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client:
+        with (
+            RemotingServer(tls=server_context) as server,
+            RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client,
+        ):
             futures = [client.submit(server.address, request(11, body=body)) for _ in range(8)]
             assert all(future.result(20).body == body for future in futures)
 
     def test_permissive_talks_to_a_server_without_tls(self) -> None:
-        with running() as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(TlsMode.PERMISSIVE)) as client:
+        with (
+            RemotingServer() as server,
+            RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(TlsMode.PERMISSIVE)) as client,
+        ):
             assert client.call(server.address, request(11, body=b"x")).body == b"x"
 
     @pytest.mark.parametrize("mode", [TlsMode.ENFORCED, TlsMode.STRICT])
     def test_the_others_do_not(self, mode: TlsMode) -> None:
         with (
-            running() as server,
+            RemotingServer() as server,
             RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client,
             pytest.raises(ConnectionFailed, match="secure the connection failed"),
         ):
@@ -405,7 +420,7 @@ class TestTls:
     def test_strict_takes_what_its_authority_signed_and_nothing_else(
         self, server_context: ssl.SSLContext, certificates: Certificates
     ) -> None:
-        with running(tls=server_context) as server:
+        with RemotingServer(tls=server_context) as server:
             trusting = RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=certificates.ca_file))
             with RemotingClient(timeouts=TIMEOUTS, tls=trusting) as client:
                 assert client.call(server.address, request(11, body=b"x")).body == b"x"
@@ -422,7 +437,7 @@ class TestTls:
 
 def test_any_end_of_a_client_is_a_metaq_error() -> None:
     """Threads that call while the client is closed get a response or an error of this package, and none waits on."""
-    with running(echo) as server:
+    with RemotingServer(echo) as server:
         client = RemotingClient(timeouts=TIMEOUTS)
         outcomes: list[object] = []
 

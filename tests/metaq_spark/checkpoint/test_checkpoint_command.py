@@ -17,21 +17,8 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
-from metaq_spark.cli import main
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            status = int(exit_.code or 0)
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def test_without_brokers_it_shows_what_the_folder_says(command: Command, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 from checkpoints import files, offset, plan, query
 from rocketmq_harness import RocketMQHarness
 
-from metaq_spark.cli import main
-
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -29,18 +27,6 @@ def harness() -> Iterator[RocketMQHarness]:
 def servers(harness: RocketMQHarness) -> list[str]:
     addresses = ";".join(map(str, harness.cluster.name_servers))
     return ["--name-servers", addresses, "--option", "retryIntervalMs=5"]
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            status = int(exit_.code or 0)
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def topics_of(folder: Path, batch: int) -> dict[str, dict[str, int]]:
@@ -112,13 +98,13 @@ def test_the_query_goes_on_at_the_new_position(
     harness: RocketMQHarness, command: Command, servers: list[str], tmp_path: Path
 ) -> None:
     reader = harness.stream(startingOffsets="earliest")
-    position, read = harness.drain(reader)
+    position, read = harness.drained(reader)
     assert read == [b"1", b"2", b"3", b"4"]
     folder = query(tmp_path / "ck", json.dumps(position))
     assert command("checkpoint", "move", folder, *servers, "--to", '{"orders": {"broker-a:0": 1}}', "--yes")[0] == 0
     moved = json.loads((folder / "offsets" / "1").read_text().splitlines()[2])
     harness.restart()
-    assert harness.drain(harness.stream(), moved)[1] == [b"2", b"3"]
+    assert harness.drained(harness.stream(), moved)[1] == [b"2", b"3"]
 
 
 @pytest.mark.parametrize(

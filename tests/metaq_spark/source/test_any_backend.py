@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import commit, offset, plan, query
+from fake_queues import FakeCluster, FakeOptions, FakeQueues, FakeSource, fake_options, queue
+from micro_batches import MicroBatches, Tree
 from pyspark.sql.datasource import InputPartition
-from support.checkpoints import commit, offset, plan, query
-from support.fake_queues import FakeCluster, FakeOptions, FakeQueues, FakeSource, fake_options, queue
 
 from metaq.model import OffsetRange, PartitionState
 from metaq.testing.manual_clock import ManualClock
@@ -30,10 +31,9 @@ from metaq_spark.source.stream_reader import StreamReader
 from metaq_spark.source.tasks import RangeGroup
 
 A0, A3, B = queue("broker-a:0"), queue("broker-a:3"), queue("rack:1:b.c-d_e:2")
-Tree = dict[str, Any]
 
 
-class Query:
+class Query(MicroBatches):
     """A streaming query over three queues of ten messages each."""
 
     def __init__(self, **options: str) -> None:
@@ -48,22 +48,9 @@ class Query:
         source = FakeSource(self.queues, self.options, self.clock)
         return source, StreamReader(source)
 
-    def rows(self, tasks: list[InputPartition]) -> list[bytes]:
-        tasks = pickle.loads(pickle.dumps(tasks))
-        return [value for task in tasks for batch in self.reader.read(task) for value in batch["value"].to_pylist()]
-
     def step(self, start: Tree) -> tuple[Tree, list[bytes]]:
         """One micro-batch, a second later."""
-        self.clock.advance(1)
-        end = json.loads(json.dumps(self.reader.latestOffset(start, self.reader.getDefaultReadLimit())))
-        return end, self.rows(list(self.reader.partitions(start, end)))
-
-    def drain(self, at: Tree) -> tuple[Tree, list[list[bytes]]]:
-        batches = []
-        while (step := self.step(at))[0] != at:
-            at, rows = step
-            batches.append(rows)
-        return at, batches
+        return self.micro_batch(self.reader, start)
 
 
 def read_of(queues: FakeQueues, **options: str) -> tuple[list[InputPartition], list[bytes]]:
@@ -101,7 +88,7 @@ def test_the_checkpoint_names_queues_by_broker_and_number() -> None:
 )
 def test_limits_of_a_micro_batch(limit: dict[str, str], sizes: list[int]) -> None:
     query = Query(**limit)
-    _, batches = query.drain(query.reader.initialOffset())
+    _, batches = query.drain(query.reader)
     assert [len(rows) for rows in batches] == sizes
     assert sorted(value for rows in batches for value in rows) == sorted(payloads(query.queues))
 
@@ -120,7 +107,7 @@ def test_a_run_to_the_present_end_stops_there() -> None:
     query = Query(maxOffsetsPerTrigger="9")
     query.reader.prepareForTriggerAvailableNow()
     query.queues.put(A0, b"later")
-    at, batches = query.drain(query.reader.initialOffset())
+    at, batches = query.drain(query.reader)
     assert sum(map(len, batches)) == 30
     assert at["topics"]["orders"]["broker-a:0"] == 10
 
@@ -234,7 +221,8 @@ def test_a_new_queue_is_read_from_its_first_message() -> None:
     query = Query(startingOffsets="latest")
     at = query.reader.initialOffset()
     query.queues.put(queue("broker-c:0"), b"first")
-    assert query.drain(at)[1] == [[], [b"first"]]
+    noticed, rows = query.step(at)
+    assert (rows, query.drain(query.reader, noticed)[1]) == ([], [[b"first"]])
 
 
 def test_a_completed_batch_is_committed_to_the_group() -> None:

@@ -19,7 +19,9 @@ from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.queue_locks import QueueLocks
 from remoting_front import FakeSession
-from waiting_broker import WaitingBroker, play, until
+from simple_headers import pull_header
+from waiting import until
+from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.bodies.groups import ConsumerData, HeartbeatData, SubscriptionData
@@ -27,7 +29,7 @@ from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import HeartBeat
-from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
 
 SQL = "price > 10 AND color IN ('red', 'blue')"
 
@@ -76,17 +78,12 @@ class Asked:
 
 def pull(offset: int = 0, wait_ms: int = 0, text: str | None = SQL, kind: str = "SQL92") -> RemotingCommand:
     """``text``: ``None`` = what the group's heartbeat said."""
-    header = PullMessage(
+    header = pull_header(
+        offset,
         consumer_group="g",
-        topic="t",
-        queue_id=0,
-        queue_offset=offset,
-        max_msg_nums=32,
         sys_flag=(0 if text is None else SUBSCRIPTION) | (SUSPEND if wait_ms else 0),
-        commit_offset=0,
         suspend_timeout_millis=wait_ms,
         subscription=text,
-        sub_version=0,
         expression_type=None if text is None else kind,
     )
     return to_request(header)

@@ -22,7 +22,8 @@ from metaq_broker.key_index.key_index import KeyIndex
 from metaq_broker.storage.files import Files
 from remoting_front import FakeSession
 from remoting_golden import content, lines
-from waiting_broker import WaitingBroker, play, until
+from waiting import until
+from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import parse_properties

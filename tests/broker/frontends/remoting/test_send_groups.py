@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from metaq_broker.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, StorageFailed
 from metaq_broker.frontends.remoting.message_store import OnStored, StoredBatch
 from metaq_broker.frontends.remoting.send_groups import GROUP_BYTES_MAX, SendGroups
+from waiting import in_loop
 
 HOST = bytes(8)
 
@@ -93,22 +94,20 @@ def test_large_sends_do_not_make_one_block() -> None:
     assert [each.queue_offset for each in answers if isinstance(each, StoredBatch)] == [0, 1, 2, 3, 4]
 
 
-def test_a_defect_leaves_no_send_without_an_answer() -> None:
-    async def run() -> None:
-        loop, reported = asyncio.get_running_loop(), list[str]()
-        loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
-        groups = SendGroups(FakeStore())  # type: ignore[arg-type]
-        last: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
+@in_loop
+async def test_a_defect_leaves_no_send_without_an_answer() -> None:
+    loop, reported = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+    groups = SendGroups(FakeStore())  # type: ignore[arg-type]
+    last: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
 
-        def fails(_stored: StoredBatch | Refusal) -> None:
-            raise ValueError("a defect")
+    def fails(_stored: StoredBatch | Refusal) -> None:
+        raise ValueError("a defect")
 
-        groups.add("t", 0, [b"a"], fails)
-        groups.add("t", 0, [b"b"], last.set_result)
-        assert isinstance(await last, StoredBatch)
-        broken: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
-        groups.add("t", 0, [b"raise"], broken.set_result)
-        assert await broken == StorageFailed("OSError: broken")
-        assert reported == ["the answer to a send failed", "a send failed"]
-
-    asyncio.run(run())
+    groups.add("t", 0, [b"a"], fails)
+    groups.add("t", 0, [b"b"], last.set_result)
+    assert isinstance(await last, StoredBatch)
+    broken: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
+    groups.add("t", 0, [b"raise"], broken.set_result)
+    assert await broken == StorageFailed("OSError: broken")
+    assert reported == ["the answer to a send failed", "a send failed"]

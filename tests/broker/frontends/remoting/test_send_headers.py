@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from metaq_broker.frontends.remoting.send_headers import KEPT_CHARACTERS_MAX, SendHeader, read_send_header
+from simple_headers import send_header
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.codes import RequestCode
@@ -13,17 +14,12 @@ from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.sends import SendMessage
 
-SENT = SendMessage(
+SENT = send_header(
     producer_group="producers",
-    topic="t",
-    default_topic="TBW102",
-    default_topic_queue_nums=4,
     queue_id=3,
-    sys_flag=0,
     born_timestamp=1_790_000_000_123,
     flag=7,
     properties="TAGS\x01a",
-    reconsume_times=0,
     batch=False,
 )
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -11,7 +11,8 @@ from metaq_broker.frontends.remoting.message_store import StoredBatch
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
 from metaq_broker.half_messages.half_messages import AskPolicy
-from waiting_broker import WaitingBroker, play, until
+from waiting import until
+from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record

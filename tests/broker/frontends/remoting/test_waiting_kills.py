@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, system_section, wait_until
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write_ini
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_records
@@ -108,12 +108,10 @@ def delivered(address: str) -> list[str]:
 
 def started(start_broker: StartBroker, folder: Path, port: int, threshold: int = 0) -> RunningBroker:
     """Start the broker on its folder and ports."""
-    file = folder / "server.ini"
     rocketmq = f"[rocketmq]\nenabled=true\nport={port}\nbrokerIP1=127.0.0.1\ntransactionCheckInterval=1000\n"
     rocketmq += "transactionCheckMax=1000000\n"
-    system = system_section(1).replace("unflushThreshold=0", f"unflushThreshold={threshold}")
-    file.write_text(f"{system}dataPath={folder / 'data'}\n[topic=orders]\nnumPartitions=4\n{rocketmq}")
-    return start_broker("start", "-f", file)
+    topics = "[topic=orders]\nnumPartitions=4\n"
+    return start_broker("start", "-f", write_ini(folder, topics + rocketmq, brokerId=1, unflushThreshold=threshold))
 
 
 def test_every_message_that_waited_is_delivered_once(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -1,21 +1,27 @@
-"""Two scripted brokers, and consumers of both kinds, for the tests of this folder."""
+"""One scripted broker, or two, and consumers of both kinds, for the tests of this folder."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from group_members import Make, Member, Open
+from loop_thread import LoopThread
 from two_brokers import Setting
 
 from metaq import AsyncRocketMQ, RocketMQ
 from metaq.net.transport import Timeouts
 from metaq.testing.rocketmq_server import ScriptedCluster
+
+
+@pytest.fixture
+def cluster(rocketmq_memory: ScriptedCluster) -> ScriptedCluster:
+    """One broker with the topic "orders"."""
+    rocketmq_memory.create_topic("orders", queues=2)
+    return rocketmq_memory
 
 
 @pytest.fixture
@@ -41,13 +47,7 @@ def clients(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
             yield make
         else:
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever)
-            thread.start()
-            stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
-
-            def ask(coroutine: Any) -> Any:
-                return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+            ask = stack.enter_context(closing(LoopThread())).run
 
             def entered(one: Any) -> Any:
                 stack.callback(lambda: ask(one.__aexit__(None, None, None)))

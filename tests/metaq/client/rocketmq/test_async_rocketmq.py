@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
+from waiting import run_watched
 
 import metaq
 from metaq import AsyncRocketMQ
@@ -34,26 +34,14 @@ from metaq.testing.rocketmq_server import ScriptedCluster
 A0, A1 = Partition("broker-a", 0), Partition("broker-a", 1)
 
 
-@pytest.fixture
-def cluster() -> Iterator[ScriptedCluster]:
-    with ScriptedCluster() as cluster:
-        cluster.create_topic("orders", queues=2)
-        yield cluster
-
-
 def run(cluster: ScriptedCluster, main: Callable[[AsyncRocketMQ], Awaitable[None]]) -> None:
     """Run a coroutine with a client; a callback that fails, or a task that is forgotten, fails the test."""
-    problems: list[dict[str, Any]] = []
 
-    async def watched() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    async def with_client() -> None:
         async with AsyncRocketMQ(str(cluster.name_servers[0]), timeouts=Timeouts(2.0, 2.0)) as mq:
-            await asyncio.wait_for(main(mq), 60)
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+            await main(mq)
 
-    asyncio.run(watched())
-    assert problems == []
+    run_watched(with_client())
 
 
 def test_it_is_exported_and_opens_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from remoting_server import Answer, RemotingServer, Served, running
+from remoting_server import Answer, RemotingServer, Served
 
 from metaq.backends.rocketmq import heartbeats
 from metaq.backends.rocketmq.errors import NameServersAway
@@ -82,7 +82,7 @@ class Member:
 @pytest.fixture
 def member() -> Iterator[Callable[..., Member]]:
     made: list[Member] = []
-    with running(broker) as server:
+    with RemotingServer(broker) as server:
 
         def make(check: Callable[[RocketReceived], Any], **options: Any) -> Member:
             made.append(Member(server, check, **options))
@@ -199,7 +199,7 @@ def test_brokers_that_refuse_or_go_away_are_tried_again_and_named_once(
         return [command.reply(2, remark="[OVERLOAD]busy") if refuses else command.reply()]
 
     away = [NameServersAway(["ns:9876"], ["no route to host"])] * 3
-    with running(answer) as server, member_client(Timeouts(1.0, 1.0)) as client:
+    with RemotingServer(answer) as server, member_client(Timeouts(1.0, 1.0)) as client:
 
         def masters() -> dict[str, Address]:
             if away:
@@ -225,7 +225,7 @@ def test_a_server_that_is_no_broker_is_named_and_left_alone(
 ) -> None:
     monkeypatch.setattr(heartbeats, "RETRY_S", 0.02)
     with (
-        running(lambda served, command: [garbage, None]) as server,
+        RemotingServer(lambda served, command: [garbage, None]) as server,
         member_client(Timeouts(1.0, 1.0)) as client,
     ):
         beats = Heartbeats(client, lambda: {"broker-a": server.address}, producer_groups("g"), 30.0)

@@ -20,13 +20,6 @@ FIRST, SECOND = Partition("broker-a", 0), Partition("broker-a", 1)
 
 
 @pytest.fixture
-def cluster() -> Iterator[ScriptedCluster]:
-    with ScriptedCluster() as cluster:
-        cluster.create_topic("orders", queues=2)
-        yield cluster
-
-
-@pytest.fixture
 def mq(cluster: ScriptedCluster) -> Iterator[RocketMQ]:
     with RocketMQ(";".join(map(str, cluster.name_servers))) as mq:
         yield mq

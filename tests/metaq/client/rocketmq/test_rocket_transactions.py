@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import pytest
 import transaction_steps
-from fix_broker import launch, system_section, wait_until
-from fix_eager_broker import EAGER, EagerBroker, rocketmq_address
+from fix_broker import launch_in, wait_until
+from fix_eager_broker import EAGER, EagerBroker
+from waiting import in_loop
 
 from metaq import AsyncRocketMQ
 from metaq.backends.rocketmq.errors import RequestRefused
@@ -215,7 +216,8 @@ def test_a_message_that_was_rolled_back_meanwhile_cannot_be_committed(mq: Rocket
     assert texts(mq, topic) == []
 
 
-def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
+@in_loop
+async def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
     asked: list[tuple[bytes, bool]] = []
 
     async def check(message: RocketReceived) -> Outcome:
@@ -229,33 +231,30 @@ def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
             begun.set()
             await asyncio.sleep(60)
 
-    async def main() -> None:
-        async with AsyncRocketMQ(eager_broker.name_servers) as mq:
-            unused = mq.transactional_producer("g-" + topic, check)
-            with pytest.raises(ValueError, match="inside of its async with block"):
-                unused.transaction()
-            async with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
-                async with producer.transaction(ask_after=60) as committed:
-                    sent = await committed.send(topic, "committed", key="x")
-                    assert sent.offset == -1
-                async with producer.transaction(ask_after=60) as dropped:
-                    await dropped.send(topic, "dropped")
-                    await dropped.rollback()
-                assert (committed.state, dropped.state) == ("committed", "rolled back")
-                begun, transaction = asyncio.Event(), producer.transaction()
-                task = asyncio.create_task(cancelled(transaction, begun))
-                await begun.wait()
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                assert transaction.state == "left open"
-                async with asyncio.timeout(20):
-                    while {message.data async for message in mq.browse(topic)} != {b"committed", b"left"}:
-                        await asyncio.sleep(0.05)
-                await producer.send(topic, "plain")
-            assert asked == [(b"left", True)]
-
-    asyncio.run(main())
+    async with AsyncRocketMQ(eager_broker.name_servers) as mq:
+        unused = mq.transactional_producer("g-" + topic, check)
+        with pytest.raises(ValueError, match="inside of its async with block"):
+            unused.transaction()
+        async with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+            async with producer.transaction(ask_after=60) as committed:
+                sent = await committed.send(topic, "committed", key="x")
+                assert sent.offset == -1
+            async with producer.transaction(ask_after=60) as dropped:
+                await dropped.send(topic, "dropped")
+                await dropped.rollback()
+            assert (committed.state, dropped.state) == ("committed", "rolled back")
+            begun, transaction = asyncio.Event(), producer.transaction()
+            task = asyncio.create_task(cancelled(transaction, begun))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert transaction.state == "left open"
+            async with asyncio.timeout(20):
+                while {message.data async for message in mq.browse(topic)} != {b"committed", b"left"}:
+                    await asyncio.sleep(0.05)
+            await producer.send(topic, "plain")
+        assert asked == [(b"left", True)]
 
 
 def test_names_have_their_namespace_at_the_broker_only(eager_broker: EagerBroker, topic: str) -> None:
@@ -310,15 +309,13 @@ def test_what_a_transaction_cannot_have_is_refused(mq: RocketMQ, topic: str) -> 
 
 def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     check = Checks("commit")
-    ini = tmp_path / "server.ini"
 
     def start(port: int) -> Any:
-        ini.write_text(system_section(dataPath=tmp_path / "data") + EAGER.replace("port=0", f"port={port}"))
-        return launch(["start", "-f", ini], tmp_path / "broker.log")
+        return launch_in(tmp_path, EAGER.replace("port=0", f"port={port}"))
 
     broker = start(0)
     try:
-        address = rocketmq_address(broker)
+        address = broker.rocketmq_address
         with RocketMQ(str(address), timeouts=Timeouts(2.0, 2.0)) as mq:
             producer = mq.transactional_producer("g", check, heartbeat_s=QUICK)
             producer._sender._policy = RetryPolicy(1, 0.01)

@@ -259,11 +259,11 @@ def test_names_in_a_namespace() -> None:
 
 def test_a_pattern_finds_topics_that_come_later(harness: RocketMQHarness) -> None:
     reader = harness.stream(subscribePattern="or.*|new", startingOffsets="latest")
-    position, _ = harness.drain(reader)
+    position, _ = harness.drained(reader)
     harness.cluster.create_topic("new", queues=1, broker="broker-b")
     harness.put("b0", b"first", topic="new")
     harness.directory.invalidate()
-    assert harness.drain(reader, position)[1] == [b"first"]
+    assert harness.drained(reader, position)[1] == [b"first"]
 
 
 def test_filters_that_are_pushed_down(harness: RocketMQHarness) -> None:

@@ -43,7 +43,7 @@ def planned(harness: RocketMQHarness, **options: str) -> tuple[BatchReader, Rang
 
 
 def values(harness: RocketMQHarness, reader: BatchReader, task: RangeGroup) -> list[bytes]:
-    return [row["value"] for row in harness.rows(reader, [task])]
+    return harness.values(reader, [task])
 
 
 def pulled_of_victim(harness: RocketMQHarness) -> int:

@@ -23,71 +23,71 @@ def harness() -> Iterator[RocketMQHarness]:
 
 def test_a_restart_reads_nothing_twice_and_misses_nothing(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1", b"2")
-    position, read = harness.drain(harness.stream(startingOffsets="earliest"))
+    position, read = harness.drained(harness.stream(startingOffsets="earliest"))
     assert (read, offsets(position)["broker-a:0"]) == ([b"1", b"2"], 2)  # the next message to read
     harness.put("a0", b"3")
     harness.restart()
-    position, read = harness.drain(harness.stream(startingOffsets="earliest"), position)
+    position, read = harness.drained(harness.stream(startingOffsets="earliest"), position)
     assert (read, offsets(position)["broker-a:0"]) == ([b"3"], 3)
 
 
 def test_a_committed_group_offset_is_the_next_to_read(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1", b"2")
-    harness.drain(harness.stream(startingOffsets="earliest", group="g", commitGroupOffsets="true"))
+    harness.drained(harness.stream(startingOffsets="earliest", group="g", commitGroupOffsets="true"))
     store = harness.cluster.broker("broker-a").store
     assert store.group_offsets["g", "orders", 0] == 2
     harness.put("a0", b"3")
-    assert harness.drain(harness.stream(startingOffsets="group", group="g"))[1] == [b"3"]
+    assert harness.drained(harness.stream(startingOffsets="group", group="g"))[1] == [b"3"]
 
 
 def test_the_checkpoint_goes_before_the_start_option(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1")
-    position, _ = harness.drain(harness.stream(startingOffsets="earliest"))
+    position, _ = harness.drained(harness.stream(startingOffsets="earliest"))
     harness.put("a0", b"2")
-    assert harness.drain(harness.stream(startingOffsets="latest"), position)[1] == [b"2"]
+    assert harness.drained(harness.stream(startingOffsets="latest"), position)[1] == [b"2"]
 
 
 def test_an_end_before_the_place_already_read_waits(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1", b"2", b"3")
     reader = harness.stream(startingOffsets="earliest")
-    position, _ = harness.drain(reader)
+    position, _ = harness.drained(reader)
     harness.cluster.broker("broker-a").answers.lag = 1  # as a slave that is behind says
     harness.restart()
     reader = harness.stream(startingOffsets="earliest", lossGraceMs="1h")
-    assert harness.drain(reader, position) == (position, [])
+    assert harness.drained(reader, position) == (position, [])
     harness.cluster.broker("broker-a").answers.lag = 0
     harness.put("a0", b"4")
-    assert harness.drain(reader, position)[1] == [b"4"]
+    assert harness.drained(reader, position)[1] == [b"4"]
 
 
 def test_a_queue_that_is_added_is_read_from_its_first_message(harness: RocketMQHarness) -> None:
     reader = harness.stream(startingOffsets="latest")
-    position, _ = harness.drain(reader)
+    position, _ = harness.drained(reader)
     harness.cluster.create_topic("orders", queues=3, broker="broker-a")
     harness.put("a2", b"first", b"second")
     harness.directory.invalidate()
-    assert harness.drain(reader, position)[1] == [b"first", b"second"]
+    assert harness.drained(reader, position)[1] == [b"first", b"second"]
 
 
 def test_a_broker_that_leaves_and_returns(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1")
     harness.put("b0", b"2")
     reader = harness.stream(startingOffsets="earliest")
-    position, read = harness.drain(reader)
+    position, read = harness.drained(reader)
     assert read == [b"1", b"2"]
     harness.put("b0", b"3")
     harness.cluster.stop_broker("broker-b")
     harness.directory.invalidate()
     harness.put("a0", b"4")
-    position, read = harness.drain(reader, position)
+    position, read = harness.drained(reader, position)
     assert (read, offsets(position)["broker-b:0"]) == ([b"4"], 1)
     harness.cluster.start_broker("broker-b")
-    assert harness.drain(reader, position)[1] == [b"3"]
+    assert harness.drained(reader, position)[1] == [b"3"]
 
 
 def test_a_run_that_begins_while_a_broker_is_away_waits_for_it(harness: RocketMQHarness) -> None:
     harness.put("b0", b"1")
-    position, _ = harness.drain(harness.stream(startingOffsets="earliest"))
+    position, _ = harness.drained(harness.stream(startingOffsets="earliest"))
     harness.put("b0", b"2")
     harness.cluster.stop_broker("broker-b")
     harness.restart()
@@ -95,17 +95,17 @@ def test_a_run_that_begins_while_a_broker_is_away_waits_for_it(harness: RocketMQ
     for _ in range(4):
         assert harness.micro_batch(reader, position) == (position, [])
     harness.cluster.start_broker("broker-b")
-    assert harness.drain(reader, position)[1] == [b"2"]
+    assert harness.drained(reader, position)[1] == [b"2"]
 
 
 def test_a_master_that_is_down_is_read_from_its_slave() -> None:
     with RocketMQHarness({"broker-a": (1,)}) as harness:
         harness.put("a0", b"1")
         reader = harness.stream(startingOffsets="earliest")
-        position, _ = harness.drain(reader)
+        position, _ = harness.drained(reader)
         harness.put("a0", b"2")
         harness.cluster.stop_broker("broker-a", 0)
-        assert harness.drain(reader, position)[1] == [b"2"]
+        assert harness.drained(reader, position)[1] == [b"2"]
 
 
 def test_a_slave_that_does_not_know_the_topic_yet_is_asked_again() -> None:
@@ -115,18 +115,18 @@ def test_a_slave_that_does_not_know_the_topic_yet_is_asked_again() -> None:
         harness.cluster.stop_broker("broker-a", 0)
         slave = harness.cluster.broker()  # master and slave have one script
         slave.refuse(RequestCode.PULL_MESSAGE, ResponseCode.TOPIC_NOT_EXIST, times=2)
-        assert harness.drain(reader)[1] == [b"1", b"2", b"3"]
+        assert harness.drained(reader)[1] == [b"1", b"2", b"3"]
         assert slave.counts()[RequestCode.PULL_MESSAGE] >= 3
 
 
 def test_a_topic_that_is_created_after_the_query(harness: RocketMQHarness) -> None:
     reader = harness.stream(subscribe="later", waitForTopic="true")
-    position, read = harness.drain(reader)
+    position, read = harness.drained(reader)
     assert (position["topics"], read) == ({}, [])
     harness.cluster.create_topic("later", queues=1, broker="broker-a")
     harness.put("a0", b"first", topic="later")
     harness.directory.invalidate()
-    assert harness.drain(reader, position)[1] == [b"first"]
+    assert harness.drained(reader, position)[1] == [b"first"]
 
 
 def test_an_idle_queue_among_busy_ones(harness: RocketMQHarness) -> None:
@@ -135,7 +135,7 @@ def test_an_idle_queue_among_busy_ones(harness: RocketMQHarness) -> None:
     for number in range(3):
         harness.put("a0", b"%d" % number)
         harness.put("b1", b"%d" % number)
-    position, read = harness.drain(reader, position)
+    position, read = harness.drained(reader, position)
     assert read == sorted([b"0", b"1", b"2"] * 2)
     assert offsets(position) == {"broker-a:0": 3, "broker-a:1": 0, "broker-b:0": 0, "broker-b:1": 3}
 
@@ -143,10 +143,10 @@ def test_an_idle_queue_among_busy_ones(harness: RocketMQHarness) -> None:
 def test_a_filter_that_matches_nothing_still_moves_on(harness: RocketMQHarness) -> None:
     harness.put("a0", *[b"x"] * 100, tag="other")
     reader = harness.stream(startingOffsets="earliest", tags="wanted || missing")
-    position, read = harness.drain(reader)
+    position, read = harness.drained(reader)
     assert (read, offsets(position)["broker-a:0"]) == ([], 100)
     harness.put("a0", b"mine", tag="wanted")
-    assert harness.drain(reader, position)[1] == [b"mine"]
+    assert harness.drained(reader, position)[1] == [b"mine"]
 
 
 # ---- and what else the issue of a living cluster is
@@ -156,16 +156,16 @@ def test_a_name_server_that_dies() -> None:
     with RocketMQHarness(name_server_count=2) as harness:
         harness.put("a0", b"1")
         reader = harness.stream(startingOffsets="earliest")
-        position, _ = harness.drain(reader)
+        position, _ = harness.drained(reader)
         harness.cluster.stop_name_server(0)
         harness.directory.invalidate()
         harness.put("a0", b"2")
-        position, read = harness.drain(reader, position)
+        position, read = harness.drained(reader, position)
         assert read == [b"2"]
         harness.cluster.stop_name_server(1)  # what they said last stands
         harness.directory.invalidate()
         harness.put("a0", b"3")
-        assert harness.drain(reader, position)[1] == [b"3"]
+        assert harness.drained(reader, position)[1] == [b"3"]
 
 
 def test_retention_that_passed_the_query(harness: RocketMQHarness) -> None:
@@ -179,7 +179,7 @@ def test_retention_that_passed_the_query(harness: RocketMQHarness) -> None:
     ):
         harness.micro_batch(reader, position)
     accepted = harness.stream(startingOffsets="earliest", failOnDataLoss="false")
-    assert harness.drain(accepted, position)[1] == [b"4"]
+    assert harness.drained(accepted, position)[1] == [b"4"]
 
 
 def test_retention_that_overtakes_a_task(harness: RocketMQHarness, caplog: pytest.LogCaptureFixture) -> None:
@@ -200,7 +200,7 @@ def test_retention_that_overtakes_a_task(harness: RocketMQHarness, caplog: pytes
 def test_a_topic_that_was_made_again_is_data_loss_when_it_is_shorter(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1", b"2", b"3")
     reader = harness.stream(startingOffsets="earliest", lossGraceMs="3s")
-    position, _ = harness.drain(reader)
+    position, _ = harness.drained(reader)
     store = harness.cluster.broker("broker-a").store
     store._queues.clear()
     harness.put("a0", b"new")

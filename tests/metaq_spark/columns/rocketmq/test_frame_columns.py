@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType
-from test_records import Rows, schema_of
+from test_records import Rows, rows_of, schema_of
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS
@@ -156,10 +156,7 @@ class Reading:
 
     def rows(self) -> Rows:
         self.batches += self.decoder.flush()
-        for batch in self.batches:
-            assert batch.schema.equals(self.schema)
-            batch.validate(full=True)
-        return [row for batch in self.batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+        return rows_of(self.batches, self.schema)
 
 
 @pytest.fixture(params=ENGINES)

@@ -65,10 +65,15 @@ class Reading:
 
     def rows(self) -> Rows:
         self.batches += self.decoder.flush()
-        for batch in self.batches:
-            assert batch.schema.equals(self.schema)
-            batch.validate(full=True)
-        return [row for batch in self.batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+        return rows_of(self.batches, self.schema)
+
+
+def rows_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> Rows:
+    """The rows of batches that are as they have to be."""
+    for batch in batches:
+        assert batch.schema.equals(schema)
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 
 @pytest.fixture(params=DECODERS)
