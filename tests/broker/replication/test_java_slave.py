@@ -22,11 +22,10 @@ from replicated import (
     running,
     samsa,
     segments,
-    until,
     until_in_step,
     until_same,
 )
-from waiting import in_loop
+from waiting import in_loop, until
 
 from metaq.formats.frames import walk
 

@@ -26,12 +26,11 @@ from replicated import (
     running,
     samsa,
     slave_of,
-    until,
     until_caught_up,
     until_in_step,
     until_same,
 )
-from waiting import in_loop
+from waiting import in_loop, until
 
 
 async def refusal(broker: Broker, *, force: bool = False) -> str:

@@ -21,10 +21,9 @@ from replicated import (
     running,
     segments,
     slave_of,
-    until,
     until_same,
 )
-from waiting import in_loop
+from waiting import in_loop, until
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame

@@ -22,8 +22,9 @@ from metaq_broker.storage.state_mark import NUMBERS_AT_ONCE
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
 from metaq_broker.storage.state_table import StatePart, StateTable
 from quick_files import QuickFiles
-from replicated import client, configured, put_many, run, running, slave_of, until
+from replicated import client, configured, put_many, run, running, slave_of
 from state_steps import Steps
+from waiting import until
 
 from metaq.errors import ProtocolError
 from metaq.formats.frames import encode_frame
