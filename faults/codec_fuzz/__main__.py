@@ -16,7 +16,7 @@ from faults.console import EXIT_FOUND, EXIT_OK, report
 FRAMES: Final = 1_000_000
 STEP: Final = 1_000
 TOLD_EVERY: Final = 100_000
-HANG_S: Final = 120
+HANG_S: Final = 600
 """After so long on one step the process says where it is, and ends."""
 
 
