@@ -128,9 +128,8 @@ class RouteTable:
     ) -> Live | None:
         """Take a broker's registration; return its master if it is a slave whose master is alive.
 
-        A master's topics are taken when it is new or its data version differs from the last, and new ones always: a
-        broker in which two topics are made at once registers each alone, both under the version of the second. Topics
-        that it leaves out stay. A slave's are not taken.
+        A master's topics are taken when it is new or its data version differs from the last; those that are new here
+        are taken under any version, as RocketMQ 5 does. Topics that it leaves out stay. A slave's are not taken.
 
         Raises:
             FieldError: There would be more brokers or topics than allowed; a broker of this name is in another cluster;

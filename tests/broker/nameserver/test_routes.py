@@ -110,10 +110,10 @@ def test_known_topics_change_with_the_data_version_only(version: DataVersion, re
     assert table.queues("T") == {"a": reads}
 
 
-def test_topics_that_are_made_at_once_are_registered_under_one_data_version() -> None:
+def test_a_new_topic_is_taken_under_any_data_version() -> None:
     table = Table()
     table.register(broker(), topics(T=4), V1, "m")
-    table.register(broker(), topics(U=1), V2, "m")  # made before, and registered after the version went on
+    table.register(broker(), topics(U=1), V2, "m")
     table.register(broker(), topics(V=2, T=8), V2, "m")
     assert [table.queues(name) for name in "TUV"] == [{"a": 4}, {"a": 1}, {"a": 2}]
 
