@@ -20,8 +20,11 @@ from typing import Any
 import pytest
 
 from peers.rocketmq.jars import MODULES, Release, Unavailable, release
-from peers.rocketmq.programs import Programs
+from peers.rocketmq.programs import DEADLINE_S, Programs
 from peers.rocketmq.servers import Cluster
+
+FULL_DEADLINE_S = 900.0
+"""For a Java program that writes or dumps a million messages on a busy machine."""
 
 _numbers = itertools.count()
 
@@ -67,7 +70,8 @@ def rocketmq(rocketmq_release: Release, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def rocketmq_programs(rocketmq: Cluster) -> Programs:
     """The Java clients, on the shared cluster."""
-    return Programs(rocketmq.release, rocketmq.name_servers)
+    deadline_s = FULL_DEADLINE_S if os.environ.get("METAQ_ROCKETMQ_FULL") == "1" else DEADLINE_S
+    return Programs(rocketmq.release, rocketmq.name_servers, deadline_s=deadline_s)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.slow
 MakeTopic = Callable[..., str]
 Dumped = Callable[..., list[Mapping[str, Any]]]
 
-UPDATE_BROKER_CONFIG: Final = 25
+UPDATE_TOPIC, UPDATE_BROKER_CONFIG, PUT_KV_CONFIG = 17, 25, 100
 READ_ONLY, READ_WRITE = 4, 6
 COLUMNS: Final = {"value": BinaryType(), "queue": IntegerType(), "delay_level": IntegerType()}
 
@@ -202,6 +202,16 @@ def permit(cluster: Cluster, broker: JavaServer, permission: int) -> None:
     cluster.ask(broker, UPDATE_BROKER_CONFIG, body=b"brokerPermission=%d" % permission).checked()
 
 
+def make_ordered(cluster: Cluster, broker: JavaServer, topic: str) -> None:
+    """Make a topic one of those for which a broker without write permission refuses messages: 5.x is told so with the
+    topic, 4.x by its name servers, the next time that it registers something."""
+    order = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic, "value": "broker-a:2"}
+    cluster.ask(cluster.names[0], PUT_KV_CONFIG, order).checked()
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": READ_WRITE}
+    more = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "true"}
+    cluster.ask(broker, UPDATE_TOPIC, fields | more).checked()
+
+
 @pytest.fixture
 def orders_broker(rocketmq_cluster: Cluster) -> tuple[Cluster, JavaServer]:
     """A cluster of one broker, which has the topic ``orders``."""
@@ -215,6 +225,7 @@ def test_a_broker_that_takes_no_messages_is_tried_again_then_the_task_fails(
     orders_broker: tuple[Cluster, JavaServer],
 ) -> None:
     cluster, broker = orders_broker
+    make_ordered(cluster, broker, "orders")
     values = [b"%08d" % number for number in range(200)]
     rows = rows_of(value=values, queue=[number % 2 for number in range(200)])
     clock = FirstPause(lambda: permit(cluster, broker, READ_WRITE))
