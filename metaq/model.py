@@ -67,6 +67,16 @@ class Partition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.broker}:{self.index}" if isinstance(self.broker, str) else f"{self.broker}-{self.index}"
 
+    @staticmethod
+    def require(given: object) -> None:
+        """Check an argument that is to be a partition; a plain tuple is none, though it compares as one.
+
+        Raises:
+            TypeError: It is something else.
+        """
+        if not isinstance(given, Partition):
+            raise TypeError(f"partition {given!r}: expected a Partition, such as Partition(0, 1)")
+
     @property
     def broker_id(self) -> int:
         """The broker of a MetaQ partition.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice, repeat
-from typing import Final
+from typing import Final, cast
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import Receipt, takes_blocks
@@ -115,6 +115,10 @@ def reason_of(failure: MetaqError) -> str:
 
 
 def partition_of(block: Block) -> Partition:
-    """Return the partition of a block."""
-    assert isinstance(block.queue, Partition)
-    return block.queue
+    """Return the partition of a block.
+
+    Raises:
+        TypeError: It is none: a tuple that compares as one.
+    """
+    Partition.require(block.queue)
+    return cast("Partition", block.queue)

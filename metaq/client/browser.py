@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping
+from datetime import datetime
 from typing import Final, Literal
 
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.range_reader import read_range
-from metaq.client.records import Received
+from metaq.client.groups.starts import checked_end, checked_start
+from metaq.client.records import Received, require_topic
 from metaq.discovery.base import Directory
 from metaq.errors import OffsetMoved, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
-Start = Literal["earliest", "latest"] | int | Mapping[Partition, int]
-"""Where to begin: the first or the end of what is there, the first message at or after a time (ms since 1970), or an
-offset for each partition; partitions that the mapping does not name begin at their first message."""
+Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int]
+"""Where to begin: the first or the end of what is there, the first message at or after a time (ms since 1970, or a
+datetime), or an offset for each partition; partitions that the mapping does not name begin at their first message."""
 
-End = int | Mapping[Partition, int]
-"""Where to stop: before the first message at or after a time (ms since 1970), or at an offset for each partition;
-partitions that the mapping does not name are read to the end."""
+End = int | datetime | Mapping[Partition, int]
+"""Where to stop: before the first message at or after a time (ms since 1970, or a datetime), or at an offset for each
+partition; partitions that the mapping does not name are read to the end."""
 
 POLL_S: Final = 0.2
 """Pause between two looks for new messages while following."""
 
 FETCH_BYTES: Final = 1 << 20
+
+
+def checked_partitions(given: Collection[Partition] | None) -> Collection[Partition] | None:
+    """Return the partitions that are to be read; ``None``: all.
+
+    Raises:
+        TypeError: Something in ``given`` is none.
+    """
+    for one in given or ():
+        Partition.require(one)
+    return given
 
 
 class Browser:
@@ -36,6 +49,9 @@ class Browser:
     to ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
     new partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
     pass it as ``start`` to go on.
+
+    Raises:
+        ValueError, TypeError: ``start``, ``end`` or ``partitions`` cannot be one.
 
     Iterating raises:
         TopicNotFound: No broker knows the topic.
@@ -59,10 +75,12 @@ class Browser:
         follow: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        require_topic(topic)
         if end is not None and follow:
             raise ValueError("end and follow: expected one of them")
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._start, self._end, self._follow = partitions, start, end, follow
+        self._wanted, self._follow = checked_partitions(partitions), follow
+        self._start, self._end = checked_start(start), checked_end(end)
         self._is_begun = False
         self._stops: dict[Partition, int] = {}
         self.positions: dict[Partition, int] = {}

@@ -22,7 +22,7 @@ from metaq.client.blocks import (
 )
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
-from metaq.client.records import Sent, bytes_of
+from metaq.client.records import Sent, bytes_of, require_list, require_topic
 from metaq.client.shells import ClosedByBlock
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions
 from metaq.client.transactions import LocalTransaction, XaBranch
@@ -197,8 +197,8 @@ class Producer(ClosedByBlock):
 
         Raises:
             TopicNotFound: No broker accepts the topic.
-            ValueError: ``partition`` is none of the topic's, or the attribute cannot be written.
-            TypeError: ``data`` is neither bytes nor text.
+            ValueError: ``partition`` is none of the topic's, or a text cannot be written.
+            TypeError: ``data`` is neither bytes nor text; ``topic``, ``partition`` or the attribute is of a wrong type.
             SendFailed: The broker refused the message or could not be reached.
         """
         return self._send(topic, [self.prepare(topic, data, attribute, partition, key)])[0]
@@ -220,6 +220,7 @@ class Producer(ClosedByBlock):
             TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
             SendFailed: A broker refused a block or could not be reached; ``sent`` is what was acknowledged.
         """
+        require_list(messages)
         frames = [encode_message(one) if type(one) is bytes else _frame_of(one) for one in messages]
         if keys is not None and len(keys) != len(frames):
             raise ValueError(f"keys: expected one for each of {len(frames)} messages, got {len(keys)}")
@@ -237,6 +238,7 @@ class Producer(ClosedByBlock):
     def _route(self, topic: str) -> _Route:
         route = self._routes.get(topic)
         if route is None:
+            require_topic(topic)
             addresses = self._directory.writable(topic)
             route = self._routes.setdefault(topic, _Route(tuple(addresses), addresses))
         return route
@@ -282,6 +284,7 @@ class Producer(ClosedByBlock):
 
 
 def _require_partition(topic: str, partition: Partition, addresses: Mapping[Partition, Address]) -> None:
+    Partition.require(partition)
     if partition not in addresses:
         raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, addresses))}")
 

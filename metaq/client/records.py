@@ -107,6 +107,26 @@ def bytes_of(given: object, what: str) -> bytes:
     return bytes(given)
 
 
+def require_topic(given: object) -> None:
+    """Check an argument that is to name a topic.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"topic {given!r}: expected a text, got {type(given).__name__}")
+
+
+def require_list(messages: object) -> None:
+    """Check an argument that is to be many messages.
+
+    Raises:
+        TypeError: It is one, of which each letter would become a message.
+    """
+    if isinstance(messages, str | bytes | bytearray | memoryview):
+        raise TypeError(f"messages: expected a list of messages, got {type(messages).__name__}; send takes one")
+
+
 class Received:
     """A message as it is stored. Immutable.
 

@@ -20,6 +20,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.records import Sent
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, TransactionNotFound
@@ -35,7 +36,8 @@ Encode = Callable[[bytes | str, str | None], Message]
 class _Open(ABC):
     """A transaction that begins with its first message, over a connection of its own.
 
-    Its steps are carried out one after the other, whichever threads they come from.
+    Its steps are carried out one after the other, whichever threads they come from. In a forked process it has ended:
+    the parent goes on, over the same connection.
     """
 
     def __init__(self, choose: Choose, encode: Encode, pool: SessionPool, timeout_s: int) -> None:
@@ -46,7 +48,12 @@ class _Open(ABC):
         self._session: Session | None = None
         self._steps: Transactions | None = None
         self._broker: int | None = None
-        self._ended = False
+        self._ended, self._ended_text = False, "the transaction has ended"
+        self._step = threading.Lock()
+        notify_after_fork(self._forked)
+
+    def _forked(self) -> None:
+        self._ended, self._ended_text = True, forked_text("the transaction")
         self._step = threading.Lock()
 
     def send(
@@ -76,7 +83,7 @@ class _Open(ABC):
 
     def _require_open(self) -> None:
         if self._ended:
-            raise ValueError("the transaction has ended")
+            raise ValueError(self._ended_text)
 
     def _begun(self, where: Partition, address: Address) -> tuple[Session, TransactionId]:
         if self._session is None or self._steps is None:

@@ -107,7 +107,10 @@ def encode_body(message: Message) -> tuple[int, bytes]:
     Message.require(message)
     if message.attribute is None:
         return 0, bytes(message.payload)
-    attribute = message.attribute.encode()
+    try:
+        attribute = message.attribute.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"attribute: the text cannot be written as UTF-8, {error.reason}") from None
     return FLAG_ATTRIBUTE, b"".join((_INT32.pack(len(attribute)), attribute, message.payload))
 
 

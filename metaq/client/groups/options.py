@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Literal, TypedDict
+from types import NoneType
+from typing import Any, Final, Generic, Literal, TypedDict
 
 from metaq.backends.metaq.session import REPLY_BYTES_MAX
 from metaq.client.groups.assignment import STRATEGIES, Strategy
@@ -25,6 +26,18 @@ Assigned = Callable[[Sequence[TopicPartition]], object]
 """A function that is called with partitions, in the thread that reads."""
 
 _TOPIC: Final = re.compile(r"topic:(?P<topic>[^\s/,]+)")
+
+_TYPES: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+    "group": ((str,), "a text"),
+    "consumer_id": ((str, NoneType), "a text"),
+    "parking": ((str, Path, NoneType), "a path"),
+    "fetch_bytes": ((int, str), "a number of bytes, or a text such as '1 MiB'"),
+    **dict.fromkeys(("max_attempts", "dedupe"), ((int,), "a number")),
+    **dict.fromkeys(("retry_max_s", "save_s", "drain_s", "poll_max_s"), ((int, float), "seconds")),
+    **dict.fromkeys(("on_reject", "assignment"), ((str, Callable), "a text or a function")),
+    **dict.fromkeys(("on_assigned", "on_revoked", "where"), ((Callable, NoneType), "a function")),
+}
+"""Option -> its types, and what they are called."""
 
 
 class SharedOptions(TypedDict, Generic[D], total=False):
@@ -47,7 +60,7 @@ class SharedOptions(TypedDict, Generic[D], total=False):
     drain_s: float
     poll_max_s: float
     on_corrupt: Literal["raise", "skip"]
-    parking: Path | None
+    parking: str | Path | None
 
 
 class MoreOptions(SharedOptions[Delivery], total=False):
@@ -85,11 +98,11 @@ class GroupOptions(Generic[D]):
     drain_s: float = 20.0
     poll_max_s: float = 1.0
     on_corrupt: Literal["raise", "skip"] = "raise"
-    parking: Path | None = None
+    parking: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str) or not self.topics:
-            raise TypeError(f"topics {self.topics!r}: expected a list of at least one topic, such as ['orders']")
+        check_names("topics", self.topics, "a list of at least one topic, such as ['orders']", least=1)
+        self._check_types()
         if not self.group or re.search(r"[\s/,]", self.group):
             raise ValueError(f"group {self.group!r}: expected a name without blanks, slashes and commas")
         for name, least, value in (("max_attempts", 1, self.max_attempts), ("dedupe", 0, self.dedupe)):
@@ -108,6 +121,18 @@ class GroupOptions(Generic[D]):
             raise ValueError(f"on_corrupt {self.on_corrupt!r}: expected raise or skip")
         checked_start(self.start)
         self.fetch_size()
+
+    def _check_types(self) -> None:
+        """What is of a wrong type would fail later, in the middle of the work."""
+        for name, (types, called) in _TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, types) or isinstance(value, bool):
+                raise TypeError(f"{name} {value!r}: expected {called}")
+        if not isinstance(self.auto_ack, bool):
+            raise TypeError(f"auto_ack {self.auto_ack!r}: expected True or False")
+        missing = [name for name in ("load", "save", "close") if not hasattr(self.offsets, name)]
+        if self.offsets is not None and missing:
+            raise TypeError(f"offsets {self.offsets!r}: expected a storage, which has {missing[0]}")
 
     @staticmethod
     def rejections() -> tuple[str, ...]:
@@ -136,6 +161,17 @@ class GroupOptions(Generic[D]):
         return size
 
 
+def check_names(option: str, given: object, expected: str, *, least: int = 0) -> None:
+    """Check an option that is a list of texts, at least so many.
+
+    Raises:
+        TypeError: It is something else; one text is none, though it is a sequence of texts.
+    """
+    texts = given if isinstance(given, Sequence) and not isinstance(given, str) else None
+    if texts is None or len(texts) < least or not all(isinstance(one, str) for one in texts):
+        raise TypeError(f"{option} {given!r}: expected {expected}")
+
+
 def check_seconds(name: str, value: float) -> None:
     """Check an option that is a duration.
 
@@ -156,6 +192,7 @@ class ConsumerOptions(GroupOptions[Delivery]):
     def __post_init__(self) -> None:
         GroupOptions.__post_init__(self)
         check_seconds("session_s", self.session_s)
+        check_names("types", self.types, "a list of message types, such as ['paid']")
         if self.types:
             encode_types(self.types)
 

@@ -49,8 +49,8 @@ class ParkedStore(ABC, Generic[M]):
     columns: ClassVar[tuple[str, ...]]
     """Those of a message, in the order of ``_values`` and ``_message``."""
 
-    def __init__(self, path: Path, group: str) -> None:
-        self._path, self._group = path, group
+    def __init__(self, path: str | Path, group: str) -> None:
+        self._path, self._group = Path(path), group
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._path)!r}, group={self._group!r})"

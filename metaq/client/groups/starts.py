@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal, cast
 
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
@@ -19,8 +19,14 @@ Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int]
 an offset for each partition; partitions that a mapping does not name begin at their first message."""
 
 
-def checked_start(start: object) -> Start:
-    """Return ``start`` if it can be one.
+Place = Literal["earliest", "latest"] | int | Mapping[Partition, int]
+"""What was checked. Keys of a mapping may be ``TopicPartition``, too, where several topics are read."""
+
+_PLACES: Final = "ms since 1970, a datetime with a time zone, or {partition: offset}"
+
+
+def checked_start(start: object) -> Place:
+    """Return ``start`` if it can be one, a ``datetime`` as ms since 1970.
 
     Raises:
         ValueError: It is of another type or value.
@@ -38,16 +44,33 @@ def checked_start(start: object) -> Start:
             isinstance(where, Partition | TopicPartition) and isinstance(offset, int) and offset >= 0
             for where, offset in start.items()
         ):
-            return start
-    expected = "'earliest', 'latest', ms since 1970, a datetime with a time zone, or {partition: offset}"
-    raise ValueError(f"start {start!r}: expected {expected}")
+            return cast("Mapping[Partition, int]", start)
+    raise ValueError(f"start {start!r}: expected 'earliest', 'latest', {_PLACES}")
+
+
+def checked_end(end: object) -> int | Mapping[Partition, int] | None:
+    """Return ``end`` of a browser, a ``datetime`` as ms since 1970.
+
+    Raises:
+        ValueError: It is of another type or value.
+    """
+    if end is None:
+        return None
+    if isinstance(end, str):
+        raise ValueError(f"end {end!r}: expected {_PLACES}")
+    try:
+        place = checked_start(end)
+        assert not isinstance(place, str)
+        return place
+    except ValueError:
+        raise ValueError(f"end {end!r}: expected {_PLACES}") from None
 
 
 class StartResolver:
     """Asks brokers for the offset that ``start`` means."""
 
     def __init__(self, directory: Directory, pool: SessionPool, start: Start) -> None:
-        self._directory, self._pool, self._start = directory, pool, start
+        self._directory, self._pool, self._start = directory, pool, checked_start(start)
 
     def resolve(self, where: TopicPartition) -> GroupOffset:
         """Return the offset to begin at.
@@ -68,8 +91,6 @@ class StartResolver:
                         return GroupOffset(lookup(session, topic, index, INT64_MAX, "segment"))
                     case int(time_ms):
                         return GroupOffset(first_at_time(session, topic, index, time_ms))
-                    case datetime() as moment:
-                        return GroupOffset(first_at_time(session, topic, index, int(moment.timestamp() * 1000)))
                     case offsets:
                         asked = self._named(offsets, where)
                         if asked and (found := frame_boundary(session, topic, index, asked)) != asked:
@@ -80,7 +101,7 @@ class StartResolver:
                     return GroupOffset(0)
                 raise
 
-    def _named(self, offsets: Mapping[Partition, int] | Mapping[TopicPartition, int], where: TopicPartition) -> int:
+    def _named(self, offsets: Mapping[Partition, int], where: TopicPartition) -> int:
         for name, offset in offsets.items():
             if name in (where, where.partition):
                 return offset

@@ -10,7 +10,9 @@ from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings
 from metaq.backends.rocketmq.pulls import ALL, GROUP, Subscription
-from metaq.client.browser import POLL_S, End, Start
+from metaq.client.browser import POLL_S, End, Start, checked_partitions
+from metaq.client.groups.starts import checked_end, checked_start
+from metaq.client.records import require_topic
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import OffsetRange, Partition, TopicPartition
@@ -27,6 +29,9 @@ class RocketBrowser:
     ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
     new queues are read from their first message. ``positions`` has the next offset of each queue that was read: pass it
     as ``start`` to go on. No offset is committed to the group, in whose name messages are pulled.
+
+    Raises:
+        ValueError, TypeError: ``start``, ``end`` or ``partitions`` cannot be one.
 
     Iterating raises:
         TopicNotFound: No name server knows the topic.
@@ -51,10 +56,12 @@ class RocketBrowser:
         group: str = GROUP,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        require_topic(topic)
         if end is not None and follow:
             raise ValueError("end and follow: expected one of them")
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._start, self._end, self._follow = partitions, start, end, follow
+        self._wanted, self._follow = checked_partitions(partitions), follow
+        self._start, self._end = checked_start(start), checked_end(end)
         self._stops: Mapping[Partition, int] = {}
         within_s = pool.timeouts.all_tries_s
         self._offsets = Offsets(pool, directory, group=group, within_s=within_s)

@@ -12,6 +12,7 @@ from metaq.backends.rocketmq.single_sends import recall, send_oneway
 from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
+from metaq.client.records import require_list
 from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.shells import ClosedByBlock
@@ -179,6 +180,7 @@ class RocketProducer(ClosedByBlock):
                 a message is ``UnsendableMessage``, which has its number.
             SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
+        require_list(messages)
         listed = [one if isinstance(one, RocketMessage) else RocketMessage(data=one) for one in messages]
         if keys is not None and len(keys) != len(listed):
             raise ValueError(f"keys: expected one for each of {len(listed)} messages, got {len(keys)}")

@@ -21,7 +21,7 @@ from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner
-from metaq.client.records import bytes_of
+from metaq.client.records import bytes_of, require_topic
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
@@ -121,6 +121,7 @@ class Sender:
         known, now_s = self._queues.get(topic), self.pool.clock.monotonic()
         if known is not None and now_s < known.until_s:
             return known.queues
+        require_topic(topic)
         found = self.directory.writable_or_new(topic)
         if not found and known is not None:
             found = known.queues  # a master that has left the route may only be restarting
@@ -135,6 +136,7 @@ class Sender:
         if partition is None:
             with self._lock:
                 partition = self._partitioner(topic, queues, None if key is None else bytes_of(key, "key"))
+        Partition.require(partition)
         if partition not in queues:  # a broker may have registered the topic since
             self._forget(topic)
             queues = self.writable(topic)

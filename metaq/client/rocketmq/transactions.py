@@ -27,6 +27,7 @@ from metaq.backends.rocketmq.heartbeats import Heartbeats, producer_groups
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
+from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.check_backs import Check, CheckBacks
 from metaq.client.rocketmq.producer import RocketProducer, SendOptions, message_of
@@ -163,6 +164,13 @@ class RocketTransaction:
         self._ids: list[str] = []
         self._state: State = "open"
         self._step = threading.Lock()
+        self._ended_text = "the transaction has ended"
+        notify_after_fork(self._forked)
+
+    def _forked(self) -> None:
+        """In a child process: the parent ends it."""
+        self._state, self._ended_text = "left open", forked_text("the transaction")
+        self._step = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<RocketTransaction of {len(self._halves)} messages, {self._state}>"
@@ -269,7 +277,7 @@ class RocketTransaction:
 
     def _require_open(self) -> None:
         if self._state != "open":
-            raise ValueError("the transaction has ended")
+            raise ValueError(self._ended_text)
 
     def _end(self, how: Literal["commit", "rollback"], state: State) -> None:
         self._require_open()

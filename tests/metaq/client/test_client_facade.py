@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 
 import pytest
 from fix_client import TIMEOUTS, MemoryCluster
@@ -136,6 +137,14 @@ def test_wrong_values_are_named_and_nothing_is_sent(two: Two) -> None:
     for call in (two.producer.send, two.producer.submit):
         with pytest.raises(ValueError, match="data: the text cannot be written as UTF-8, surrogates not allowed"):
             call("orders", "\ud800")
+    with pytest.raises(ValueError, match="attribute: the text cannot be written as UTF-8"):
+        two.producer.send("orders", "a", attribute="\ud800")
+    for messages in ("abc", b"abc"):
+        with pytest.raises(TypeError, match=r"messages: expected a list of messages, got .*; send takes one"):
+            two.producer.send_many("orders", messages)  # type: ignore[arg-type]
+    for topic in (None, 5, b"orders"):
+        with pytest.raises(TypeError, match=r"topic .*: expected a text, got"):
+            two.producer.send(topic, "a")  # type: ignore[arg-type]
     assert two.producer.send_many("orders", []) == []
     assert not any(isinstance(command, Put | PutBatch) for broker in two.brokers for command in broker.commands)
 
@@ -179,12 +188,36 @@ def test_following_reads_what_comes_later_and_new_partitions(two: Two) -> None:
         ({P00: 5}, ValueError, "orders/0-0: no message begins at offset 5; one begins at 0"),
         ({P00: 999}, OffsetMoved, "nothing at offset 999"),
         ({Partition(3, 3): 0}, ValueError, "topic 'orders' has no partition 3-3; it has 0-0, 0-1, 1-0"),
+        ("newest", ValueError, "start 'newest': expected 'earliest', 'latest', ms since 1970, a datetime with a time"),
+        (datetime(2024, 1, 1), ValueError, "a datetime with a time zone"),
+        ({"0-0": 0}, ValueError, "start {'0-0': 0}: expected"),
+        (None, ValueError, "start None: expected"),
     ],
 )
 def test_wrong_starts(two: Two, start: Start, error: type[Exception], says: str) -> None:
     two.producer.send("orders", "abc", partition=P00)
     with pytest.raises(error, match=says):
         two.browse(start=start)
+
+
+def test_wrong_ends_and_partitions_are_named_before_anything_is_asked(two: Two) -> None:
+    for end in ("latest", -1, datetime(2024, 1, 1), {"0-0": 0}):
+        with pytest.raises(ValueError, match=r"end .*: expected ms since 1970, a datetime with a time zone"):
+            Browser(two.directory, two.cluster.pool, "orders", end=end)  # type: ignore[arg-type]
+    for partition in ("0-0", (0, 0)):
+        with pytest.raises(TypeError, match=r"partition .*: expected a Partition, such as"):
+            two.browse(partitions=[partition])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=r"partition .*: expected a Partition, such as"):
+            two.producer.send("orders", "x", partition=partition)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="topic None: expected a text, got NoneType"):
+        two.browse(None)  # type: ignore[arg-type]
+
+
+def test_a_start_and_an_end_may_be_moments(two: Two) -> None:
+    two.producer.send("orders", "a")
+    for moment, count in ((datetime(2000, 1, 1, tzinfo=UTC), 1), (datetime(2200, 1, 1, tzinfo=UTC), 0)):
+        assert len(two.browse(start=moment)) == count
+        assert len(list(Browser(two.directory, two.cluster.pool, "orders", end=moment))) == 1 - count
 
 
 def test_a_topic_that_no_broker_has(two: Two) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cutting_relay import Cut, CuttingRelay
 from fix_broker import RunningBroker, StartBroker
+from forked import in_child
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client import transactions
@@ -88,6 +89,22 @@ def test_a_transaction_ends_once(mq: MetaQ) -> None:
             with pytest.raises(ValueError, match="the transaction has ended"):
                 step()
     mq.commit(branch.xid)
+    assert texts(mq) == [b"a", b"b"]
+
+
+def test_a_transaction_belongs_to_the_process_that_began_it(mq: MetaQ) -> None:
+    """A child that leaves the block must not roll back over the parent's connection."""
+    with mq.producer().transaction() as transaction:
+        transaction.send("orders", "a")
+
+        def leaves() -> bool:
+            with pytest.raises(ValueError, match="the transaction belongs to the process"):
+                transaction.send("orders", "child")
+            transaction.__exit__(SystemExit, None, None)
+            return True
+
+        assert in_child(leaves)
+        transaction.send("orders", "b")
     assert texts(mq) == [b"a", b"b"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -156,6 +157,23 @@ def test_browsing_ends_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ) 
         list(mq.browse("orders", end={Partition("broker-a", 7): 0}))
     with pytest.raises(ValueError, match="end and follow"):
         mq.browse("orders", end=5, follow=True)
+
+
+def test_wrong_starts_ends_and_queues_are_named_before_anything_is_asked(mq: RocketMQ) -> None:
+    for options in ({"start": "newest"}, {"start": datetime(2024, 1, 1)}, {"start": {"broker-a:0": 0}}):
+        with pytest.raises(ValueError, match=r"start .*: expected 'earliest', 'latest', ms since 1970, a datetime"):
+            mq.browse("orders", **options)
+    with pytest.raises(ValueError, match="end 'latest': expected ms since 1970"):
+        mq.browse("orders", end="latest")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="partition 'broker-a:0': expected a Partition, such as"):
+        mq.browse("orders", partitions=["broker-a:0"])  # type: ignore[list-item]
+    for call in (mq.producer().send, mq.producer().submit):
+        with pytest.raises(TypeError, match=r"partition \('broker-a', 0\): expected a Partition, such as"):
+            call("orders", "x", partition=("broker-a", 0))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="topic None: expected a text"):
+            call(None, "x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="messages: expected a list of messages, got str; send takes one"):
+        mq.producer().send_many("orders", "abc")
 
 
 def test_browsing_follows(cluster: ScriptedCluster, mq: RocketMQ) -> None:

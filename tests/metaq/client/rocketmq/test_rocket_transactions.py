@@ -15,6 +15,7 @@ import pytest
 import transaction_steps
 from fix_broker import launch_in, wait_until
 from fix_eager_broker import EAGER, EagerBroker
+from forked import in_child
 from waiting import in_loop
 
 from metaq import AsyncRocketMQ
@@ -103,6 +104,22 @@ def test_a_transaction_ends_once(mq: RocketMQ, topic: str) -> None:
     assert texts(mq, topic) == ["once"]
     with pytest.raises(ValueError, match="the producer is closed"):
         producer.transaction()
+
+
+def test_a_transaction_belongs_to_the_process_that_began_it(mq: RocketMQ, topic: str) -> None:
+    with mq.transactional_producer("g-" + topic, never) as producer:
+        transaction = producer.transaction(ask_after=60)
+        transaction.send(topic, "a")
+
+        def leaves() -> bool:
+            with pytest.raises(ValueError, match="the transaction belongs to the process"):
+                transaction.commit()
+            transaction.__exit__(ZeroDivisionError, None, None)
+            return True
+
+        assert in_child(leaves)
+        transaction.commit()
+    assert texts(mq, topic) == ["a"]
 
 
 def test_ctrl_c_leaves_it_to_the_check(mq: RocketMQ, topic: str) -> None:
