@@ -41,7 +41,7 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/mypy
 
 .PHONY: test-databases
-test-databases: java $(READY)  ## Run the tests of stored offsets with real PostgreSQL and MariaDB, if they are installed: docs/testing.md
+test-databases: java $(READY)  ## Run the tests of stored offsets with real PostgreSQL, MariaDB and MySQL, where they can be had: docs/testing.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[databases]"
 	@METAQ_DATABASES=1 $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/databases $(PYTEST_ARGS)
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import pytest
 
 from metaq.client.sql_offsets import DbApiOffsets, dbapi
-from peers.databases.servers import SERVERS, DatabaseServer, MariaServer, Unavailable
+from peers.databases.servers import SERVERS, DatabaseServer, MariaServer
+from peers.maven import Unavailable
 
 ONLY_IF_ASKED: Final = pytest.mark.skipif(
     not os.environ.get("METAQ_DATABASES"),
@@ -46,6 +47,12 @@ def postgresql_server() -> Iterator[DatabaseServer]:
 def mariadb_server() -> Iterator[DatabaseServer]:
     """MariaDB, one for the session. Use ``database``, or ``mariadb``."""
     yield from _started("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[DatabaseServer]:
+    """MySQL, one for the session. Use ``database``."""
+    yield from _started("mysql")
 
 
 class Database:
@@ -90,6 +97,8 @@ DRIVERS = [
     ("postgresql", "pg8000"),
     ("mariadb", "pymysql"),
     ("mariadb", "mysql.connector"),
+    ("mysql", "pymysql"),
+    ("mysql", "mysql.connector"),
 ]
 
 

@@ -29,6 +29,10 @@ INCARNATIONS: Final = "partition_incarnations"
 _BACKTICKS: Final = ("mysql", "pymysql", "MySQLdb", "mariadb")
 """Drivers of databases in which a name is quoted with backticks; all others take double quotes."""
 
+_STRICT: Final = "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')"
+"""MySQL, unless it is configured to refuse them, shortens values that do not fit into their column: the offsets of two
+groups with long names would be one."""
+
 _COLUMNS: Final = ("topic", "partition", "group_id")
 _PARAMETERS: Final[Mapping[str, Callable[[int], str]]] = {
     "qmark": lambda number: "?",
@@ -167,12 +171,16 @@ class DbApiOffsets:
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
         """A cursor in a transaction of its own. Any error of the driver closes the connection."""
+        is_new = False
         try:
             if self._connection is None:
                 self._connection = self._connect()
                 self._learn_driver(type(self._connection).__module__)
+                is_new = True
             cursor = self._connection.cursor()
             try:
+                if is_new and self._quote == "`":
+                    cursor.execute(_STRICT)
                 yield cursor
                 self._connection.commit()
             finally:

@@ -1,7 +1,8 @@
-"""PostgreSQL and MariaDB on a free port of 127.0.0.1, with one empty database.
+"""PostgreSQL, MariaDB and MySQL on a free port of 127.0.0.1, with one empty database.
 
-The programs are those of the machine's packages (Debian: ``postgresql``, ``mariadb-server``). A server keeps its port
-and its files over ``kill`` and ``start``. PostgreSQL does not run as root, so root starts it as another user.
+The programs are those of the machine's packages (Debian: ``postgresql``, ``mariadb-server``), and of a package of npm's
+for MySQL. A server keeps its port and its files over ``kill`` and ``start``. PostgreSQL does not run as root, so root
+starts it as another user.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 
+from peers.databases.mysql_package import mysql_package
+from peers.maven import Unavailable
+
 DATABASE: Final = "metaq"
 DEADLINE_S: Final = 60.0
 _OTHER_USERS: Final = ("postgres", "nobody")
-
-
-class Unavailable(Exception):
-    """The server's programs are not on this machine; the text says what to install."""
 
 
 class DatabaseServer(ABC):
@@ -224,4 +224,25 @@ class MariaServer(DatabaseServer):
         return ["--user=root"] if os.geteuid() == 0 else []
 
 
-SERVERS: Final[dict[str, Callable[[Path], DatabaseServer]]] = {"postgresql": PostgresServer, "mariadb": MariaServer}
+class MysqlServer(MariaServer):
+    """MySQL 5.6, which npm has as a package."""
+
+    name, package = "MySQL", "npm"
+
+    def _create(self) -> None:
+        shutil.copytree(mysql_package() / "data" / "mysql", self.folder / "data")
+
+    def _command(self) -> list[str]:
+        package = mysql_package()
+        files = [f"--{name}={self.folder / name}" for name in ("socket", "pid-file")]
+        where = ["--bind-address=127.0.0.1", f"--port={self.port}", f"--datadir={self.folder / 'data'}"]
+        own = [f"--basedir={package}", f"--lc-messages-dir={package / 'share'}"]
+        small = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]
+        return [str(package / "mysqld"), "--no-defaults", *own, *where, *files, *small, *self._as_root()]
+
+
+SERVERS: Final[dict[str, Callable[[Path], DatabaseServer]]] = {
+    "postgresql": PostgresServer,
+    "mariadb": MariaServer,
+    "mysql": MysqlServer,
+}

@@ -128,7 +128,7 @@ def test_a_database_that_only_reads_stops_saving_and_not_reading(
     database: Database, metaq_memory: MemoryServer
 ) -> None:
     read_only = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
-    if database.server.name == "MariaDB":
+    if database.server.name in ("MariaDB", "MySQL"):
         read_only = "SET SESSION TRANSACTION READ ONLY"
 
     def connect() -> Any:
