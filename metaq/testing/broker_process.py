@@ -43,7 +43,8 @@ import os, signal, sys, threading
 from metaq_broker.cli import main
 
 def stop_with_parent():
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not of sys.stdin: its lock, held by this thread, is a fatal error when Python ends
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread(target=stop_with_parent, daemon=True).start()
