@@ -85,5 +85,5 @@ def test_a_frame_is_the_same_by_the_short_way() -> None:
     assert frame.body == b"tea"
     with pytest.raises(TypeError, match="payload of a message: expected bytes, got str"):
         encode_message("tea")  # type: ignore[arg-type]
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(ValueError, match="attribute: the text cannot be written as UTF-8"):
         encode_message(b"tea", "\ud800")
