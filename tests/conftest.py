@@ -4,6 +4,7 @@ import gc
 import itertools
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 from examples import FAST, examples
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 _numbers = itertools.count()
 
@@ -55,6 +58,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
 settings.load_profile("usual")
 
+USUAL_SECONDS = {"slow": 15, "spark": 3, "process": 1}
+"""What a test with this mark takes, roughly; all others take nothing."""
+
+MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\b", re.MULTILINE)
+"""In a file whose tests all start Spark or processes, or are slow."""
+
+ARCH = "tests/arch"
+
 LEFT_TO_THE_COLLECTOR = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """PySpark leaves sockets to the garbage collector. In all tests that do not start Spark, both warnings are errors."""
 
@@ -71,18 +82,38 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if FAST else len(os.sched_getaffinity(0)) + 2
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Give a process a file at a time, but all of ``tests/arch`` to one: they share the syntax trees of all files."""
+    return FilesAtATime(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class FilesAtATime(LoadFileScheduling):
+    """Names what is run by one process: a file, or a folder."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return ARCH if file.startswith(f"{ARCH}/") else file
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the files none of whose tests `make test-fast` runs: importing them takes a fifth of its collection."""
+    if not FAST or not collection_path.match("test_*.py"):
+        return None
+    return MARKED_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) is not None or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Allow tests with Spark to leave sockets, and run the files with most long tests first.
 
     Test processes take files in order, and none is to end with a long one.
     """
-    long_tests: Counter[Path] = Counter()
+    seconds: Counter[Path] = Counter()
     for item in items:
-        long_tests[item.path] += 5 * bool(item.get_closest_marker("slow")) + bool(item.get_closest_marker("spark"))
+        seconds[item.path] += sum(each for mark, each in USUAL_SECONDS.items() if item.get_closest_marker(mark))
         if _leaves_sockets(item):
             for left in LEFT_TO_THE_COLLECTOR:
                 item.add_marker(pytest.mark.filterwarnings(left))
-    items.sort(key=lambda item: -long_tests[item.path])
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:

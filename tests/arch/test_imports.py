@@ -289,6 +289,7 @@ print("\\n".join(names))
 """
 
 
+@pytest.mark.process
 def test_queue_and_broker_run_without_spark() -> None:
     """Every module, in a process of its own where nothing of Spark can be imported."""
     done = subprocess.run(

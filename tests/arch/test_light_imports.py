@@ -13,6 +13,8 @@ import sys
 import pytest
 from sources import ROOT
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"numba", "llvmlite", "kazoo", "ssl", "asyncio", "pandas", "pyarrow.compute", "importlib.metadata"}
 """Imported by what needs them, when it does: compiled loops, ZooKeeper, TLS, calculations on whole columns."""
 

@@ -20,6 +20,7 @@ def run_suite(tmp_path: Path, *programs: Program, more: tuple[str, ...] = ()) ->
     return status, Results.read(out / "results.json")
 
 
+@pytest.mark.process
 class TestRun:
     def test_figures_of_all_programs_are_collected(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         one, two = fake(tmp_path, "one", [read(80)]), fake(tmp_path, "two", [read(90, "two"), wait(20, "two, wait")])
@@ -82,6 +83,7 @@ class TestRun:
         assert command_line() == "python benchmarks/suite.py --only read --out out"
 
 
+@pytest.mark.process
 class TestSettings:
     def test_each_program_has_arguments_of_its_own(self, tmp_path: Path) -> None:
         program = fake(tmp_path, "one", [read(80)], runs=3, scale=0.5, more=("--rows", "7"), quick=("--rows", "1"))

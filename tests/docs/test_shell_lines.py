@@ -236,6 +236,7 @@ def test_the_other_tests_are_there(file: str) -> None:
     assert (ROOT / file).is_file()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("line", list(LINES), ids=lambda line: f"{LINES[line]} {line[:40]}")
 def test_a_shell_can_read_it(line: str) -> None:
     done = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
@@ -248,6 +249,7 @@ def _absent(word: str) -> bool:
     return not (ROOT / word).exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("line", list(PARSED))
 def test_its_program_takes_the_arguments(line: str) -> None:
     PARSED[line]()

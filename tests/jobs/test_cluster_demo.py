@@ -111,6 +111,7 @@ def test_interruption_leaves_nothing_behind(environment: dict[str, str], number:
     wait_until(lambda: left_behind(environment) == [], "nothing is left")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("given", ["999", "many", "-5000"])
 def test_wrong_number_of_messages_is_told_at_once(given: str) -> None:
     done = subprocess.run([sys.executable, DEMO, f"--messages={given}"], capture_output=True, text=True)
@@ -118,6 +119,7 @@ def test_wrong_number_of_messages_is_told_at_once(given: str) -> None:
     assert f"{given!r}: expected a number, 1000 or more" in done.stderr
 
 
+@pytest.mark.process
 def test_a_machine_without_java_is_told_and_nothing_is_left(environment: dict[str, str]) -> None:
     bare = environment | {"PATH": environment["TMPDIR"]}
     done = subprocess.run([sys.executable, DEMO], env=bare, capture_output=True, text=True)
