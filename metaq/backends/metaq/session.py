@@ -46,7 +46,11 @@ OUTSTANDING_MAX: Final = 256
 REPLY_BYTES_MAX: Final = 64 << 20
 """Longest reply body that is accepted; far above what a sane fetch asks for."""
 
-_RECEIVE_BYTES: Final = 256 << 10
+_RECEIVE_BYTES: Final = 64 << 10
+"""Received at a time while nothing is known of what comes. What is larger is allocated anew by the system each time,
+which costs ten times as much as a short reply."""
+_BODY_BYTES_MAX: Final = 1 << 20
+"""Most that is received at a time of a body. Each time, the thread may have to wait for the interpreter's lock."""
 _HEAD_BYTES: Final = 4 << 10
 """Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
 
@@ -258,7 +262,8 @@ class Session(RequestSession[Command, Reply | Filled]):
             count = self._stream.recv_into(buffer, remaining_s)
             self._decoder.buffer_filled(count)
         else:
-            chunk = self._stream.recv(_HEAD_BYTES if self._buffers else _RECEIVE_BYTES, remaining_s)
+            wanted = max(_RECEIVE_BYTES, min(self._decoder.missing_bytes, _BODY_BYTES_MAX))
+            chunk = self._stream.recv(_HEAD_BYTES if self._buffers else wanted, remaining_s)
             count = len(chunk)
             self._decoder.receive_data(chunk)
         if not count:

@@ -235,6 +235,11 @@ class ReplyDecoder(_Decoder):
         super().__init__(line_bytes_max, body_bytes_max)
         self._buffers = buffers
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the body that is being received lacks; 0 as long as the line before it is not complete."""
+        return 0 if self._head is None else max(0, self._head[0].length - self.pending_bytes)
+
     def next_reply(self) -> Reply | Filled | Literal[_NeedData.NEED_DATA]:
         """Return the next complete reply.
 

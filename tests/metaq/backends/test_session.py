@@ -345,3 +345,24 @@ def test_repr_shows_address_and_state() -> None:
 )
 def test_commands_are_described_for_people(command: Command, text: str) -> None:
     assert describe(command) == text
+
+
+def test_little_is_asked_for_until_the_length_of_a_body_is_known() -> None:
+    """Memory for a large receipt is made anew each time; a long body comes in few, as each may wait for a lock."""
+    head, body = b"value 3000000 1\r\n", b"x" * 3_000_000
+    session, transport = scripted_session(
+        Expect(b"get t g 0 0 10 1\r\n"),
+        *(Say(part) for part in (head[:9], head[9:] + body[:5], body[5:2_999_000], body[2_999_000:])),
+    )
+    stream, sizes = transport.streams[0], list[int]()
+    receive = stream.recv
+
+    def recv(bytes_max: int, timeout_s: float) -> bytes:
+        sizes.append(bytes_max)
+        return receive(bytes_max, timeout_s)
+
+    stream.recv = recv  # type: ignore[method-assign]
+    assert session.call(get()) == Value(body, 1)
+    assert sizes[:3] == [64 << 10, 64 << 10, 1 << 20]
+    assert max(sizes) == 1 << 20
+    assert sizes[-1] == 64 << 10, "a thousand bytes lack"

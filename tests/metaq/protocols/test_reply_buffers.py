@@ -69,3 +69,14 @@ def test_what_has_come_for_a_buffer_is_pending() -> None:
     buffer = roomy.decoder.buffer
     assert buffer is not None
     assert len(buffer) == 3
+
+
+def test_how_many_bytes_a_body_lacks_is_known_from_its_line_on() -> None:
+    for decoder in (ReplyDecoder(), Roomy().decoder):
+        lacks = []
+        for part in (b"", b"value 5", b" 1\r\n", b"fi", b"rst", b"result 200 0 2\r\n"):
+            decoder.receive_data(part)
+            while decoder.next_reply() is not NEED_DATA:
+                pass
+            lacks.append(decoder.missing_bytes)
+        assert lacks == [0, 0, 5, 3, 0, 0]
