@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import repeat, starmap
 from typing import ClassVar, Final, Protocol, Self, TypeVar
 
 from metaq.client.records import Extras, Received, content_of
@@ -126,35 +127,35 @@ def deliveries_in(
 
     They end before a frame that is cut, damaged, or compressed with what is not installed. ``base_offset`` is the
     offset of the run's first byte. This is what reading costs most of its time, so nothing here is called that need
-    not be.
+    not be, and the objects are made by the iterator.
     """
     found: list[Delivery] = []
     total, where, unpack, crc, add = len(run), reading.where, _HEADER.unpack_from, crc32, found.append
     starts_max = total - HEADER_BYTES
-    while start <= starts_max and count_max:
-        length, checksum, message_id, flag = unpack(run, start)
+    one: Delivery
+    for one in starmap(Delivery, repeat((), count_max)):
+        if start > starts_max:
+            break
+        length, checksum, one._message_id, flag = unpack(run, start)
         body_start = start + HEADER_BYTES
         end = body_start + length
         if end > total:
             break
-        data = run[body_start:end]
+        one._data = data = run[body_start:end]
         if crc(data) & CHECKSUM_MASK != checksum:
             break
-        extras = None
+        one._extras = None
         if flag:
-            frame = Frame(base_offset + start, message_id, flag, checksum, data)
+            frame = Frame(base_offset + start, one._message_id, flag, checksum, data)
             try:
-                data, attribute, properties = content_of(frame)
+                one._data, attribute, properties = content_of(frame)
             except (CorruptFrame, CorruptRecord, CodecMissing):
                 break
-            extras = Extras(attribute, properties, frame.end)
-        one: Delivery = Delivery()
-        one._where, one._offset, one._message_id = where, base_offset + start, message_id
-        one._data, one._extras = data, extras
+            one._extras = Extras(attribute, properties, frame.end)
+        one._where, one._offset = where, base_offset + start
         one._reading, one._attempt = reading, 1
         add(one)
         start = end
-        count_max -= 1
     return found, start
 
 

@@ -17,8 +17,10 @@ from metaq.client.groups.owned import Chunk
 from metaq.errors import CodecMissing, CorruptFrame
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
 
-CHUNK_MESSAGES: Final = 1000
-"""Messages that are decoded at a time: the first of a large run does not wait for all of them."""
+CHUNK_MESSAGES: Final = 500
+"""Messages that are decoded at a time: the first of a large run does not wait for all of them. So few objects are made
+and freed again before Python's garbage collector looks for cycles in them (700, if the program does not say otherwise).
+"""
 
 
 class FetchedRuns:
