@@ -9,6 +9,7 @@ steps it is done in the next round of the loop, which costs one more look at the
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
@@ -24,6 +25,8 @@ class LoopStep:
         self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive
         self._left: list[Callable[[], None]] = []
         self._depth = 0
+        self._client = 0
+        self._client_since = -math.inf
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopStep:
@@ -41,6 +44,15 @@ class LoopStep:
         if not self._left and not self._depth:
             self._loop.call_soon(self._end)
         self._left.append(callback)
+
+    def came_from(self, client: int) -> None:
+        """Take note that the client with this number sent something."""
+        if client != self._client:
+            self._client, self._client_since = client, self._loop.time()
+
+    def has_one_client(self, seconds: float) -> bool:
+        """Say whether one client at most has sent anything in the last ``seconds``."""
+        return self._loop.time() - self._client_since >= seconds
 
     def __enter__(self) -> None:
         self._depth += 1

@@ -117,6 +117,21 @@ def test_an_error_inside_of_a_step_leaves_nothing_undone() -> None:
     assert run(story)[:2] == ["a", "raised"]
 
 
+def test_it_knows_how_long_one_client_has_been_alone() -> None:
+    def story(step: LoopStep, done: list[str]) -> None:
+        assert step.has_one_client(60.0)  # there is none
+        step.came_from(1)
+        assert step.has_one_client(0.0)
+        assert not step.has_one_client(60.0)
+        step._client_since -= 61.0
+        step.came_from(1)
+        assert step.has_one_client(60.0)
+        step.came_from(2)
+        assert not step.has_one_client(60.0)
+
+    run(story)
+
+
 def test_each_loop_has_one_and_keeps_no_other_alive() -> None:
     loop = asyncio.new_event_loop()
     assert LoopStep.of(loop) is LoopStep.of(loop)

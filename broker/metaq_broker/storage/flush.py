@@ -10,11 +10,15 @@ answers leave together. One that takes long does not hold up the others: every `
 completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
 wake-up.
 
+Where the syncs of a disk are so quick that a change of threads takes longer (``SyncTimes``), a round of few runs on the
+loop, one after the other, while there is one client alone, so that nobody else waits for them.
+
 With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at the end of the loop's step, and a sync starts when
 more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
 for ``wait_durable`` or watches for messages.
 
-Source: docs/operations.md, "What an acknowledgement means"; docs/adr/0034-syncs-of-one-disk-go-in-rounds.md.
+Source: docs/operations.md, "What an acknowledgement means"; docs/adr/0034-syncs-of-one-disk-go-in-rounds.md,
+docs/adr/0036-quick-syncs-run-on-the-loop.md.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage.group_commit import OnDurable, SyncQueue
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
+from metaq_broker.storage.sync_times import SyncTimes
 
 OnReadable = Callable[[int], None]
 """Called with the new readable end of a partition."""
@@ -43,6 +48,9 @@ Argument = TypeVar("Argument")
 
 LATE_S: Final = 0.05
 """A sync that takes longer is not waited for by others of its disk."""
+
+ALONE_S: Final = 0.1
+"""A client is alone when no other has sent anything for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +77,12 @@ class _Disk:
     ``began``: loop time of the last start.
     """
 
-    __slots__ = ("began", "ended", "under_way", "waiting")
+    __slots__ = ("began", "ended", "times", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.under_way = self.ended = 0
         self.waiting: list[_Partition] = []
+        self.times = SyncTimes()
         self.began = 0.0
 
     def begin_round(self) -> None:
@@ -156,6 +165,7 @@ class GroupCommit:
         self._waking = False
         self._threads: list[threading.Thread] = []
         self._under_way = 0
+        self._is_syncing = False
         self._idle: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._step: LoopStep | None = None
@@ -287,10 +297,13 @@ class GroupCommit:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def _call_at_end(self, callback: OnDurable, argument: Exception | None) -> None:
+    def _running_step(self) -> LoopStep:
         if self._step is None:
             self._step = LoopStep.of(self._running_loop())
-        self._step.at_end(partial(callback, argument))
+        return self._step
+
+    def _call_at_end(self, callback: OnDurable, argument: Exception | None) -> None:
+        self._running_step().at_end(partial(callback, argument))
 
     def _make_due(self, partition: _Partition) -> None:
         if partition.timer is not None:
@@ -302,10 +315,44 @@ class GroupCommit:
 
     def _start_due(self) -> None:
         due, self._due = self._due, []
+        if due and not self._under_way and self._are_quick(due):
+            self._start_here(due)
+            return
         for partition in due:
             partition.disk.waiting.append(partition)
         for partition in due:
             partition.disk.begin_round()
+
+    def _are_quick(self, due: list[_Partition]) -> bool:
+        disk = due[0].disk
+        if self._is_syncing or any(partition.disk is not disk for partition in due):
+            return False
+        are_quick = disk.times.are_quick(len(due), self._running_loop().time())
+        return are_quick and self._running_step().has_one_client(ALONE_S)
+
+    def _start_here(self, due: list[_Partition]) -> None:
+        """Sync partitions on the loop, and do what a completion does."""
+        jobs: list[tuple[_Partition, SyncJob]] = []
+        for partition in due:
+            partition.due = False
+            if (job := partition.take()) is not None:
+                jobs.append((partition, job))
+        if not all(job.is_plain for _, job in jobs):
+            for partition, job in jobs:
+                self._sync(partition, job)
+            return
+        self._is_syncing = True  # who appends in a callback is synced in a thread: this must come to its end
+        self._under_way = len(jobs)
+        try:
+            ended = [(partition, job, *self._run(job)) for partition, job in jobs]
+            with self._running_step(), self._together:
+                for partition, job, seconds, error in ended:
+                    now = self._running_loop().time()
+                    partition.disk.times.took_on_loop(seconds, now, failed=error is not None)
+                    self.sync_seconds.observe(seconds)
+                    self._synced(partition, job, error)
+        finally:
+            self._is_syncing = False
 
     def _sync(self, partition: _Partition, job: SyncJob) -> None:
         disk, loop = partition.disk, self._running_loop()
@@ -320,21 +367,25 @@ class GroupCommit:
             thread.start()
         self._jobs.put((partition, job))
 
+    def _run(self, job: SyncJob) -> tuple[float, OSError | None]:
+        """Run a job (blocking; any thread); return how many seconds it took, and why it failed."""
+        clock = self._running_loop().time
+        started = clock()
+        error: OSError | None = None
+        try:
+            job.run()
+        except OSError as failure:
+            error = failure
+        except Exception as failure:  # a defect must not leave the partition waiting for ever
+            error = OSError(f"the sync broke off: {failure!r}")
+        return clock() - started, error
+
     # ---- worker threads
 
     def _work(self) -> None:
-        clock = self._running_loop().time
         while (item := self._jobs.get()) is not None:
             partition, job = item
-            started = clock()
-            error: OSError | None = None
-            try:
-                job.run()
-            except OSError as failure:
-                error = failure
-            except Exception as failure:  # a defect must not leave the partition waiting for ever
-                error = OSError(f"the sync broke off: {failure!r}")
-            self._done.append((partition, job, clock() - started, error))
+            self._done.append((partition, job, *self._run(job)))
             with self._lock:
                 disk = partition.disk
                 disk.ended += 1
@@ -350,7 +401,7 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        with LoopStep.of(self._running_loop()), self._together:
+        with self._running_step(), self._together:
             while self._done:
                 partition, job, seconds, error = self._done.popleft()
                 disk = partition.disk
@@ -358,6 +409,7 @@ class GroupCommit:
                     disk.ended -= 1
                 disk.under_way -= 1
                 disks.add(disk)
+                disk.times.took(seconds, failed=error is not None)
                 self.sync_seconds.observe(seconds)
                 self._synced(partition, job, error)
         for disk in disks:

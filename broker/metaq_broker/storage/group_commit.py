@@ -57,10 +57,16 @@ class SyncQueue(Generic[Job]):
 
     def start(self) -> bool:
         """Begin a sync unless one is under way or nothing is left to sync; return whether one is under way now."""
-        if not self.under_way and (job := self._source.pending_sync()) is not None:
-            self.under_way = True
+        if (job := self.take()) is not None:
             self._run(self, job)
         return self.under_way
+
+    def take(self) -> Job | None:
+        """Return the job of a sync that begins now, for a caller that runs it and calls ``finish``; else ``None``."""
+        if self.under_way or (job := self._source.pending_sync()) is None:
+            return None
+        self.under_way = True
+        return job
 
     def finish(self, job: Job, error: OSError | None) -> None:
         """Take note of how the sync ended, and call those who waited for it."""

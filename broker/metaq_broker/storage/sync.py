@@ -64,6 +64,11 @@ class SyncJob:
     indexes_written: bool = False
     incarnation_written: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one file to sync, and neither a name nor an incarnation to write."""
+        return len(self.targets) == 1 and not (self.folders or self.incarnation or self.targets[0].rename)
+
     def run(self) -> None:
         """Sync bytes, then names, then write the incarnation and the indexes (blocking; any thread).
 

@@ -224,6 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             self.data_received(self._received[:size])
             return
         self.last_activity = self._loop.time()
+        self._server.step.came_from(id(self))
         self._session.buffer_filled(size)
         if self._session.buffer is None:
             self._carry_out()
@@ -235,6 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._finishing:
             return
         self.last_activity = self._loop.time()
+        self._server.step.came_from(id(self))
         if not self._session.finished:
             self._session.receive_data(data)
             self._carry_out()

@@ -1,0 +1,199 @@
+"""Quick syncs run on the event loop; what is acknowledged, and when, is the same as with threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from metaq_broker.clock import ManualClock
+from metaq_broker.loop_steps import LoopStep
+from metaq_broker.storage import flush
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.sync_times import SyncTimes
+from quick_files import QuickFiles
+from stored import ONE_SEGMENT, START_MS, frames
+from waiting import until
+
+
+class Disk(QuickFiles):
+    """Notes of each sync whether it ran on the loop's thread. Syncs wait for ``gate``, then fail with ``error``."""
+
+    def __init__(self) -> None:
+        self.on_loop: list[bool] = []
+        self.error: OSError | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def fdatasync(self, fd: int) -> None:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        assert self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+
+
+class Bench:
+    """Logs of one broker, and what was acknowledged."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.disk, self.commit = root, Disk(), GroupCommit()
+        self.told: list[tuple[str, Exception | None]] = []
+
+    def log(self, name: str, folder: str = "data", settings: LogSettings = ONE_SEGMENT) -> PartitionLog:
+        """A log whose names are durable."""
+        data = self.root / folder
+        data.mkdir(exist_ok=True)
+        made = PartitionLog.open(self.disk, ManualClock(START_MS), data / name, settings)
+        made.append(frames(1))
+        made.sync()
+        self.disk.on_loop.clear()
+        return made
+
+    def put(self, *logs: PartitionLog) -> None:
+        with self.commit.together():
+            for log in logs:
+                log.append(frames(1, log.end_ordinal))
+                end, name = log.end_offset, log.directory.name
+
+                def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
+                    assert (error is None) == (log.readable_end >= end)
+                    self.told.append((name, error))
+
+                self.commit.wait(log, end, done)
+                assert log.readable_end < end
+
+
+def play(root: Path, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
+    async def run() -> Bench:
+        bench = Bench(root)
+        await scenario(bench)
+        await bench.commit.drain()
+        bench.commit.stop()
+        return bench
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """All disks are quick. Returns for how many syncs at once this was asked."""
+    asked: list[int] = []
+
+    class Quick(SyncTimes):
+        def are_quick(self, count: int, now: float) -> bool:
+            asked.append(count)
+            return True
+
+    monkeypatch.setattr(flush, "SyncTimes", Quick)
+    return asked
+
+
+def test_a_round_runs_on_the_loop_and_is_acknowledged_together(tmp_path: Path, quick: list[int]) -> None:
+    async def scenario(bench: Bench) -> None:
+        logs = [bench.log("t-0"), bench.log("t-1")]
+        bench.put(*logs)
+        assert bench.told == [("t-0", None), ("t-1", None)]
+        bench.put(logs[0])
+        assert len(bench.told) == 3
+
+    assert play(tmp_path, scenario).disk.on_loop == [True] * 3
+    assert quick[:2] == [2, 1]
+
+
+def test_without_a_block_around_it_nothing_is_called_before_wait_returns(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.log("t-0")
+        log.append(frames(1))
+        told: list[Exception | None] = []
+        bench.commit.wait(log, log.end_offset, told.append)
+        assert told == []
+        await asyncio.sleep(0)
+        assert told == [None]
+
+    assert play(tmp_path, scenario).disk.on_loop == [True]
+
+
+def test_what_is_appended_in_a_callback_is_synced_in_a_thread(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.log("t-0")
+        log.append(frames(1))
+        told: list[Exception | None] = []
+
+        def again(error: Exception | None) -> None:
+            told.append(error)
+            if len(told) < 50:
+                log.append(frames(1))
+                bench.commit.wait(log, log.end_offset, again)
+
+        bench.commit.wait(log, log.end_offset, again)
+        await until(lambda: len(told) == 50)
+        assert told == [None] * 50
+
+    on_loop = play(tmp_path, scenario).disk.on_loop
+    assert on_loop[:2] == [True, False]
+
+
+def test_while_a_sync_is_under_way_in_a_thread_none_runs_on_the_loop(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second, third = bench.log("t-0"), bench.log("t-1", "other"), bench.log("t-2")
+        bench.disk.gate.clear()
+        bench.put(first, second)  # of two disks: in threads
+        await until(lambda: len(bench.disk.on_loop) == 2)
+        bench.put(third)
+        assert bench.told == []
+        bench.disk.gate.set()
+        await until(lambda: len(bench.told) == 3)
+
+    assert not any(play(tmp_path, scenario).disk.on_loop)
+
+
+def test_syncs_of_two_disks_run_side_by_side(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.put(bench.log("t-0"), bench.log("t-1", "other"))
+        await until(lambda: len(bench.told) == 2)
+
+    assert play(tmp_path, scenario).disk.on_loop == [False] * 2
+
+
+def test_beside_another_client_syncs_are_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "ALONE_S", 3600.0)
+
+    async def scenario(bench: Bench) -> None:
+        log, step = bench.log("t-0"), LoopStep.of(asyncio.get_running_loop())
+        step.came_from(1)
+        step.came_from(2)
+        bench.put(log)
+        await until(lambda: len(bench.told) == 1)
+
+    assert play(tmp_path, scenario).disk.on_loop == [False]
+
+
+def test_new_names_become_durable_in_a_thread(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.log("t-0", settings=LogSettings(200, 100))
+        while log.segment_count == 1:
+            log.append(frames(1, log.end_ordinal))
+        bench.put(log)
+        await until(lambda: len(bench.told) == 1)
+
+    assert not any(play(tmp_path, scenario).disk.on_loop)
+
+
+def test_a_sync_that_fails_on_the_loop_acknowledges_nothing_now_or_afterwards(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log, other = bench.log("t-0"), bench.log("t-1")
+        bench.disk.error = OSError(5, "Input/output error")
+        bench.put(log)
+        bench.disk.error = None
+        assert [(name, type(error)) for name, error in bench.told] == [("t-0", LogFailed)]
+        with pytest.raises(LogFailed):
+            log.append(frames(1))
+        bench.put(other)
+        assert bench.told[1:] == [("t-1", None)]
+
+    play(tmp_path, scenario)
