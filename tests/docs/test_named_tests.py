@@ -16,7 +16,8 @@ NAMED = re.compile(r"`(?:tests/[\w/]+/)?(test_\w+\.py)::(test_\w+)`")
 def names_in(file: str) -> set[str]:
     """The names of the tests in a file; file names are unique."""
     (path,) = (ROOT / "tests").rglob(file)
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
 def section(page: Path, heading: str) -> str:
