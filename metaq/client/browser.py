@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
@@ -30,6 +31,8 @@ POLL_S: Final = 0.2
 
 FETCH_BYTES: Final = 1 << 20
 
+M = TypeVar("M")
+
 
 def checked_partitions(given: Collection[Partition] | None) -> Collection[Partition] | None:
     """Return the partitions that are to be read; ``None``: all.
@@ -42,7 +45,52 @@ def checked_partitions(given: Collection[Partition] | None) -> Collection[Partit
     return given
 
 
-class Browser:
+class TopicBrowser(ABC, Generic[M]):
+    """What browsers of both systems are: an iterator that looks for messages until it is at the end, or for ever."""
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Collection[Partition] | None,
+        start: Start,
+        end: End | None,
+        follow: bool,
+        clock: Clock,
+    ) -> None:
+        require_topic(topic)
+        if end is not None and follow:
+            raise ValueError("end and follow: expected one of them")
+        self._topic, self._clock = topic, clock
+        self._wanted, self._follow = checked_partitions(partitions), follow
+        self._start, self._end = checked_start(start), checked_end(end)
+        self._is_begun = False
+        self.positions: dict[Partition, int] = {}
+        """Partition -> the offset to go on from."""
+
+    def __iter__(self) -> Generator[M, None, None]:
+        while True:
+            progress = False
+            for message in self.poll():
+                progress = True
+                yield message
+            if not self._follow:
+                return
+            if not progress:
+                self._clock.sleep(POLL_S)
+
+    @abstractmethod
+    def poll(self) -> Generator[M, None, None]:
+        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+
+    def _named(self) -> set[Partition]:
+        """The partitions that the program has named."""
+        named = set(self._wanted or ())
+        for offsets in (self._start, self._end):
+            named |= set(offsets) if isinstance(offsets, Mapping) else set()
+        return named
+
+
+class Browser(TopicBrowser[Received]):
     """An iterator over the messages of ``topic``.
 
     Partitions are read one after the other, each in its order, up to what is readable when the iteration begins, or up
@@ -75,30 +123,12 @@ class Browser:
         follow: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        require_topic(topic)
-        if end is not None and follow:
-            raise ValueError("end and follow: expected one of them")
-        self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._follow = checked_partitions(partitions), follow
-        self._start, self._end = checked_start(start), checked_end(end)
-        self._is_begun = False
+        super().__init__(topic, partitions, start, end, follow, clock)
+        self._directory, self._pool = directory, pool
         self._stops: dict[Partition, int] = {}
-        self.positions: dict[Partition, int] = {}
-        """Partition -> the offset to go on from."""
-
-    def __iter__(self) -> Generator[Received, None, None]:
-        while True:
-            progress = False
-            for message in self.poll():
-                progress = True
-                yield message
-            if not self._follow:
-                return
-            if not progress:
-                self._clock.sleep(POLL_S)
 
     def poll(self) -> Generator[Received, None, None]:
-        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+        """See ``TopicBrowser``."""
         available = self._available()
         if not self._is_begun:
             self._check(available)
@@ -118,9 +148,7 @@ class Browser:
         }
 
     def _check(self, available: Mapping[Partition, PartitionState]) -> None:
-        named = set(self._wanted or ())
-        for offsets in (self._start, self._end):
-            named |= set(offsets) if isinstance(offsets, Mapping) else set()
+        named = self._named()
         if available and named <= available.keys():
             return
         known = self._directory.topics([self._topic])

@@ -113,16 +113,12 @@ class PartitionFindings:
         yield from (f"kept in {name}" for name in self.kept)
 
 
-@dataclass(slots=True)
-class JournalFindings:
-    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used."""
+class _FileOfRecords:
+    """What is said of a file whose end a crash may tear."""
 
-    directory: Path
-    files: int = 0
-    bytes: int = 0
-    records: int = 0
-    torn_bytes: int = 0
-    fault: str | None = None
+    __slots__ = ()
+    torn_bytes: int
+    fault: str | None
 
     def problems(self) -> Iterator[str]:
         """Yield one sentence for each problem."""
@@ -136,7 +132,19 @@ class JournalFindings:
 
 
 @dataclass(slots=True)
-class StateFindings:
+class JournalFindings(_FileOfRecords):
+    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used."""
+
+    directory: Path
+    files: int = 0
+    bytes: int = 0
+    records: int = 0
+    torn_bytes: int = 0
+    fault: str | None = None
+
+
+@dataclass(slots=True)
+class StateFindings(_FileOfRecords):
     """The state file of a folder. ``torn_bytes`` at its end are no whole record; ``fault`` says why it is damaged.
 
     ``kept`` is the file in which a repair kept the damaged one. Sizes and counts are those after a repair.
@@ -150,15 +158,9 @@ class StateFindings:
     repaired: bool = False
     kept: str | None = None
 
-    def problems(self) -> Iterator[str]:
-        """Yield one sentence for each problem."""
-        if self.fault is not None:
-            yield self.fault
-
     def notes(self) -> Iterator[str]:
-        """Yield one sentence for each note. A torn end is what a crash leaves; the next start cuts it."""
-        if self.torn_bytes:
-            yield f"{self.torn_bytes} bytes at the end are no whole record"
+        """Yield one sentence for each note."""
+        yield from _FileOfRecords.notes(self)
         if self.kept is not None:
             yield f"kept in {self.kept}; entries that could not be read have older values, or none"
 

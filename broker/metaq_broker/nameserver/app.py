@@ -19,7 +19,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
-from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
+from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer
 from metaq_broker.nameserver.config import NameServerConfig
 from metaq_broker.nameserver.key_values import KeyValueLimits, KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
@@ -103,12 +103,7 @@ class NameServer:
 
     def scan(self) -> None:
         """Forget the brokers that were silent for too long, and close their connections."""
-        for live in self.routes.expire():
-            who = live.registration
-            fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "timeoutMs": who.timeout_ms}
-            _LOG.warning("broker removed, its registration expired", extra={"fields": fields})
-            if isinstance(live.owner, RemotingSession):
-                live.owner.disconnect()
+        self._requests.expire()
 
     def _schedule_scan(self) -> None:
         interval_s = self._config.scan_interval_ms / 1000

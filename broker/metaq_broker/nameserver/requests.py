@@ -202,6 +202,15 @@ class NameServerRequests:
         response = QueryDataVersionResponse(changed=theirs != ours)
         return call.request.reply(0, response.ext(), b"" if ours is None else ours.to_json())
 
+    def expire(self) -> None:
+        """Forget the brokers that were silent for too long, and close their connections."""
+        for live in self._routes.expire():
+            who = live.registration
+            fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "timeoutMs": who.timeout_ms}
+            _LOG.warning("broker removed, its registration expired", extra={"fields": fields})
+            if isinstance(live.owner, RemotingSession):
+                live.owner.disconnect()
+
     def _lost(self, session: RemotingSession) -> None:
         for who in self._routes.connection_lost(session):
             fields = {"broker": who.name, "id": who.broker_id, "address": who.address}

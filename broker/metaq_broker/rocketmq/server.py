@@ -46,7 +46,7 @@ from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
 from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
 from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.frontends.remoting.sends import Sends
-from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
+from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer
 from metaq_broker.frontends.remoting.system_topics import GROUPS
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
@@ -277,12 +277,7 @@ class BrokerServer:
         self._mark.note_sometimes(self._parts.clock.monotonic())
         self.groups.members.expire()
         self.locks.expire()
-        for live in self.routes.expire():
-            who = live.registration
-            fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "timeoutMs": who.timeout_ms}
-            _LOG.warning("broker removed, its registration expired", extra={"fields": fields})
-            if isinstance(live.owner, RemotingSession):
-                live.owner.disconnect()
+        self._name_server.expire()
 
     # ---- what administrators are shown
 

@@ -10,9 +10,7 @@ from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings
 from metaq.backends.rocketmq.pulls import ALL, GROUP, Subscription
-from metaq.client.browser import POLL_S, End, Start, checked_partitions
-from metaq.client.groups.starts import checked_end, checked_start
-from metaq.client.records import require_topic
+from metaq.client.browser import End, Start, TopicBrowser
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import OffsetRange, Partition, TopicPartition
@@ -22,7 +20,7 @@ RANGE_MESSAGES: Final = 10_000
 """Most offsets of a queue that are read before its broker is asked for its offsets again."""
 
 
-class RocketBrowser:
+class RocketBrowser(TopicBrowser[RocketReceived]):
     """An iterator over the messages of ``topic``.
 
     Queues are read one after the other, each in its order, up to what is readable when the iteration begins, or up to
@@ -56,33 +54,15 @@ class RocketBrowser:
         group: str = GROUP,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        require_topic(topic)
-        if end is not None and follow:
-            raise ValueError("end and follow: expected one of them")
-        self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._follow = checked_partitions(partitions), follow
-        self._start, self._end = checked_start(start), checked_end(end)
+        super().__init__(topic, partitions, start, end, follow, clock)
+        self._directory, self._pool = directory, pool
         self._stops: Mapping[Partition, int] = {}
         within_s = pool.timeouts.all_tries_s
         self._offsets = Offsets(pool, directory, group=group, within_s=within_s)
         self._settings = PullSettings(group=group, subscription=subscription, within_s=within_s)
-        self._is_begun = False
-        self.positions: dict[Partition, int] = {}
-        """Queue -> the offset to go on from."""
-
-    def __iter__(self) -> Generator[RocketReceived, None, None]:
-        while True:
-            progress = False
-            for message in self.poll():
-                progress = True
-                yield message
-            if not self._follow:
-                return
-            if not progress:
-                self._clock.sleep(POLL_S)
 
     def poll(self) -> Generator[RocketReceived, None, None]:
-        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+        """See ``TopicBrowser``."""
         ranges = self._ranges()
         if not self._is_begun:
             self._check(ranges)
@@ -101,11 +81,8 @@ class RocketBrowser:
         return {where.partition: found for where, found in self._offsets.ranges(queues).items()}
 
     def _check(self, ranges: Mapping[Partition, OffsetRange]) -> None:
-        named = set(self._wanted or ())
-        for given in (self._start, self._end):
-            named |= set(given) if isinstance(given, Mapping) else set()
         queues = self._directory.queues(self._topic)
-        if missing := sorted(map(str, named - set(queues))):
+        if missing := sorted(map(str, self._named() - set(queues))):
             present = ", ".join(map(str, queues)) or "none"
             raise ValueError(f"topic {self._topic!r} has no queue {', '.join(missing)}; it has {present}")
 
