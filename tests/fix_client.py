@@ -6,13 +6,13 @@ And what tests look at afterwards: what sessions sent, what a partition has.
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, free_port, write_ini
+from listening import Listener
 
 from metaq.backends.metaq.pool import SessionPool, shared_pool
 from metaq.backends.metaq.session import Session
@@ -29,31 +29,23 @@ ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)
 
 
-class LoopbackPeer:
-    """Plays one script to the first connection on a free port of this machine, in a thread."""
+class LoopbackPeer(Listener):
+    """Plays one script to the first connection, and refuses others."""
 
     def __init__(self, script: Sequence[Step]) -> None:
         self._script = script
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(20)
-        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
-        self.problem: BaseException | None = None
-        self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self.problem: AssertionError | None = None
+        super().__init__(self._talk)
 
-    def _run(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-            with connection:
-                connection.settimeout(20)
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _talk(self, connection: socket.socket) -> None:
+        self.stop_listening()
+        with connection:
+            connection.settimeout(20)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
                 self._play(connection)
-        except BaseException as problem:
-            self.problem = problem
-        finally:
-            self._listener.close()
-            self.ended.set()
+            except AssertionError as problem:
+                self.problem = problem
 
     def _play(self, connection: socket.socket) -> None:
         for step in self._script:
@@ -73,9 +65,6 @@ class LoopbackPeer:
         while connection.recv(4096):  # silent until the client goes
             pass
 
-    def close(self) -> None:
-        self._listener.close()
-
 
 @pytest.fixture
 def loopback() -> Iterator[Callable[[Sequence[Step]], LoopbackPeer]]:
@@ -89,7 +78,7 @@ def loopback() -> Iterator[Callable[[Sequence[Step]], LoopbackPeer]]:
     yield start
     for peer in peers:
         peer.close()
-        if isinstance(peer.problem, AssertionError):
+        if peer.problem is not None:
             raise peer.problem
 
 

@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
+from checkpoints import offset, query
+
 from metaq.cli.completion import words_of
 from metaq.cli.main import _parser
 
@@ -59,10 +61,7 @@ def argument_list(line: str, cluster: str, folder: Path) -> list[str]:
 def write_files(folder: Path, partition: str) -> None:
     """The files that examples name: a line of JSON, and a Spark query that has read a message of ``partition``."""
     (folder / "lines").write_text('{"value": "x"}\n')
-    place = f'{{"t": {{"{partition}": 1}}}}'
-    for name, lines in (("offsets", [f'{{"v": 2, "topics": {place}, "incarnations": {{}}}}']), ("commits", [])):
-        (folder / "query" / name).mkdir(parents=True, exist_ok=True)
-        (folder / "query" / name / "0").write_text("\n".join(["v1", "{}", *lines]))
+    query(folder / "query", offset(t={partition: 1}))
 
 
 def hang(connection: socket.socket) -> None:

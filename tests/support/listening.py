@@ -36,15 +36,19 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening, and end all connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(DEADLINE_S)
+        self.stop_listening()
         self.end_connections()
         for thread in self._threads[1:]:
             thread.join(DEADLINE_S)
         for connection in self.accepted:
             connection.close()
+
+    def stop_listening(self) -> None:
+        """Refuse further connections."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join(DEADLINE_S)
 
     def end_connections(self) -> None:
         """Wake the threads that wait for their clients."""
