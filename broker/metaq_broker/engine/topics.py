@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol
 
@@ -126,6 +127,7 @@ class Topics:
         self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
         self._known_stored = frozenset(stores.topics)
         self._listeners: list[OnTopicChange] = []
+        self._depth, self._is_due = 0, False
         self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
         self.changes = 0
         """How often something was changed since the start."""
@@ -167,6 +169,18 @@ class Topics:
         self._listeners.append(listener)
 
     # ---- changing
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Have ``apply`` be called once, at the end, for all changes in this ``with``: it costs work for each topic."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._is_due and not self._depth:
+                self._is_due = False
+                self._apply(self._merged())
 
     def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
         """Make a topic, or change its settings.
@@ -297,7 +311,10 @@ class Topics:
         self.changes += 1
         self._counted = (-1, 0, {})
         self.changed_ms = self._now_ms()
-        self._apply(self._merged())
+        if self._depth:
+            self._is_due = True
+        else:
+            self._apply(self._merged())
         for listener in self._listeners:
             listener(topic)
 

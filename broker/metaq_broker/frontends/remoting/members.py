@@ -124,8 +124,9 @@ class MemberRequests:
         producers = [each.group_name for each in data.producer_data_set]
         self._members.check(who, groups, producers)
         changed = False
-        for group in groups:
-            changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
+        with self._topics.together():  # each new group has a topic for retries
+            for group in groups:
+                changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
         for name in producers:
             self._members.producer_seen(who, name)
         response = HeartBeatResponse(is_support_heart_beat_v2=False, is_sub_change=changed)

@@ -340,3 +340,13 @@ def test_a_language_is_not_kept_as_long_as_a_client_likes(front: Front) -> None:
     assert front.ask(HeartBeat(), heartbeat("1", "g"), session, language="J" * 1_000_000).code == 0
     (member,) = front.members.consumers("g")
     assert member.language == "J" * 32
+
+
+def test_the_topics_of_many_new_groups_are_made_together(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of the topics costs work for all of them."""
+    applied = []
+    monkeypatch.setattr(front.topics, "_apply", applied.append)
+    joined(front, "1", *(f"g{number}" for number in range(200)))
+    (config,) = applied
+    assert all(config.accepts(f"%RETRY%g{number}") for number in range(200))
+    assert len(front.members.groups_subscribed_to("T")) == 200
