@@ -251,3 +251,19 @@ def test_large_bodies_are_refused_unread(code: RequestCode, tmp_path: Path) -> N
             await front_end.close()
 
     asyncio.run(run())
+
+
+def test_any_queue_of_a_topic_without_queues(tmp_path: Path) -> None:
+    async def run() -> None:
+        front_end = FrontEnd(tmp_path)
+        try:
+            made = {**base(RequestCode.UPDATE_AND_CREATE_TOPIC), "topic": "none", "writeQueueNums": "0"}
+            assert (await front_end.answer(RequestCode.UPDATE_AND_CREATE_TOPIC, made)).code == 0
+            send = {**base(RequestCode.SEND_MESSAGE_V2), "b": "none", "e": "-1"}
+            refused = await front_end.answer(RequestCode.SEND_MESSAGE_V2, send, b"x")
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "has no queue to write" in (refused.remark or "")
+        finally:
+            await front_end.close()
+
+    asyncio.run(run())

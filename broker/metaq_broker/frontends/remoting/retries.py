@@ -16,6 +16,7 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.properties import DELAY, WAIT
 from metaq.formats.rocketmq.records import Record
+from metaq.model import INT32_MAX
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
@@ -161,6 +162,6 @@ def _copy(found: Record, level: int) -> OutgoingMessage | Refusal:
         found.born_host,
         found.flag,
         found.sys_flag,
-        found.reconsume_times + 1,
+        min(found.reconsume_times + 1, INT32_MAX),  # a client may have sent it with the highest number
     )
     return with_properties(copy, added)

@@ -155,6 +155,9 @@ class Sends:
             return _answer(command, Refused(invalid_parameter(command), text))
         if len(command.body) > self._config.message_bytes_max:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+        if queue < 0 and not settings.write_queues:
+            text = f"topic[{topic}] has no queue to write, TopicConfig [topicName={topic}]"
+            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
         if queue < 0:
             send.queue = random.randrange(settings.write_queues)
         return self._batch(send) if send.header.batch else self._single(send)

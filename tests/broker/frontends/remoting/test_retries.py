@@ -10,6 +10,7 @@ from metaq_broker.groups.group_settings import GroupSettings
 from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import Record
+from metaq.model import INT32_MAX
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
@@ -146,5 +147,15 @@ def test_a_consumer_sends_it_to_the_retry_topic_itself(tmp_path: Path) -> None:
         await broker.stored(b"dead", {"DELAY": "1"}, topic=RETRY, reconsume_times=2, max_reconsume_times=2)
         assert broker.bodies(DEAD) == [b"dead"]
         await broker.bodies_are(b"again", topic=RETRY)
+
+    play(tmp_path, scenario)
+
+
+def test_the_highest_number_of_attempts_stays_what_it_is(tmp_path: Path) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        stored = await broker.stored(b"old", reconsume_times=INT32_MAX)
+        assert (await send_back(broker, stored.physical_offsets[0])).code == 0
+        (record,) = broker.records(DEAD)
+        assert (record.body, record.reconsume_times) == (b"old", INT32_MAX)
 
     play(tmp_path, scenario)
