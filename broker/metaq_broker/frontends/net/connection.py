@@ -317,6 +317,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _run_quantum(self) -> None:
         self._scheduled = False
+        if self._transport.is_closing():
+            return  # nothing is sent any more, and nothing of it counts
         if not self._server.round_robin.spent:
             self._work(QUANTUM_S)
         elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:

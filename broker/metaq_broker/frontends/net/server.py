@@ -166,7 +166,9 @@ class Server:
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
         connection.buffered_bytes = buffered_bytes
         while self._buffered_bytes > self.limits.buffered_bytes_max:
-            largest = max(self._connections, key=lambda each: each.buffered_bytes)
+            largest = max(self._connections, key=lambda each: each.buffered_bytes, default=None)
+            if largest is None or not largest.buffered_bytes:
+                break  # all that counts is of connections that are being closed
             fields = {
                 "peer": largest.peer,
                 "bytes": largest.buffered_bytes,
