@@ -1,7 +1,8 @@
 """What was fetched of a partition and is not decoded yet: runs of bytes in any sizes. Pure.
 
-A run may cut a frame anywhere; the front of a cut frame waits for the rest, however long the frame is. What is damaged
-is found again each time, unless damaged messages are to be skipped.
+A run may cut a frame anywhere; the front of a cut frame waits for the rest, however long the frame is. Then that frame
+is decoded by itself, and the run that completed it from there on: a whole run is not copied for the sake of one frame.
+What is damaged is found again each time, unless damaged messages are to be skipped.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class FetchedRuns:
         self._data, self._at, self._data_offset = b"", 0, offset  # the run that is decoded, from byte ``_at`` on
         self._parts: list[bytes] = []  # what follows behind a frame that is cut, until the frame is whole
         self._need_bytes = 0  # of those
+        self._behind: tuple[bytes, int] | None = None  # the run that has completed a cut frame, and where that ends
         self._frames: deque[Frame] = deque()  # of a selection, which ends where the run begins
 
     @property
@@ -54,10 +56,11 @@ class FetchedRuns:
             chunk = self._decode_frames(reading) if self._frames else self._decode_run(reading)
             if chunk is not None:
                 return chunk
-            if not self._waiting:
+            if self._behind is not None:
+                self._go_on(*self._behind)
+            elif not self._waiting:
                 return None
-            jump = self._begin(self._waiting.popleft())
-            if jump is not None:
+            elif (jump := self._begin(self._waiting.popleft())) is not None:
                 return jump
 
     def _begin(self, fetched: Run | Filtered | Moved) -> Chunk[Delivery] | None:
@@ -76,17 +79,28 @@ class FetchedRuns:
 
     def _restart(self, offset: int) -> None:
         self._data, self._at, self._data_offset, self._parts, self._need_bytes = b"", 0, offset, [], 0
+        self._behind = None
 
     def _append(self, data: bytes) -> None:
         """Have a run decoded behind what is left, which is the front of a frame, if anything."""
         if self._at:
             self._data_offset += self._at
             self._data, self._at = self._data[self._at :], 0
+        if not self._data:
+            self._data = data
+            return
+        if 0 < self._need_bytes < len(data):
+            self._behind, data = (data, self._need_bytes), data[: self._need_bytes]
         self._parts.append(data)
         self._need_bytes -= len(data)
         if self._need_bytes <= 0:
             self._data = b"".join((self._data, *self._parts))
             self._parts = []
+
+    def _go_on(self, data: bytes, at: int) -> None:
+        """Decode a run from byte ``at`` on, behind a frame that has been dealt with."""
+        self._data_offset += len(self._data) - at
+        self._data, self._at, self._behind = data, at, None
 
     def _decode_run(self, reading: Reading) -> Chunk[Delivery] | None:
         while len(self._data) - self._at >= HEADER_BYTES and not self._parts:

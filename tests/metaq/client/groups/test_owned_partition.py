@@ -206,6 +206,21 @@ def test_a_damaged_message_can_be_left_out() -> None:
     assert [one.data for one in found] == [MESSAGES[0].payload, MESSAGES[1].payload, MESSAGES[3].payload]
 
 
+@pytest.mark.parametrize("number", range(len(MESSAGES)))
+def test_damage_in_a_frame_that_runs_cut_anywhere(number: int) -> None:
+    log = damaged(number)
+    ends = [frame.end for frame in walk(log, verify=False)]
+    for pieces in range(1, len(log)):
+        found = feed(owned(skip_corrupt=True, fetch_bytes=pieces), log, pieces)
+        assert [one.end for one in found] == ends[:number] + ends[number + 1 :], pieces
+        partition = owned(fetch_bytes=pieces)
+        with pytest.raises(CorruptFrame) as failed:
+            feed(partition, log, pieces)
+        assert failed.value.offset == [0, *ends][number], pieces
+        with pytest.raises(CorruptFrame):
+            take(partition)
+
+
 def test_an_attribute_that_its_body_cannot_have_is_damage_too() -> None:
     log = encode_frame(1, 1, b"\x00\x00\x00\x63x") + log_of(MESSAGES)
     partition = owned()
