@@ -130,6 +130,7 @@ class AsyncGroupReader(GroupMember[D]):
 
     async def commit(self) -> None:
         """Settle everything that was handed out, and store the positions before returning. See ``GroupReader``."""
+        self._require_own()
         self._settle_handed()
         await asyncio.to_thread(self._core.coordinator.save)
 
@@ -149,6 +150,7 @@ class AsyncGroupReader(GroupMember[D]):
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        self._require_own()
         return await asyncio.to_thread(self._core.lag)
 
     async def close(self) -> None:

@@ -25,13 +25,19 @@ class GroupMember(Generic[D]):
         """What a call that was interrupted had taken; it comes before anything else."""
         self._pending: Exception | None = None
         """What a call ran into that returned something all the same; the next one raises it."""
-        self._stopped = self._closed = False
+        self._stopped = self._closed = self._is_parents = False
         self._closed_text = "the consumer is closed"
 
     def _forked(self) -> None:
         """In a child process: the parent goes on reading, this process cannot."""
-        self._closed = self._stopped = True
+        self._closed = self._stopped = self._is_parents = True
         self._closed_text = forked_text("the consumer")
+        self._state.forked()
+
+    def _require_own(self) -> None:
+        """Refuse what would change the parent's position."""
+        if self._is_parents:
+            raise ValueError(self._closed_text)
 
     @property
     def consumer_id(self) -> str:
@@ -59,6 +65,7 @@ class GroupMember(Generic[D]):
         return self._core.positions().get(where)
 
     def _seek(self, where: TopicPartition, offset: int) -> None:
+        self._require_own()
         self._end_stream()
         with self._state.lock:
             partition = self._state.partitions.get(where)
@@ -141,6 +148,7 @@ class GroupMember(Generic[D]):
             self._note_handed(last)
 
     def _roll_back(self, partitions: Collection[TopicPartition] | None) -> int:
+        self._require_own()
         self._end_stream()
         places = list(self._state.partitions) if partitions is None else partitions
         self._handed = [span for span in self._handed if span.first.where not in places]

@@ -145,6 +145,7 @@ class GroupReader(GroupMember[D]):
         Raises:
             MetaqError: They cannot be stored now. They are kept, and stored later.
         """
+        self._require_own()
         self._settle_handed()
         self._core.coordinator.save()
 
@@ -167,6 +168,7 @@ class GroupReader(GroupMember[D]):
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        self._require_own()
         return self._core.lag()
 
     # the end

@@ -33,8 +33,8 @@ class GroupState(Generic[D, Q, O]):
     """See the module. ``changed`` is notified whenever something may have become possible."""
 
     def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
-        self.lock: Final = threading.RLock()
-        self.changed: Final = threading.Condition(self.lock)
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.partitions: dict[TopicPartition, Owned[D, Q, O]] = {}
         self.generation = 0
         self.paused: str | None = "the consumer has not joined its group yet"
@@ -126,6 +126,16 @@ class GroupState(Generic[D, Q, O]):
             if self.paused is not None:
                 self.paused = None
                 self.notify()
+
+    def forked(self) -> None:
+        """In a child process: no thread has the lock, and what was handed out cannot be settled."""
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.wakers.clear()
+        for partition in self.partitions.values():
+            partition.lost = True
+        self.partitions.clear()
+        self._order.clear()
 
     def close(self) -> None:
         """Hand out and fetch nothing any more."""

@@ -20,6 +20,7 @@ from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.client.forks import notify_after_fork
 from metaq.client.partitioners import Partitioner
 from metaq.client.records import bytes_of, require_topic
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
@@ -98,12 +99,16 @@ class Sender:
         self._partitioner, self._failover = partitioner, failover
         self._codec, self._compress_from = codec, compress_from
         self._policy = RetryPolicy() if policy is None else policy
-        # Not an address: ids must differ from those of every other producer, and say nothing of this machine.
-        self._ids = UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
+        self._ids = _new_ids()
         self._month_ms = self._month_until_ms = 0
         self._lock = threading.Lock()  # around ids and the partitioner, which is the caller's
+        notify_after_fork(self._forked)
         self._queues: dict[str, _Known] = {}
         self._with_timers: set[Address] = set()
+
+    def _forked(self) -> None:
+        """In a child process: its ids must differ from the parent's, and nobody has the lock."""
+        self._ids, self._lock = _new_ids(), threading.Lock()
 
     def knows(self, topic: str) -> bool:
         """Return whether the queues of a topic are known and not old, so that ``choose`` asks nobody."""
@@ -297,6 +302,11 @@ class Sender:
     def _forget(self, topic: str) -> None:
         self._queues.pop(topic, None)
         self.directory.invalidate()
+
+
+def _new_ids() -> UniqueKeys:
+    """What gives ids that differ from those of every other producer. No address: they say nothing of this machine."""
+    return UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
 
 
 class _BrokerRows:

@@ -11,7 +11,7 @@ from fix_group import P0, Setting, end_of, read, texts
 from forked import in_child
 
 from metaq.client.groups.deliveries import Delivery
-from metaq.errors import CorruptFrame, StoreFailed
+from metaq.errors import CorruptFrame, PartitionLost, StoreFailed
 from metaq.formats.frames import HEADER_BYTES
 
 
@@ -159,15 +159,33 @@ def test_an_iteration_that_is_left_goes_on_behind_what_it_gave(setting: Setting)
 def test_a_forked_process_is_told_and_harms_nobody(setting: Setting) -> None:
     setting.send("a", "b")
     with setting.consumer() as consumer:
-        assert texts(consumer.fetch(1, timeout=5)) == ["a"]
+        (message,) = consumer.fetch(1, timeout=5)
+        assert message.data == b"a"
 
         def in_vain() -> bool:
-            with pytest.raises(ValueError, match=r"the consumer belongs to the process .*, which forked this one"):
-                consumer.fetch()
+            calls: list[Callable[[], object]] = [consumer.fetch, consumer.commit, consumer.rollback, consumer.lag]
+            for call in (*calls, lambda: next(iter(consumer)), lambda: consumer.seek(P0, 0)):
+                with pytest.raises(ValueError, match=r"the consumer belongs to the process .*, which forked this one"):
+                    call()
+            with pytest.raises(PartitionLost):
+                message.ack()
             consumer.close()
-            return True
+            return setting.stored() == 0
 
-        assert in_child(in_vain)
+        held, forked = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with consumer._state.lock:
+                held.set()
+                forked.wait(20)
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        assert held.wait(20)
+        assert in_child(in_vain), "a lock that a thread of the parent had is not waited for"
+        forked.set()
+        holding.join()
+
         assert texts(consumer.fetch(1, timeout=5)) == ["b"]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
+from forked import in_child
 
 import metaq
 from metaq.backends.rocketmq.errors import OffsetOutOfRange
@@ -174,6 +175,19 @@ def test_wrong_starts_ends_and_queues_are_named_before_anything_is_asked(mq: Roc
             call(None, "x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="messages: expected a list of messages, got str; send takes one"):
         mq.producer().send_many("orders", "abc")
+
+
+def test_a_forked_producer_gives_ids_of_its_own(mq: RocketMQ) -> None:
+    """Two children would otherwise give the same id in the same millisecond."""
+    producer = mq.producer()
+    first = producer.send("orders", "parent").message_id
+
+    def sends() -> bool:
+        return producer.send("orders", "child").message_id[:20] != first[:20]
+
+    with producer._sender._lock:  # a thread of the parent may have it
+        assert in_child(sends)
+    assert producer.send("orders", "parent").message_id[:20] == first[:20]
 
 
 def test_browsing_follows(cluster: ScriptedCluster, mq: RocketMQ) -> None:
