@@ -3,6 +3,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -29,7 +30,7 @@ public final class Write {
     private Write(Arguments given, DefaultMQProducer producer) throws Exception {
         this.given = given;
         this.producer = producer;
-        this.queues = sorted(producer.fetchPublishMessageQueues(given.text("topic")));
+        this.queues = sorted(published(producer, given.text("topic")));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -56,6 +57,21 @@ public final class Write {
         producer.setCompressMsgBodyOverHowmuch(given.number("compressAbove", 4096));
         producer.start();
         return producer;
+    }
+
+    /** The queues of a topic that exists: on a busy machine a name server's first answer may come too late. */
+    static List<MessageQueue> published(DefaultMQProducer producer, String topic) throws Exception {
+        long end = System.currentTimeMillis() + DEADLINE_MS;
+        while (true) {
+            try {
+                return producer.fetchPublishMessageQueues(topic);
+            } catch (MQClientException failed) {
+                if (System.currentTimeMillis() > end) {
+                    throw failed;
+                }
+                Thread.sleep(200);
+            }
+        }
     }
 
     static List<MessageQueue> sorted(Iterable<MessageQueue> found) {
