@@ -21,6 +21,8 @@ class GroupMember(Generic[D]):
         self._handed: list[Span] = []
         self._streamed: Block[D] | None = None
         self._streamed_since = 0  # version of the state
+        self._is_handled = False
+        """Whether what is taken is given to a handler."""
         self._kept: list[D] = []
         """What a call that was interrupted had taken; it comes before anything else."""
         self._pending: Exception | None = None
@@ -122,13 +124,14 @@ class GroupMember(Generic[D]):
         if error is not None:
             raise error
 
-    def _begin_stream(self) -> Block[D] | None:
+    def _begin_stream(self, *, filters: bool = False) -> Block[D] | None:
         """Return messages behind the one that was handed out, for an iteration to take one by one without a lock.
 
         It may go on as long as the version of the state is ``_streamed_since``. ``None``: ``_next`` has to be asked.
+        ``filters``: the caller asks the program's own filter of each message.
         """
         state = self._state
-        if len(self._handed) != 1 or not self._options.auto_ack or self._options.where is not None:
+        if len(self._handed) != 1 or not self._options.auto_ack or not (filters or self._options.where is None):
             return None
         with state.lock:
             if self._stopped or state.changes or state.failure is not None:
@@ -140,12 +143,16 @@ class GroupMember(Generic[D]):
             return block
 
     def _end_stream(self) -> None:
-        """Hand out one by one again: the last message that an iteration took is in hand."""
+        """Hand out one by one again: the last message that an iteration took is in hand.
+
+        It is settled by the next call, unless a handler has it, which may refuse it.
+        """
         block, self._streamed = self._streamed, None
         if block is not None:
             last = block.messages[block.taken - 1]
             self._state.end_stream(last.where)
-            self._note_handed(last)
+            if not self._is_handled:
+                self._note_handed(last)
 
     def _roll_back(self, partitions: Collection[TopicPartition] | None) -> int:
         self._require_own()

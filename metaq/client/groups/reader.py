@@ -19,6 +19,7 @@ from weakref import ref
 from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
+from metaq.client.groups.in_hand import Block
 from metaq.client.groups.member import GroupMember
 from metaq.client.groups.workers import Workers
 from metaq.model import TopicPartition
@@ -71,16 +72,17 @@ class GroupReader(GroupMember[D]):
         state = self._state
         while not self._closed and (delivery := self._next(None)) is not None:
             yield delivery
-            if (block := self._begin_stream()) is None:
+            if (block := self._begin_stream(filters=True)) is None:
                 continue
-            since = self._streamed_since
+            since, where = self._streamed_since, self._options.where
             try:
                 for message in islice(block.messages, block.taken, None):
                     block.taken += 1  # first: who has changed the version and looks now finds it in hand
                     if state.version != since:
                         block.taken -= 1
                         break
-                    yield message
+                    if where is None or self._is_wanted_of_stream(message):
+                        yield message
             except KeyboardInterrupt as error:  # nobody knows whether the program has got the last one
                 self._end_stream()
                 self._broken_off(0, error)
@@ -116,9 +118,7 @@ class GroupReader(GroupMember[D]):
         self._start()
         self._give_back_kept()
         if workers == 1:
-            while (delivery := self._next(None, filtered=False)) is not None:
-                self._handed.clear()
-                self._handle(handler, delivery)
+            self._run_alone(handler)
             return
         threads = Workers(self._state, workers, lambda delivery: self._handle(handler, delivery), self._core.clock)
         try:
@@ -274,7 +274,54 @@ class GroupReader(GroupMember[D]):
         finally:
             self._core.changes_done()
 
+    def _is_wanted_of_stream(self, delivery: D) -> bool:
+        """As ``_is_wanted``, of the message that an iteration took last."""
+        try:
+            return bool(self._options.where is None or self._options.where(delivery))
+        except BaseException:
+            self._end_stream()
+            self._handed.clear()
+            self._core.refused(delivery)
+            raise
+
     # handlers
+
+    def _run_alone(self, handler: Callable[[D], object]) -> None:
+        """Handle messages in this thread."""
+        self._is_handled = True
+        try:
+            while (delivery := self._next(None, filtered=False)) is not None:
+                block = self._begin_stream(filters=True)
+                self._handed.clear()
+                if block is None:
+                    self._handle(handler, delivery)
+                else:
+                    self._handle_block(handler, delivery, block)
+        finally:
+            self._end_stream()  # what the handler has not returned from is not settled
+            self._is_handled = False
+
+    def _handle_block(self, handler: Callable[[D], object], delivery: D, block: Block[D]) -> None:
+        """Handle a message and those of a stream behind it: to take one settles the one before."""
+        state, since, where = self._state, self._streamed_since, self._options.where
+        try:
+            if where is None or where(delivery):
+                handler(delivery)
+            for message in islice(block.messages, block.taken, None):
+                block.taken += 1  # first, as when iterating
+                if state.version != since:
+                    block.taken -= 1
+                    break
+                delivery = message
+                if where is None or where(message):
+                    handler(message)
+        except Exception as error:  # of the program: any
+            self._end_stream()
+            if self._core.refused(delivery) is Verdict.REJECT:
+                self._reject(delivery, error)
+            return
+        self._end_stream()
+        self._core.acknowledge(delivery)
 
     def _handle(self, handler: Callable[[D], object], delivery: D) -> None:
         try:

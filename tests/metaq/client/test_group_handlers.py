@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_group import P0, Setting
+from fix_group import P0, Setting, end_of
 
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
@@ -149,3 +149,67 @@ def test_a_handler_that_never_returns_does_not_keep_the_consumer_from_ending(set
         consumer.run(handler, workers=2)
     assert setting.stored() == 0
     release.set()
+
+
+def test_of_many_messages_the_one_that_is_refused_comes_again_and_no_other(setting: Setting) -> None:
+    """They are handled in blocks, without a lock for each."""
+    setting.send(*(f"{number:03}" for number in range(300)))
+    seen: list[tuple[str, int]] = []
+
+    def handler(message: Delivery) -> None:
+        seen.append((message.data.decode(), message.attempt))
+        if message.data.endswith(b"50") and message.attempt == 1:
+            raise ArithmeticError
+
+    with setting.consumer(where=lambda message: message.data[-1:] in b"05") as consumer:
+        run_until(consumer, handler, 60)
+    wanted = [f"{number:03}" for number in range(0, 300, 5)]
+    again = {"050", "150", "250"}
+    assert seen == [(text, attempt) for text in wanted for attempt in ((1, 2) if text in again else (1,))]
+    assert setting.stored() == end_of(300, 3)
+
+
+def test_what_a_handler_has_is_settled_neither_by_its_commit_nor_by_an_interruption(setting: Setting) -> None:
+    setting.send(*(f"{number:03}" for number in range(20)))
+    consumer, seen = setting.consumer(), list[bytes]()
+
+    def handler(message: Delivery) -> None:
+        seen.append(message.data)
+        if message.data == b"007":
+            consumer.commit()
+            assert setting.stored() == end_of(7, 3)
+        if message.data == b"012":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), consumer:
+        consumer.run(handler)
+    assert seen == [b"%03d" % number for number in range(13)]
+    assert setting.stored() == end_of(12, 3)
+
+
+def test_a_filter_that_raises_has_its_message_come_again(setting: Setting) -> None:
+    setting.send(*(f"{number:03}" for number in range(20)))
+    asked: list[bytes] = []
+
+    def where(message: Delivery) -> bool:
+        asked.append(message.data)
+        if message.data == b"007" and message.attempt == 1:
+            raise ArithmeticError
+        return message.data != b"012"
+
+    found: list[bytes] = []
+    with setting.consumer(where=where) as consumer:
+        with pytest.raises(ArithmeticError):
+            take(consumer, found, 19)
+        take(consumer, found, 19)
+    assert found == [b"%03d" % number for number in range(20) if number != 12]
+    assert asked.count(b"007") == 2
+    assert len(asked) == 21
+
+
+def take(consumer: GroupConsumer, found: list[bytes], count: int) -> None:
+    """Iterate until ``found`` has so many."""
+    for message in consumer:
+        found.append(message.data)
+        if len(found) == count:
+            break
