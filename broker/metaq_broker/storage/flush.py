@@ -337,7 +337,7 @@ class GroupCommit:
             partition.due = False
             if (job := partition.take()) is not None:
                 jobs.append((partition, job))
-        if not all(job.is_plain for _, job in jobs):
+        if not all(job.is_small for _, job in jobs):
             for partition, job in jobs:
                 self._sync(partition, job)
             return

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.files import FileHandle, Files
@@ -14,6 +14,9 @@ from metaq_broker.storage.incarnation import Incarnation, write_incarnation
 from metaq_broker.storage.index import RECORD_BYTES
 from metaq_broker.storage.sealed_files import write_failed_sync
 from metaq_broker.storage.segment import Segment, unnamed_path
+
+SMALL_BYTES: Final = 1 << 16
+"""Of so many bytes, what the disk writes takes little time beside what any sync takes."""
 
 
 class SegmentTarget(NamedTuple):
@@ -65,9 +68,10 @@ class SyncJob:
     incarnation_written: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is one file to sync, and neither a name nor an incarnation to write."""
-        return len(self.targets) == 1 and not (self.folders or self.incarnation or self.targets[0].rename)
+    def is_small(self) -> bool:
+        """Whether there are few bytes to sync, of one file, and neither a name nor an incarnation to write."""
+        is_plain = len(self.targets) == 1 and not (self.folders or self.incarnation or self.targets[0].rename)
+        return is_plain and self.end - self.durable_end <= SMALL_BYTES
 
     def run(self) -> None:
         """Sync bytes, then names, then write the incarnation and the indexes (blocking; any thread).

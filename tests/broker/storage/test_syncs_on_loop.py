@@ -15,9 +15,10 @@ from metaq_broker.storage import flush
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.sync import SMALL_BYTES
 from metaq_broker.storage.sync_times import SyncTimes
 from quick_files import QuickFiles
-from stored import ONE_SEGMENT, START_MS, frames
+from stored import ONE_SEGMENT, START_MS, frame, frames
 from waiting import until
 
 
@@ -171,6 +172,18 @@ def test_beside_another_client_syncs_are_in_threads(tmp_path: Path, monkeypatch:
         await until(lambda: len(bench.told) == 1)
 
     assert play(tmp_path, scenario).disk.on_loop == [False]
+
+
+def test_many_bytes_become_durable_in_a_thread(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.log("t-0")
+        log.append([frame(1, b"x" * SMALL_BYTES)])
+        bench.put(log)
+        await until(lambda: len(bench.told) == 1)
+        bench.put(log)
+        assert len(bench.told) == 2
+
+    assert play(tmp_path, scenario).disk.on_loop == [False, True]
 
 
 def test_new_names_become_durable_in_a_thread(tmp_path: Path) -> None:
