@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -37,6 +38,7 @@ from metaq_broker.engine.outcomes import (
 from metaq_broker.frontends.remoting.compiled_records import RECORDS
 from metaq_broker.frontends.remoting.filters import LOOKED_AT_MAX, Condition
 from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
+from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Boundary, Moved, Slice
 
@@ -153,6 +155,7 @@ class MessageStore:
         self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self._listeners: list[OnFrames] = []
+        self._step: LoopStep | None = None
         self._unreported: dict[tuple[str, int], deque[int]] = {}
 
     def when_stored(self, listener: OnFrames) -> None:
@@ -193,7 +196,7 @@ class MessageStore:
 
     def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
         """Do the same with frames in the stored form; their ids are given here."""
-        call_soon = asyncio.get_running_loop().call_soon
+        step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
 
         def durable(refusal: Refusal | None) -> None:
             if refusal is not None:
@@ -209,7 +212,7 @@ class MessageStore:
 
         def numbered(base: int | Exception) -> None:
             if isinstance(base, Exception):
-                call_soon(report, None)
+                step.at_end(partial(report, None))
                 done(StorageFailed(str(base)))
                 return
             offsets = [base + first]
@@ -218,7 +221,7 @@ class MessageStore:
             try:
                 done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
             finally:  # listeners are called when the answers have left
-                call_soon(report, offsets)
+                step.at_end(partial(report, offsets))
 
         def report(offsets: Sequence[int] | None) -> None:
             try:

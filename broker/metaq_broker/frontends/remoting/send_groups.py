@@ -35,6 +35,7 @@ class SendGroups:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._step: LoopStep | None = None
         self._groups: dict[tuple[str, int], _Group] = {}
 
     def add(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
@@ -43,7 +44,8 @@ class SendGroups:
         group = self._groups.get(key)
         if group is None:
             if not self._groups:
-                LoopStep.of(asyncio.get_running_loop()).at_end(self._store_all)
+                step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
+                step.at_end(self._store_all)
             group = self._groups[key] = _Group()
         group.frames += frames
         group.sends.append((len(frames), done))
