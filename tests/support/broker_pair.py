@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, free_port, system_section, wait_until
+from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.group_requests import GroupRequests, Member
@@ -33,14 +33,12 @@ class BrokerPair:
     def start(self, name: str) -> None:
         """Start one, again if it was killed."""
         port, for_rocketmq = self._ports[name]
-        ini = self._folder / f"{name}.ini"
-        ini.write_text(
-            f"{system_section(NAMES.index(name), 2)}hostName=127.0.0.1\ndataPath={self._folder / name}\n"
-            "[zookeeper]\nzk.zkEnable=false\n[topic=orders]\n"
-            f"[rocketmq]\nenabled=true\nport={for_rocketmq}\nbrokerName={name}\nbrokerIP1=127.0.0.1\n"
-            f"namesrvAddr={self.name_server}\n"
+        rest = (
+            f"[zookeeper]\nzk.zkEnable=false\n[topic=orders]\n[rocketmq]\nenabled=true\nport={for_rocketmq}\n"
+            f"brokerName={name}\nbrokerIP1=127.0.0.1\nnamesrvAddr={self.name_server}\n"
         )
-        self._running[name] = self._start("start", "-f", ini, "--port", str(port))
+        keys = {"brokerId": NAMES.index(name), "numPartitions": 2, "hostName": "127.0.0.1", "serverPort": port}
+        self._running[name] = self._start("start", "-f", write_ini(self._folder / name, rest, **keys))
 
     def kill(self, name: str) -> None:
         """End one with SIGKILL; it is registered no more when this returns."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fix_broker import RunningBroker, StartBroker, free_port, system_section, wait_until
+from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 from rocketmq_harness import stream_task
@@ -54,15 +54,13 @@ class Brokers:
 
     def start(self, broker_id: int) -> None:
         port, for_rocketmq = self.ports[broker_id]
-        ini = self._folder / f"{broker_id}.ini"
         registers = "" if broker_id == 4 else f"namesrvAddr={self.name_server}\n"
-        ini.write_text(
-            f"{system_section(broker_id)}hostName=127.0.0.1\ndataPath={self._folder / str(broker_id)}\n"
-            f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
-            f"[rocketmq]\nenabled=true\nport={for_rocketmq}\nbrokerName={NAMES[broker_id]}\n"
-            f"{registers}registerNameServerPeriod=1000\n"
+        rest = (
+            f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n[rocketmq]\nenabled=true\nport={for_rocketmq}\n"
+            f"brokerName={NAMES[broker_id]}\n{registers}registerNameServerPeriod=1000\n"
         )
-        self.running[broker_id] = self._start("start", "-f", ini, "--port", str(port))
+        keys = {"brokerId": broker_id, "hostName": "127.0.0.1", "serverPort": port}
+        self.running[broker_id] = self._start("start", "-f", write_ini(self._folder / str(broker_id), rest, **keys))
 
     def restart(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
