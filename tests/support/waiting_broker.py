@@ -18,6 +18,7 @@ from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
+from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.system_topics import built_in_topics
 from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
 from metaq_broker.groups.group_settings import Groups
@@ -93,6 +94,15 @@ class WaitingBroker:
         session = FakeSession()
         self.members.producer_seen(ClientIdentity(session, f"client-{id(session)}"), group)
         return session
+
+    def mount_sends(self) -> None:
+        """Have sends of clients carried out, as the broker does where it is configured for RocketMQ's clients."""
+        config = self.engine.config.rocketmq
+        assert config is not None
+        sends = Sends(self.store, self.topics, config)
+        for each in self.parts.interceptors:
+            sends.intercept(each)
+        sends.add_to(self.dispatcher)
 
     async def send(
         self,

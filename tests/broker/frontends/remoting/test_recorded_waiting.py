@@ -16,7 +16,6 @@ from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call
 from metaq_broker.frontends.remoting.lookups import LookupRequests
-from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.key_index import KeyIndex
 from metaq_broker.storage.files import Files
@@ -92,12 +91,7 @@ class Replayed:
 
     def __init__(self, broker: WaitingBroker, folder: Path) -> None:
         self.broker = broker
-        config = broker.engine.config.rocketmq
-        assert config is not None
-        sends = Sends(broker.store, broker.topics, config)
-        for each in broker.parts.interceptors:
-            sends.intercept(each)
-        sends.add_to(broker.dispatcher)
+        broker.mount_sends()
         for topic in ("CT", "CX"):
             broker.topics.create(topic, TopicSettings(2, 2))
         self.index = KeyIndex.open(Files(), folder / "rocketmq-keys", dict)

@@ -8,7 +8,6 @@ import pytest
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.frontends.remoting.message_store import StoredBatch
-from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
 from metaq_broker.half_messages.half_messages import AskPolicy
 from waiting import until
@@ -216,12 +215,7 @@ def test_kills_in_the_middle(tmp_path: Path) -> None:
 
 def test_a_message_that_is_prepared_is_a_half_message_without_the_property(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
-        config = broker.engine.config.rocketmq
-        assert config is not None
-        sends = Sends(broker.store, broker.topics, config)
-        for each in broker.parts.interceptors:
-            sends.intercept(each)
-        sends.add_to(broker.dispatcher)
+        broker.mount_sends()
         ext = {
             "a": "shop",
             "b": "t",
