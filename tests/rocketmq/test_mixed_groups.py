@@ -165,8 +165,8 @@ def _owners(group: Group) -> dict[str, list[tuple[Member, list[str]]]]:
 def _check_handovers(queue: str, owners: list[tuple[Member, list[str]]], sent_twice: set[str]) -> None:
     """One member at a time had the queue and read it in order; who followed one of ours began where that had ended.
 
-    Who follows a Java member may begin earlier: that sends its last offset and its unlock without waiting for answers,
-    and if it leaves the group the unlock first; brokers of RocketMQ take the two in threads of their own.
+    Who follows a Java member may begin earlier: that saves its offset before it waits for the message in hand, which it
+    does not save any more, and without waiting for the broker; and if it leaves the group, it unlocks before it saves.
     """
     described = [(one.name, texts[0], texts[-1]) for one, texts in owners]
     assert len(owners) <= OWNERS_MAX, f"{queue} changed its owner too often: {described}"
