@@ -18,6 +18,7 @@ from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.rocketmq.front_end import FrontEnd as RocketmqFrontEnd
 from metaq_broker.rocketmq.parts import FrontEndParts
 from metaq_broker.rocketmq.server import BrokerServer
+from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from quick_files import QuickFiles
 from remoting_front import FakeSession
@@ -69,8 +70,8 @@ class Session(FakeSession):
 class FrontEnd:
     """All of the front end on a log in a folder, without its port."""
 
-    def __init__(self, folder: Path) -> None:
-        self.files, self.clock = QuickFiles(), Clock()
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self.files, self.clock = files or QuickFiles(), Clock()
         config = parse(SYSTEM.format(folder=folder).encode())
         assert config.rocketmq is not None
         self.commit, self.stores = GroupCommit(), TopicStores.open(self.files, self.clock, config)

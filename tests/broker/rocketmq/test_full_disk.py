@@ -1,0 +1,94 @@
+"""A disk that is full for a while: nothing is acknowledged that is not stored, and all goes on when there is space."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Final
+
+from metaq_broker.testing import Fault, FaultyFiles
+from test_hostile_requests import FrontEnd, base
+from waiting_broker import until
+
+from metaq.formats.rocketmq.records import read_record
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.command import RemotingCommand
+
+KINDS: Final = {
+    "plain": "",
+    "level": "DELAY\x011",
+    "moment": "TIMER_DELAY_MS\x011",
+    "half": "TRAN_MSG\x01true\x02PGROUP\x01p",
+}
+FULL: Final = Fault(1, errno.ENOSPC, kept=0.5, lasting=True, calls=frozenset({"pwrite", "create"}))
+
+
+async def send(front_end: FrontEnd, body: str, kind: str) -> RemotingCommand:
+    ext = {**base(RequestCode.SEND_MESSAGE_V2), "a": "p", "f": "0", "i": f"{KINDS[kind]}\x02KEYS\x01{body}"}
+    return await front_end.answer(RequestCode.SEND_MESSAGE_V2, ext, body.encode())
+
+
+async def commit_half(front_end: FrontEnd, sent: RemotingCommand) -> RemotingCommand:
+    place = int(sent.ext["msgId"][16:], 16)
+    ext = {
+        **base(RequestCode.END_TRANSACTION), "producerGroup": "p", "tranStateTableOffset": sent.ext["queueOffset"],
+        "commitLogOffset": str(place), "commitOrRollback": "8",
+    }  # fmt: skip
+    del ext["topic"]
+    return await front_end.answer(RequestCode.END_TRANSACTION, ext)
+
+
+async def commit_offset(front_end: FrontEnd, offset: int) -> RemotingCommand:
+    ext = {**base(RequestCode.UPDATE_CONSUMER_OFFSET), "commitOffset": str(offset)}
+    return await front_end.answer(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+
+def bodies(front_end: FrontEnd) -> list[str]:
+    batch = front_end.server.store.read("t", 0, 0, 1000, 1 << 20)
+    return [read_record(each).body.decode() for each in batch.records]  # type: ignore[union-attr]
+
+
+async def found(front_end: FrontEnd, key: str) -> bool:
+    ext = {
+        **base(RequestCode.QUERY_MESSAGE), "key": key, "maxNum": "32", "beginTimestamp": "0",
+        "endTimestamp": str((1 << 63) - 1), "topic": "t",
+    }  # fmt: skip
+    return (await front_end.answer(RequestCode.QUERY_MESSAGE, ext)).code == 0
+
+
+def test_sends_offsets_delays_halves_and_keys(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+
+    async def run() -> None:
+        front_end = FrontEnd(tmp_path, files)
+        try:
+            for kind in KINDS:
+                sent = await send(front_end, f"before {kind}", kind)
+                assert sent.code == 0, sent.remark
+            assert (await commit_half(front_end, sent)).code == 0
+            await until(lambda: len(bodies(front_end)) == 4)
+            half = await send(front_end, "waits", "half")
+            files.fault = FULL
+            for kind in KINDS:
+                assert (await send(front_end, f"full {kind}", kind)).code in (1, 14)
+            assert (await commit_offset(front_end, 1)).code == 1
+            assert (await commit_half(front_end, half)).code == 1
+            assert front_end.server.lookups is not None
+            await front_end.server.lookups._index.flush()
+            assert len(bodies(front_end)) == 4
+            files.fault = None
+            for kind in KINDS:
+                sent = await send(front_end, f"after {kind}", kind)
+                assert sent.code == 0, sent.remark
+            assert (await commit_half(front_end, sent)).code == 0
+            assert (await commit_half(front_end, half)).code == 0
+            await until(lambda: len(bodies(front_end)) == 9)
+            assert (await commit_offset(front_end, 2)).code == 0
+            expected = sorted([*(f"{when} {kind}" for when in ("before", "after") for kind in KINDS), "waits"])
+            assert sorted(bodies(front_end)) == expected
+            assert [await found(front_end, body) for body in ("before", "after", "full")] == [True, True, False]
+        finally:
+            await front_end.close()
+
+    asyncio.run(run())
