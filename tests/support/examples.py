@@ -1,19 +1,28 @@
-"""How many examples a property test tries: fewer in `make test-fast`."""
+"""How many examples a property test tries, and how many cases a test of all cases: fewer in `make test-fast`."""
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from hypothesis import HealthCheck, settings
 
 FAST: Final = bool(os.environ.get("METAQ_FAST_TESTS"))
 FEW: Final = 25
+SPREAD: Final = 12
+
+Case = TypeVar("Case")
 
 
 def examples(count: int) -> int:
     """``count``, or in `make test-fast` no more than a few."""
     return min(count, FEW) if FAST else count
+
+
+def spread(cases: Sequence[Case]) -> Sequence[Case]:
+    """All of them, or in `make test-fast` a dozen at most, evenly spread; the last is among them."""
+    return cases[:: -(len(cases) // SPREAD + 1)][::-1] if FAST else cases
 
 
 def histories(count: int, *, steps: int) -> settings:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from examples import spread
 from fix_broker import system_section
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
@@ -128,7 +129,7 @@ def test_any_call_that_fails(scenario: Scenario, states: list[Contents], tmp_pat
     (tmp_path / "dry").mkdir()
     _, _, _, calls = play(tmp_path / "dry", scenario, None)
     assert {"rename", "fsync_dir"} <= set(calls)
-    for at in range(1, len(calls) + 1):
+    for at in spread(range(1, len(calls) + 1)):
         root = tmp_path / str(at)
         root.mkdir()
         files, done, served, _ = play(root, scenario, Fault(at, errno.EIO))
@@ -141,7 +142,7 @@ def test_any_call_that_fails(scenario: Scenario, states: list[Contents], tmp_pat
 def test_the_power_goes_at_any_call(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     (tmp_path / "dry").mkdir()
     _, _, _, calls = play(tmp_path / "dry", scenario, None)
-    for at in range(1, len(calls) + 1):
+    for at in spread(range(1, len(calls) + 1)):
         for seed in range(4):
             root = tmp_path / f"{at}-{seed}"
             root.mkdir()

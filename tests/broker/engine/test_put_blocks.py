@@ -124,6 +124,7 @@ def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest
     assert asked == [True, False]
 
 
+@pytest.mark.process
 def test_a_later_process_finds_the_machine_code_on_disk() -> None:
     """The stamp of numba's cache: compiling again would count as a miss."""
     BlockNumbering().load()

@@ -314,6 +314,7 @@ class TestHostilePeers:
         assert "zlib stream" in str(answer.remark)
 
 
+@pytest.mark.process
 def test_the_module_is_a_command() -> None:
     command = [sys.executable, "-m", "metaq_broker.nameserver", "start", "-p", "-c", os.devnull]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from metaq_broker.retention.archive import (
     CHUNK_BYTES,
     PackingStopped,
@@ -259,7 +260,7 @@ def test_power_cut_at_every_call(removal: Removal, tmp_path: Path) -> None:
     (tmp_path / "count").mkdir()
     calls = calls_of(removal, tmp_path / "count")
     assert calls > 8
-    for at in range(1, calls + 1):
+    for at in spread(range(1, calls + 1)):
         for seed in range(4):
             root = tmp_path / f"{at}-{seed}"
             root.mkdir()
@@ -274,7 +275,7 @@ def test_power_cut_at_every_call(removal: Removal, tmp_path: Path) -> None:
 def test_one_failing_call_and_a_restart(removal: Removal, error: int, tmp_path: Path) -> None:
     (tmp_path / "count").mkdir()
     calls = calls_of(removal, tmp_path / "count")
-    for at in range(1, calls + 1):
+    for at in spread(range(1, calls + 1)):
         for ending in ("process", "power"):
             root = tmp_path / f"{at}-{ending}"
             root.mkdir()

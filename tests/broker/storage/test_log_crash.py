@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
@@ -160,7 +161,7 @@ def test_power_cut_at_every_call(calls: int, kept: float, tmp_path: Path) -> Non
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("ending", ["process", "power"])
 def test_one_failing_call_then_a_restart(calls: int, error: int, ending: str, tmp_path: Path) -> None:
-    for at in range(1, calls + 1):
+    for at in spread(range(1, calls + 1)):
         root = tmp_path / str(at)
         root.mkdir()
         files, scenario = FaultyFiles(root, Fault(at, error, kept=0.5)), Scenario(root)

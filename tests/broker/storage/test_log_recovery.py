@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from examples import spread
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 from quick_files import marks
@@ -196,7 +197,7 @@ def test_any_flipped_bit_costs_one_message(settings: LogSettings, verify: Verify
     offsets = filled(tmp_path, stored, settings)
     segment, saved = segments_of(tmp_path)[0], Saved(tmp_path)
     victim = 6
-    for position in range(offsets[victim], offsets[victim + 1]):
+    for position in spread(range(offsets[victim], offsets[victim + 1])):
         for bit in range(8):
             saved.restore()
             flip(segment, position, bit)
@@ -215,7 +216,7 @@ def test_any_flipped_bit_without_an_index(victim: int, tmp_path: Path) -> None:
     offsets = [*filled(tmp_path, stored, UNINDEXED, clean=False), sum(map(len, stored))]
     drop_indexes(tmp_path)
     segment, saved = last_segment(tmp_path), Saved(tmp_path)
-    for position in range(offsets[victim], offsets[victim + 1]):
+    for position in spread(range(offsets[victim], offsets[victim + 1])):
         for bit in range(8):
             saved.restore()
             flip(segment, position, bit)

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
@@ -281,7 +282,7 @@ def test_a_power_cut_at_every_call_of_the_repair(lose: Callable[[Path], None], c
     files = FaultyFiles(counted)
     open_store(counted, files)
     assert len(files.calls) > 10
-    for at in range(1, len(files.calls) + 1):
+    for at in spread(range(1, len(files.calls) + 1)):
         root = tmp_path / str(at)
         harmed(root)
         files = FaultyFiles(root, Fault(at, None))

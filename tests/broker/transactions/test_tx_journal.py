@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from hypothesis import given
 from hypothesis import strategies as st
 from metaq_broker.storage.files import Files
@@ -143,7 +144,7 @@ def test_torn_at_every_byte(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     locations = written(tmp_path / "whole", [RECORDS])
     data = (tmp_path / "whole" / file_name(0)).read_bytes()
-    for size in range(len(data)):
+    for size in spread(range(len(data))):
         directory = tmp_path / f"torn{size}"
         directory.mkdir()
         (directory / file_name(0)).write_bytes(data[:size])
@@ -178,7 +179,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "whole" / file_name(0)
     data = path.read_bytes()
     known_durable = locations[7].lsn  # the last group names it, and nobody says anything about that group
-    for at in range(len(data)):
+    for at in spread(range(len(data))):
         damaged = bytearray(data)
         damaged[at] ^= 0x40
         path.write_bytes(damaged)

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from log_harness import LogHarness
 from metaq_broker.retention.policy import Removal
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
@@ -118,7 +119,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
     ids=["power", "torn", "broken once", "full", "broken"],
 )
 def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: Path) -> None:
-    for at in range(first, calls + 1, max(1, calls // SAMPLES)):
+    for at in spread(range(first, calls + 1, max(1, calls // SAMPLES))):
         root = tmp_path / f"at{at}"
         files, told = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
         before = getattr(told, "harness", None)

@@ -18,7 +18,7 @@ from metaq.cli.completion import words_of
 from metaq.cli.main import _parser, main
 from metaq.testing.rocketmq_server import ScriptedCluster
 
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")]
 
 ASK = r"""
 source "$1"; shift

@@ -170,6 +170,7 @@ def _refused(command: Run, *arguments: str) -> str:
     return command("lag")[2]
 
 
+@pytest.mark.process
 def test_watching_prints_blocks_until_ctrl_c(cluster: ScriptedCluster, rocketmq: str) -> None:
     cluster.append("orders", QUEUE, [b"x"] * 5)
     program = [sys.executable, "-m", "metaq.cli.main", "-c", rocketmq, "lag", "billing", "orders", "--watch", "0.1"]

@@ -133,6 +133,7 @@ def test_a_new_mirror_may_begin_at_the_end(
     assert command(*mirror)[2] == "1 message copied\n"
 
 
+@pytest.mark.process
 def test_following_goes_on_until_ctrl_c(cluster: ScriptedCluster, rocketmq: str, tmp_path: Path) -> None:
     cluster.create_topic("copy-orders", queues=2)
     cluster.append("orders", A0, [b"1", b"2"])

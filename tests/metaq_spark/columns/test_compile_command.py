@@ -51,6 +51,7 @@ def test_what_is_compiled_once_is_found_by_the_next_process(tmp_path: Path) -> N
     assert (reader.stdout.split(), reader.stderr) == (["0", "1"], "")
 
 
+@pytest.mark.process
 def test_without_numba_it_says_so_and_fails(tmp_path: Path) -> None:
     done = compile_in(tmp_path, METAQ_SPARK_NO_NUMBA="1")
     assert (done.returncode, done.stdout) == (1, "")
