@@ -28,6 +28,7 @@ from cli_commands import (
     talk_nonsense,
     write_files,
 )
+from examples import spread
 from fix_broker import free_port
 from listening import Listener
 
@@ -92,7 +93,7 @@ def test_servers_that_fail(
     write_files(tmp_path, "broker-a:0" if scheme.startswith("rocketmq") else "0-0")
     with Listener(behave or hang) as server:
         cluster = scheme.format(f"127.0.0.1:{free_port()}" if behave is None else server.address)
-        for line in examples():
+        for line in spread(examples()):
             began_s = time.monotonic()
             status = main([*argument_list(line, cluster, tmp_path), "--timeout", "0.02"])
             took_s = time.monotonic() - began_s
@@ -136,7 +137,7 @@ def test_wrong_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
     (tmp_path / "config.ini").write_text("[good]\ncluster = 127.0.0.1:1\n[bad]\nclusters = x\n")
     for name, says in (("none", "has no such section; it has good, bad"), ("bad", "unknown key 'clusters'")):
         monkeypatch.setenv("METAQ_PROFILE", name)
-        for line in examples():
+        for line in spread(examples()):
             assert main(argument_list(line, "127.0.0.1:1", tmp_path)) == 2, line
             out, err = capfd.readouterr()
             require_one_sentence(line, err)
@@ -146,7 +147,7 @@ def test_wrong_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: 
 def test_wrong_clusters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_files(tmp_path, "0-0")
     for cluster in ("nonsense", "127.0.0.1:99999", "zk://", "rocketmq://", "rocketmq://x", "kafka://a:1"):
-        for line in examples():
+        for line in spread(examples()):
             status = main([*argument_list(line, cluster, tmp_path), "--timeout", "0.1"])
             _, err = capfd.readouterr()
             if line in LOCAL:
@@ -161,7 +162,7 @@ def test_wrong_clusters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
 def test_texts_that_are_not_utf8(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Each word of each example in turn is replaced by a byte that is no character."""
     write_files(tmp_path, "0-0")
-    for line in examples():
+    for line in spread(examples()):
         words = argument_list(line, "127.0.0.1:1", tmp_path)
         for at in range(3, len(words)):
             if words[at].startswith("-"):
