@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import above_zero, parse_start, topic_name
 from metaq.cli.message_form import Write, add_form, writer_of
-from metaq.cli.streams import complain
+from metaq.cli.streams import complain, require_reader
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
-    from metaq.client.browser import Start
+    from metaq.client.browser import Browser, Start
     from metaq.client.group_consumer import GroupConsumer
     from metaq.client.metaq import MetaQ
     from metaq.client.records import Received
+    from metaq.client.rocketmq.browser import RocketBrowser
     from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
     from metaq.client.rocketmq.records import RocketReceived
@@ -30,6 +32,8 @@ _START_HELP: Final = (
     "earliest (default), latest, a time in ISO 8601, @MS since 1970, a time span back from now such as 90s, 15m, 12h, "
     "7d, or an offset, with one --partition"
 )
+_FOLLOW_S: Final = 0.2
+"""Pause between two looks for new messages."""
 _GROUP_BATCH: Final = 500
 _GROUP_WAIT_S: Final = 1.0
 _GROUP_ROUNDS: Final = 15
@@ -60,16 +64,18 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     if options.group is not None:
         return _run_in_group(options, profile, start, write)
     out = sys.stdout.buffer
-    with profile.connect() as mq:
-        messages = _browse(mq, options, partitions, start)
-        with closing(_picked(messages, options.attribute, options.grep)) as picked:
-            for number, message in enumerate(picked, 1):
-                out.write(write(message))
-                if options.follow:
-                    out.flush()
-                if number == options.count:
-                    break
-            out.flush()
+    with (
+        profile.connect() as mq,
+        # What is browsed belongs to ``picked`` alone, and ends with it, before the connections are closed.
+        closing(_picked(_browse(mq, options, partitions, start), options.attribute, options.grep)) as picked,
+    ):
+        for number, message in enumerate(picked, 1):
+            out.write(write(message))
+            if options.follow:
+                out.flush()
+            if number == options.count:
+                break
+        out.flush()
     return 0
 
 
@@ -80,8 +86,23 @@ def _browse(
     from metaq.client.metaq import MetaQ
 
     if isinstance(mq, MetaQ) or options.attribute is None:
-        return mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow)
-    return mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow, tags=options.attribute)
+        browser: Browser | RocketBrowser = mq.browse(options.topic, partitions=partitions, start=start)
+    else:
+        browser = mq.browse(options.topic, partitions=partitions, start=start, tags=options.attribute)
+    return _followed(browser) if options.follow else browser
+
+
+def _followed(browser: Browser | RocketBrowser) -> Iterator[Received | RocketReceived]:
+    """Yield what is there and what follows, as long as somebody reads the output."""
+    pause = threading.Event()
+    while True:
+        found = False
+        for message in browser.poll():
+            found = True
+            yield message
+        if not found:
+            require_reader()
+            pause.wait(_FOLLOW_S)
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
@@ -108,6 +129,8 @@ def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argpar
                 message.ack()
         if left is not None:
             left -= len(printed)
+        if options.follow:
+            require_reader()
         if messages or options.follow:
             continue
         if consumer.assignment and not any(consumer.lag().values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import sys
 from typing import TextIO
 
@@ -51,6 +52,19 @@ def output_failure() -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def require_reader() -> None:
+    """Look whether somebody reads the standard output; otherwise only the next line would show it.
+
+    Raises:
+        BrokenPipeError: It is a pipe that nobody reads any more.
+    """
+    looking = select.poll()
+    with contextlib.suppress(OSError, ValueError):  # no descriptor: nothing to look at
+        looking.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in looking.poll(0)):
+        raise BrokenPipeError
 
 
 def complain(text: str) -> None:

@@ -113,6 +113,18 @@ def test_nobody_reads(protocol: str, clusters: dict[str, str], tmp_path: Path, m
 
 
 @BOTH
+@pytest.mark.parametrize("line", ["consume t -f --from latest", "consume t -f --from latest --group quiet"])
+def test_who_follows_does_not_wait_for_a_message_to_see_that_nobody_reads(
+    protocol: str, line: str, clusters: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(argument_list(line, clusters[protocol], tmp_path)) == 141
+
+
+@BOTH
 def test_what_nobody_read_does_not_count_as_read(
     protocol: str,
     clusters: dict[str, str],
