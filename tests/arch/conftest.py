@@ -1,4 +1,4 @@
-"""What tests of the tree leave in their process: the syntax trees of all files."""
+"""Tests of the tree keep the syntax trees of all files, which are millions of objects and no garbage."""
 
 import gc
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def _trees_are_no_garbage() -> Iterator[None]:
-    """Leave the trees out of the garbage collections of later tests: each would take a second."""
+    """Collect nothing while trees are made, which takes three times as long as making them; nor the trees later."""
+    gc.disable()
     yield
     gc.freeze()
+    gc.enable()
