@@ -52,7 +52,7 @@ class TestFindings:
             self.run()
 
     def test_time_and_memory(self) -> None:
-        with pytest.raises(Finding, match="s for "):
+        with pytest.raises(Finding, match="s of CPU for "):
             self.run(seconds_max=0)
         with pytest.raises(Finding, match="MiB of memory after "):
             self.run(mib_max=1)

@@ -178,7 +178,8 @@ class NameServerRegistration:
             pause_s = self._interval_s if everywhere else min(again_s, self._interval_s)
             again_s = AGAIN_S if everywhere else 2 * pause_s
             try:
-                await asyncio.wait_for(self._changed.wait(), max(pause_s, SHARE * took_s))
+                async with asyncio.timeout(max(pause_s, SHARE * took_s)):  # wait_for() of Python 3.11 may lose a cancel
+                    await self._changed.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(max(TOGETHER_S, SHARE * took_s))

@@ -1,13 +1,37 @@
-"""A broker and the name servers that it registers with: those that come later, and those that come back."""
+"""A broker and the name servers that it registers with: those that come later, that come back, and that lie."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from broker_thread import broker_thread
 from fix_broker import free_port, wait_until
+from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from name_server import RunningNameServer, running_name_server
+from remoting_server import Answer, RemotingServer, Served
+from waiting import in_loop, until
+
+from metaq.model import Address
+from metaq.protocols.remoting.announcement import MetaQBroker
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
+from metaq.protocols.remoting.command import RemotingCommand
+
+HERE: Final = Address("127.0.0.1", 10911)
+LIES: Final[dict[str, Any]] = {
+    "closes": [None],
+    "no frame": [b"\xff" * 100],
+    "a frame without end": [(1 << 30).to_bytes(4, "big") + bytes(100)],
+    "silence": [],
+    "refusal": "refusal",
+    "another's answer": "another",
+}
 
 
 def test_a_name_server_that_comes_later_or_comes_back_knows_the_broker_soon(
@@ -28,3 +52,46 @@ def test_a_name_server_that_comes_later_or_comes_back_knows_the_broker_soon(
         for moment in ("later", "again"):
             with running_name_server(tmp_path, f"listenPort={port}\n") as server:
                 wait_until(lambda server=server: knows(server), f"it is known {moment}", 15.0)  # type: ignore[misc]
+
+
+def lying(kind: str) -> RemotingServer:
+    def answer(_served: Served, command: RemotingCommand) -> Iterable[Answer]:
+        if kind == "refusal":
+            return [command.reply(1, remark="no")]
+        if kind == "another's answer":
+            return [command.numbered(command.opaque + 7).reply(0, {"masterAddr": "x" * 100_000}, b"{")]
+        return list(LIES[kind])
+
+    return RemotingServer(answer)
+
+
+def test_name_servers_that_lie_keep_no_other_one_from_knowing_and_the_broker_from_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("metaq_broker.rocketmq.registration.TIMEOUT_S", 0.5)
+    caplog.set_level(logging.INFO)
+    table = {"t": TopicConfig(topic_name="t", read_queue_nums=4)}
+    topics = TopicConfigs(topic_config_table=table, data_version=DataVersion(timestamp=1, counter=1))
+    source = TopicSource(lambda: topics, lambda _topic: None, lambda: topics.data_version)
+
+    @in_loop
+    async def scenario(lies: list[RemotingServer], closing: ExitStack) -> None:
+        late = free_port()
+        addresses = (*(each.address for each in lies), Address("127.0.0.1", late))
+        who = BrokerIdentity("C", "broker-a", HERE, MetaQBroker(0, HERE))
+        registered = NameServerRegistration(who, source, RouteTable(lambda: 0), addresses, 0.05)
+        registered.start()
+        try:
+            await until(lambda: caplog.text.count("not registered with a name server") >= len(addresses), "all failed")
+            server = await asyncio.to_thread(
+                lambda: closing.enter_context(running_name_server(tmp_path, f"listenPort={late}\n"))
+            )
+            await until(lambda: server.server.routes.route("t") is not None, "the one that does not lie knows")
+            await until(lambda: "registered with a name server again" in caplog.text, "the log says so")
+        finally:
+            async with asyncio.timeout(20):
+                await registered.stop()
+        assert server.server.routes.route("t") is None
+
+    with ExitStack() as closing:
+        scenario([closing.enter_context(lying(kind)) for kind in LIES], closing)

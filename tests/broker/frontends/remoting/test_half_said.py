@@ -11,7 +11,8 @@ from fix_tls import Certificates
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.remoting.session import RemotingServer
 from test_condition_pulls import Asked, pull
-from test_remoting_session import Counts, Limits, Peer, run, serving, until
+from test_remoting_session import Counts, Limits, Peer, serving
+from waiting import in_loop, until
 from waiting_broker import WaitingBroker, play
 
 from metaq.protocols.remoting.command import request
@@ -30,28 +31,25 @@ def client_hello(certificates: Certificates) -> bytes:
     return outgoing.read()
 
 
-def test_200_of_them_keep_nobody_out(server_context: ssl.SSLContext, certificates: Certificates) -> None:
+@in_loop
+async def test_200_of_them_keep_nobody_out(server_context: ssl.SSLContext, certificates: Certificates) -> None:
     hello = client_hello(certificates)
     frame = encode(request(1, opaque=1, body=bytes(1000)))
-
-    async def scenario() -> None:
-        net = Limits(connections_max=2 * EACH + 2, tls_handshake_timeout_ms=3000)
-        async with serving(net=net, tls=server_context) as harness:
-            for part in (hello[: len(hello) // 2], frame[: len(frame) // 2]):
-                for _ in range(EACH):
-                    peer = await harness.connect()
-                    await peer.send(part)
-            for context in (None, ssl.create_default_context(cafile=certificates.ca_file)):
-                peer = await harness.connect(context)
-                await peer.send(frame)
-                assert (await peer.receive()).opaque == 1
-            await until(lambda: harness.counts.connections == EACH + 2)  # the handshakes have taken too long
-            assert harness.server is not None
-            net.idle_timeout_ms = 1
-            harness.server._close_idle()
-            await until(lambda: harness.counts.connections == 0)
-
-    run(scenario())
+    net = Limits(connections_max=2 * EACH + 2, tls_handshake_timeout_ms=3000)
+    async with serving(net=net, tls=server_context) as harness:
+        for part in (hello[: len(hello) // 2], frame[: len(frame) // 2]):
+            for _ in range(EACH):
+                peer = await harness.connect()
+                await peer.send(part)
+        for context in (None, ssl.create_default_context(cafile=certificates.ca_file)):
+            peer = await harness.connect(context)
+            await peer.send(frame)
+            assert (await peer.receive()).opaque == 1
+        await until(lambda: harness.counts.connections == EACH + 2)  # the handshakes have taken too long
+        assert harness.server is not None
+        net.idle_timeout_ms = 1
+        harness.server._close_idle()
+        await until(lambda: harness.counts.connections == 0)
 
 
 def test_held_pulls_whose_answers_nobody_takes(tmp_path: Path) -> None:
