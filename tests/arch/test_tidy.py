@@ -10,6 +10,8 @@ import pytest
 from sources import PRODUCT, ROOT, Source, imports, parse, sources
 
 FILE_LINES_MAX = 500
+PROSE_COLUMNS_MAX = 120
+GENERATED_PAGES = ("docs/figures.md",)
 FUNCTION_LINES_MAX = 60
 
 LEFTOVERS = re.compile(
@@ -130,3 +132,26 @@ class TestTheChecksThemselves:
         for check in CHECKS:
             assert list(check(parse("metaq/manual_clock.py", text))) == []
             assert list(check(parse("metaq/empty/__init__.py", ""))) == []
+
+
+def long_prose(page: str) -> Iterator[int]:
+    """Numbers of lines that are too long and neither of a table nor of a code block."""
+    in_code = False
+    for number, line in enumerate(page.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.startswith("|") and len(line) > PROSE_COLUMNS_MAX:
+            yield number
+
+
+def test_pages_are_wrapped() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    names = {page.relative_to(ROOT).as_posix(): page for page in pages}
+    assert {"README.md", "docs/connector.md"} <= names.keys()
+    texts = {name: page.read_text() for name, page in names.items() if name not in GENERATED_PAGES}
+    assert [f"{name}:{number}" for name, text in texts.items() for number in long_prose(text)] == []
+
+
+def test_long_prose_is_found() -> None:
+    word = "x" * (PROSE_COLUMNS_MAX + 1)
+    assert list(long_prose(f"{word}\n| {word}\n```\n{word}\n```\n{word}")) == [1, 6]
