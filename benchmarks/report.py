@@ -1,8 +1,9 @@
 """Writes the figures of a run into docs/figures.md, between its two marks.
 
-    python benchmarks/report.py [RESULTS] [--page docs/figures.md]
+    python benchmarks/report.py [RESULTS] [--page docs/figures.md] [--ran]
 
-Everything outside the marks is written by hand and stays. The same results give the same page.
+Everything outside the marks is written by hand and stays. The same results give the same page. ``--ran`` is for a page
+about a few programs: it leaves out those that did not run, and the margins.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def replaced(page: str, figures: str) -> str:
     return f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}"
 
 
-def lines(results: Results) -> Iterator[str]:
+def lines(results: Results, *, ran_only: bool = False) -> Iterator[str]:
     """Everything between the marks."""
     yield from _run(results)
     yield from ("", "### Aims", "", *_aims(results))
@@ -54,7 +55,9 @@ def lines(results: Results) -> Iterator[str]:
         "| name | program | shows | arguments in this run | seconds |",
         "|---|---|---|---|---|",
     )
-    yield from _programs(results)
+    yield from _programs(results, ran_only)
+    if ran_only:
+        return
     yield from ("", "### Margins of `make bench-check`", "", "| a ratio of | may be worse by |", "|---|---|")
     yield from (f"| {margin.kind} | {margin.part:.0%} |" for margin in MARGINS)
 
@@ -99,10 +102,12 @@ def _table(outcome: Outcome) -> Iterator[str]:
         yield from (row(figure) for figure in outcome.figures)
 
 
-def _programs(results: Results) -> Iterator[str]:
+def _programs(results: Results, ran_only: bool) -> Iterator[str]:
     ran = {outcome.name: outcome for outcome in results.outcomes}
     for program in (*SUITE, *BESIDE):
         outcome = ran.get(program.name)
+        if ran_only and outcome is None:
+            continue
         how = (
             f"`{' '.join(outcome.arguments)}` | {outcome.seconds:.0f}" if outcome else _not_run(program in SUITE) + " |"
         )
@@ -113,13 +118,13 @@ def _not_run(in_suite: bool) -> str:
     return "not in this run" if in_suite else "by hand: not part of the suite"
 
 
-def write(results: Results, page: Path) -> None:
+def write(results: Results, page: Path, *, ran_only: bool = False) -> None:
     """Write the page.
 
     Raises:
         WrongPage: for a page without the marks; nothing is written then.
     """
-    text = replaced(page.read_text(encoding="utf-8"), "\n".join(lines(results)))
+    text = replaced(page.read_text(encoding="utf-8"), "\n".join(lines(results, ran_only=ran_only)))
     page.write_text(text, encoding="utf-8")
 
 
@@ -128,9 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="?", default=Path("bench/results.json"), metavar="RESULTS")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
+    parser.add_argument("--ran", action="store_true", help="list only the programs of this run")
     given = parser.parse_args(arguments)
     try:
-        write(Results.read(given.results), given.page)
+        write(Results.read(given.results), given.page, ran_only=given.ran)
     except (WrongResults, WrongPage) as wrong:
         print(wrong, file=sys.stderr)
         return 2

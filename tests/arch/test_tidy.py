@@ -11,7 +11,7 @@ from sources import PRODUCT, ROOT, Source, imports, parse, sources
 
 FILE_LINES_MAX = 500
 PROSE_COLUMNS_MAX = 120
-GENERATED_PAGES = ("docs/figures.md",)
+GENERATED_PAGES = ("docs/figures.md", "docs/figures-peers.md")
 FUNCTION_LINES_MAX = 60
 
 LEFTOVERS = re.compile(

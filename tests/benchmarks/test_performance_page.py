@@ -46,6 +46,13 @@ class TestPage:
         assert all(f"(../benchmarks/{program.file})" in text for program in (*SUITE, *BESIDE))
         assert all(f"| {margin.kind} | {margin.part:.0%} |" in text for margin in MARGINS)
 
+    def test_a_page_about_a_few_programs_lists_no_others(self, page: Path) -> None:
+        RESULTS.write(page.parent / "results.json")
+        assert report.main([str(page.parent / "results.json"), "--page", str(page), "--ran"]) == 0
+        assert row(MET) in page.read_text()
+        assert "not in this run" not in page.read_text()
+        assert "Margins" not in page.read_text()
+
     def test_it_says_which_aims_are_missed_and_what_failed(self, page: Path) -> None:
         report.write(RESULTS, page)
         text = page.read_text()
@@ -72,8 +79,9 @@ class TestPage:
         with pytest.raises(WrongPage):
             replaced(text, "figures")
 
-    def test_the_projects_own_page_has_its_marks(self) -> None:
-        text = PAGE.read_text(encoding="utf-8")
+    @pytest.mark.parametrize("name", [PAGE.name, "figures-peers.md"])
+    def test_the_projects_own_pages_have_their_marks(self, name: str) -> None:
+        text = (PAGE.parent / name).read_text(encoding="utf-8")
         assert replaced(replaced(text, "figures"), "figures") == replaced(text, "figures")
 
 
