@@ -11,7 +11,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import kazoo.protocol.connection
+import kazoo.retry
 import pytest
 from examples import FAST, examples
 from hypothesis import settings
@@ -53,6 +56,11 @@ if WORKERS_PATH not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Hypothesis fails a test in which another thread takes numbers of the ``random`` module, as kazoo's threads do.
+for module in (kazoo.protocol.connection, kazoo.retry):
+    module.random = Random()
 
 
 settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
