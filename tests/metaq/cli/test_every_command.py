@@ -60,6 +60,8 @@ def test_every_command_has_examples() -> None:
 
 FAILURES = [hang, None, close_at_once, talk_nonsense]
 SECONDS_MAX = 5.0
+INTERRUPTED_S_MAX = 8.0
+"""Python notices a signal that comes in the moment before a wait begins when that ends: here after 5 s at most."""
 """For a command with a timeout of 0.02 s."""
 
 
@@ -124,7 +126,7 @@ def test_ctrl_c_ends_what_waits_for_a_server(scheme: str, tmp_path: Path, capfd:
                 status = main(argument_list(line, scheme.format(server.address), tmp_path))
                 took_s = time.monotonic() - began_s
             _, err = capfd.readouterr()
-            assert (status, took_s < SECONDS_MAX) == (130, True), (line, took_s, err)
+            assert (status, took_s < INTERRUPTED_S_MAX) == (130, True), (line, took_s, err)
             assert re.fullmatch(r"(\d+ messages? .*\n)*", err), (line, err)
     gc.collect()  # a connection that is interrupted while it is made is nobody's to close
 
