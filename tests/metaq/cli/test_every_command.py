@@ -60,9 +60,10 @@ def test_every_command_has_examples() -> None:
 
 FAILURES = [hang, None, close_at_once, talk_nonsense]
 SECONDS_MAX = 5.0
+"""For a command with a timeout of 0.02 s."""
+
 INTERRUPTED_S_MAX = 8.0
 """Python notices a signal that comes in the moment before a wait begins when that ends: here after 5 s at most."""
-"""For a command with a timeout of 0.02 s."""
 
 
 def answered_without_a_server(line: str, scheme: str) -> int | None:
