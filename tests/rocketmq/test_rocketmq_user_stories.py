@@ -264,7 +264,13 @@ def test_a_broker_that_is_killed_under_a_write_gets_everything(orders_broker: tu
                 yield batch
 
         write_batches(killed_in_the_middle(), sink)
-    rows = read(cluster, "orders", columns="value,message_id,queue_offset")
+    rows: list[Any] = []
+
+    def all_are_there() -> bool:
+        rows[:] = read(cluster, "orders", columns="value,message_id,queue_offset")
+        return len({row["value"] for row in rows}) == len(values)
+
+    wait_until(all_are_there, "the broker has what it stored in the queue, which it does later", 60)
     assert sorted({row["value"] for row in rows}) == values
     assert len({row["message_id"] for row in rows}) == len(values)  # what is there twice has one id
     first = [row["value"] for row in read(cluster, "orders", dropRepeatedWithin="20000")]
