@@ -36,7 +36,8 @@ def replace_by_another(server: MemoryServer) -> None:
 
 
 def send(server: MemoryServer, texts: list[str]) -> None:
-    server.client().producer().send_many("orders", texts)
+    with server.client() as mq:
+        mq.producer().send_many("orders", texts)
 
 
 def texts(messages: list[Delivery]) -> list[str]:
