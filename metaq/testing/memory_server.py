@@ -23,8 +23,8 @@ from metaq.net.clock import wall_clock_ms
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.testing.local_broker import LocalBroker
 from metaq.testing.memory import MemoryBroker
+from metaq.testing.stream_server import HOST, StreamServer
 
-HOST: Final = "127.0.0.1"
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Longest message, as a broker's if it is not configured otherwise."""
 
@@ -44,21 +44,19 @@ class MemoryServer(LocalBroker):
             broker, ids = MemoryBroker({"*": partitions}, message_bytes_max=MESSAGE_BYTES_MAX), IdWorker(0)
             broker.reserve_ids = lambda count: ids.reserve(count, wall_clock_ms())
         self.broker: Final = broker
-        self._port = 0
-        self._listener: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = StreamServer(self._serve)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> Address:
         """See ``LocalBroker``; the port is 0 before the first start."""
-        return Address(HOST, self._port)
+        return Address(HOST, self._server.port)
 
     @property
     def running(self) -> bool:
         """See ``LocalBroker``."""
-        return self._listener is not None
+        return self._server.is_up
 
     def start(self) -> None:
         """See ``LocalBroker``."""
@@ -66,7 +64,7 @@ class MemoryServer(LocalBroker):
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="metaq-memory-broker", daemon=True)
             self._thread.start()
-        if self._listener is None:
+        if not self.running:
             self._await(self._listen())
 
     def stop(self) -> None:
@@ -75,7 +73,7 @@ class MemoryServer(LocalBroker):
 
     def kill(self) -> None:
         """See ``LocalBroker``."""
-        if self._listener is not None:
+        if self.running:
             self._await(self._disconnect())
 
     def clear(self) -> None:
@@ -105,22 +103,14 @@ class MemoryServer(LocalBroker):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
 
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(self._serve, HOST, self._port)
-        self._port = self._listener.sockets[0].getsockname()[1]
+        await self._server.start()
         self.broker.start()
 
     async def _disconnect(self) -> None:
-        listener, self._listener = self._listener, None
         self.broker.kill()
-        if listener is not None:
-            listener.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        while self._writers:
-            await asyncio.sleep(0)
+        await self._server.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         decoder = CommandDecoder()
         try:
             while chunk := await reader.read(CHUNK_BYTES):
@@ -131,9 +121,7 @@ class MemoryServer(LocalBroker):
                         return
                     writer.write(reply)
                 await writer.drain()
-        except (ProtocolError, ConnectionError):
+        except ProtocolError:
             pass
         finally:
             self.broker.disconnected(writer)
-            self._writers.discard(writer)
-            writer.close()

@@ -33,11 +33,12 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.testing.rocketmq_answers import BrokerAnswers, Peer, unsupported
 from metaq.testing.rocketmq_store import READ, WRITE, Store, Topic
+from metaq.testing.stream_server import HOST, StreamServer
 
 if TYPE_CHECKING:
     from metaq.client.rocketmq.client import RocketMQ
 
-IP: Final = "127.0.0.1"
+
 CLUSTER: Final = "ScriptedCluster"
 
 Tamper = Callable[[RemotingCommand, RemotingCommand], RemotingCommand]
@@ -122,44 +123,18 @@ class Script:
         return None
 
 
-class _Server:
+class _Server(StreamServer):
     """One listening socket and its connections; everything in it runs in the cluster's loop."""
 
     def __init__(self, script: Script, answer: _Answer, tls: ssl.SSLContext | None = None, broker_id: int = 0) -> None:
-        self.script, self._answer, self._tls, self._broker_id = script, answer, tls, broker_id
-        self.port = 0
-        self._listener: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(self._talk, tls)
+        self.script, self._answer, self._broker_id = script, answer, broker_id
 
     @property
     def address(self) -> Address:
-        return Address(IP, self.port)
+        return Address(HOST, self.port)
 
-    @property
-    def is_up(self) -> bool:
-        return self._listener is not None
-
-    async def start(self) -> None:
-        if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, IP, self.port, ssl=self._tls)
-            self.port = self._listener.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-        for writer in list(self._writers):
-            writer.transport.abort()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder()
         host, port = writer.get_extra_info("peername")[:2]
         peer = Peer((host, port), self.port, self._broker_id)
@@ -168,11 +143,9 @@ class _Server:
                 for command in decoder.receive(chunk):
                     self._handle(command, peer, writer)
                 await writer.drain()
-        except (_Disconnect, ProtocolError, ConnectionError, asyncio.CancelledError):
+        except (_Disconnect, ProtocolError):
             pass
         finally:
-            self._writers.discard(writer)
-            self._tasks.discard(task)
             writer.transport.abort()
 
     def _handle(self, command: RemotingCommand, peer: Peer, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +171,7 @@ class ScriptedBroker(Script):
     def __init__(self, name: str, slaves: Sequence[int], is_v5: bool, tls: ssl.SSLContext | None) -> None:
         super().__init__(is_v5=is_v5)
         self.name = name
-        self.store = Store(IP, wall_clock_ms)
+        self.store = Store(HOST, wall_clock_ms)
         self.answers = BrokerAnswers(self.store, CLUSTER, is_v5)
         self.servers = {id_: _Server(self, self.answers.answer, tls, id_) for id_ in (0, *slaves)}
 
@@ -291,7 +264,7 @@ class ScriptedCluster:
                 messages,
                 port=broker.servers[0].port,
                 born_ms=now_ms,
-                born=(IP, 1),
+                born=(HOST, 1),
                 store_ms=store_ms,
                 reconsume_times=reconsume_times,
             )[0]
