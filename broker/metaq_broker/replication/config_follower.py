@@ -12,7 +12,6 @@ Source: docs/replication.md, "Following the master's topics".
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import shutil
 from collections.abc import Awaitable, Callable
@@ -24,6 +23,7 @@ from metaq.model import Address
 from metaq_broker.config.configuration import read_file
 from metaq_broker.config.following import follow_topics
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
+from metaq_broker.replication.master_connection import MasterConnection
 from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused
 from metaq_broker.storage.files import Files
 
@@ -52,54 +52,42 @@ class ConfigFollower:
         files: Files,
         reload: Callable[[], Awaitable[object]],
     ) -> None:
-        self._master, self._connect, self._file, self._files, self._reload = master, connect, file, files, reload
+        self._file, self._files, self._reload = file, files, reload
+        self._connection = MasterConnection(master, connect, REQUEST_S_MAX, (ASK_S, ASK_S))
         self._address: Address | None = None  # where it was found
         self._sign: str | bytes | None = None  # of the master's configuration that was dealt with last
         self._retry_at: float | None = None
         self._reload_due = False
-        self._peer: Peer | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = self._connection.stopping
         self.trouble: str | None = None
         """Why the master's topics are not taken over, ``None`` if they are, as far as the master was reached."""
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._connection.start(self, "following the master's topics")
 
     async def stop(self) -> None:
         """End; what is being taken over is taken over."""
-        self._stopping.set()
-        if self._peer is not None:
-            await self._peer.close()
-        if self._task is not None:
-            await self._task
-            self._task = None
+        await self._connection.stop()
 
-    async def _run(self) -> None:
+    async def check(self, peer: Peer) -> None:
+        """See ``Work``."""
+        self._address = peer.address
+        self._sign = None  # whatever this slave's own file became meanwhile, compare it
+
+    async def work(self, peer: Peer) -> None:
+        """See ``Work``."""
         while not self._stopping.is_set():
-            try:
-                self._address = await self._master.find()
-                self._peer = await self._connect(self._address, REQUEST_S_MAX)
-                self._sign = None  # whatever this slave's own file became meanwhile, compare it
-                while not self._stopping.is_set():
-                    await self._look(self._peer)
-                    await self._sleep(ASK_S)
-            except (PeerLost, RequestRefused, ProtocolError, MasterNotFound) as error:
-                _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
-            except Exception as defect:  # it must not end the following for ever
-                _LOG.exception("defect in following the master's topics")
-                self.trouble = f"{type(defect).__name__}: {defect}"
-            finally:
-                if self._peer is not None:
-                    await self._peer.close()
-                self._peer = None
-            await self._sleep(ASK_S)
+            await self._look(peer)
+            await self._connection.sleep(ASK_S)
 
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+    def disconnected(self, error: Exception | None) -> None:
+        """See ``Work``."""
+        if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterNotFound):
+            _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
+        elif error is not None:
+            _LOG.error("defect in following the master's topics", exc_info=error)
+            self.trouble = f"{type(error).__name__}: {error}"
 
     # ---- one look
 

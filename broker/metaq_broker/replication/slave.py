@@ -12,18 +12,18 @@ Source: docs/replication.md, "The asynchronous slave".
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.errors import MetaqError, ProtocolError
+from metaq.errors import ProtocolError
 from metaq_broker.config.replication import SlaveConfig
 from metaq_broker.replication.copied_order import CopiedOrder
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
+from metaq_broker.replication.master_connection import MasterConnection, MasterRefused, require_broker_id
 from metaq_broker.replication.partition_copy import PartitionCopy
 from metaq_broker.replication.peer import Connect, Holding, PartitionKey, Peer, PeerLost, RequestRefused
 from metaq_broker.storage.folders import folder_name
@@ -61,10 +61,6 @@ class _Fault:
     retry_at: float
 
 
-class MasterRefused(MetaqError):
-    """Who answers is not the master of this slave; the text says why."""
-
-
 class AsyncSlave:
     """See the module: ``start``, then ``stop``. Topics ``copied_last`` are copied behind all others."""
 
@@ -77,29 +73,23 @@ class AsyncSlave:
         copied_last: Set[str] = frozenset(),
     ) -> None:
         self._order = CopiedOrder(local.engine.stores, copied_last)
-        self._local, self._config, self._master, self._open = local, config, master, connect
+        self._local, self._config = local, config
+        self._connection = MasterConnection(master, connect, REQUEST_S_MAX, (CONNECT_S_MIN, RETRY_S))
         self._copies: dict[PartitionKey, PartitionCopy] = {}
         self._faults: dict[PartitionKey, _Fault] = {}
         self._view: Mapping[PartitionKey, Holding] = {}
         self._wanted: Mapping[PartitionKey, Holding] = {}
-        self._peer: Peer | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = self._connection.stopping
         self.trouble: str | None = "not connected yet"
         """Why the master cannot be read from, ``None`` if it can."""
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._connection.start(self, "copying from the master")
 
     async def stop(self) -> None:
         """End, and let what is being written be finished; nothing is appended afterwards."""
-        self._stopping.set()
-        if self._peer is not None:
-            await self._peer.close()
-        if self._task is not None:
-            await self._task
-            self._task = None
+        await self._connection.stop()
 
     def states(self) -> list[CopyState]:
         """Return how far every partition is that the master was known to hold when it was last heard of."""
@@ -112,38 +102,22 @@ class AsyncSlave:
 
     # ---- the connection
 
-    async def _run(self) -> None:
-        pause_s = CONNECT_S_MIN
-        while not self._stopping.is_set():
-            try:
-                await self._connect()
-                pause_s = CONNECT_S_MIN
-                await self._rounds()
-            except (PeerLost, RequestRefused, ProtocolError, MasterRefused, MasterNotFound) as error:
-                self._note_trouble(str(error))
-            except Exception as defect:  # it must not end the copying of everything, for ever
-                _LOG.exception("defect in the copying from the master")
-                self._note_trouble(f"{type(defect).__name__}: {defect}")
-            finally:
-                if self._peer is not None:
-                    await self._peer.close()
-                self._peer = None
-                self._order.forget()
-                self._copies.clear()  # what was compared may have changed when the next connection opens
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S)
-
-    async def _connect(self) -> None:
-        address = await self._master.find()
-        self._peer = await self._open(address, REQUEST_S_MAX)
-        broker_id = await self._peer.broker_id()
-        own_id = self._local.engine.config.system.broker_id
-        if broker_id != own_id:
-            ids = f"brokerId {broker_id}, this slave has {own_id}"
-            raise MasterRefused(f"broker {address} has {ids}; they must be the same")
+    async def check(self, peer: Peer) -> None:
+        """See ``Work``."""
+        await require_broker_id(peer, self._local.engine.config.system.broker_id)
         self.trouble = None
-        fields = {"master": address, "segmentsKnown": self._peer.reports_segments}
+        fields = {"master": peer.address, "segmentsKnown": peer.reports_segments}
         _LOG.info("copying from the master", extra={"fields": fields})
+
+    def disconnected(self, error: Exception | None) -> None:
+        """See ``Work``."""
+        if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterRefused | MasterNotFound):
+            self._note_trouble(str(error))
+        elif error is not None:
+            _LOG.error("defect in the copying from the master", exc_info=error)
+            self._note_trouble(f"{type(error).__name__}: {error}")
+        self._order.forget()
+        self._copies.clear()  # what was compared may have changed when the next connection opens
 
     def _note_trouble(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -152,26 +126,21 @@ class AsyncSlave:
             _LOG.warning("the master is not copied", extra={"fields": {"reason": reason}})
         self.trouble = reason
 
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-
     # ---- rounds
 
-    async def _rounds(self) -> None:
+    async def work(self, peer: Peer) -> None:
+        """See ``Work``."""
         clock = asyncio.get_running_loop().time
         pause_s = PAUSE_S_MIN
         while not self._stopping.is_set():
             asked = clock()
-            assert self._peer is not None  # as long as it is connected
-            self._view = await self._peer.holdings()
+            self._view = await peer.holdings()
             self._wanted = self._order.look(self._view)
             took = clock() - asked
-            if await self._round(self._peer):
+            if await self._round(peer):
                 pause_s = PAUSE_S_MIN
                 continue
-            await self._sleep(max(pause_s, took * QUESTION_SHARE))
+            await self._connection.sleep(max(pause_s, took * QUESTION_SHARE))
             pause_s = min(pause_s * 2, self._config.delay_ms_max / 1000)
 
     async def _round(self, peer: Peer) -> bool:

@@ -25,6 +25,7 @@ from metaq.errors import MetaqError
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.replication.copied_order import Holdings, first_missing, still_there
 from metaq_broker.replication.master_address import MasterAddress
+from metaq_broker.replication.master_connection import MasterConnection, require_broker_id
 from metaq_broker.replication.peer import Connect, Peer
 from metaq_broker.storage.folders import folder_name
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, decode_changes
@@ -88,61 +89,42 @@ class StateCopy:
         self, stores: TopicStores, target: StateTarget, master: MasterAddress, connect: Connect, broker_id: int
     ) -> None:
         self._stores, self._target, self._broker_id = stores, target, broker_id
-        self._master, self._connect = master, connect
+        self._connection = MasterConnection(master, connect, REQUEST_S_MAX, (ASK_S, ASK_S))
         self._snapshot: _Snapshot | None = None
-        self._peer: Peer | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = self._connection.stopping
         self.trouble: str | None = "not connected yet"
         """Why the state is not copied, ``None`` if it is, up to some seconds ago."""
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="copy of the master's state")
+        self._connection.start(self, "copy of the master's state")
 
     async def stop(self) -> None:
         """End. What was got and can be taken is taken."""
-        self._stopping.set()
-        if self._peer is not None:
-            await self._peer.close()
-        if self._task is not None:
-            await self._task
-            self._task = None
-            with contextlib.suppress(MetaqError, ValueError):
-                self._take_if_reached()
+        await self._connection.stop()
+        with contextlib.suppress(MetaqError, ValueError):
+            self._take_if_reached()
 
-    async def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._peer = await self._connect(await self._master.find(), REQUEST_S_MAX)
-                await self._check(self._peer)
-                while not self._stopping.is_set():
-                    await self._look(self._peer)
-                    await self._sleep(ASK_S)
-            except MetaqError as error:
-                self._note_trouble(str(error))
-            except Exception as defect:  # it must not end the copying for ever
-                if not self._stopping.is_set():
-                    _LOG.exception("defect in copying the master's state")
-                self._note_trouble(f"{type(defect).__name__}: {defect}")
-            finally:
-                if self._peer is not None:
-                    await self._peer.close()
-                self._peer = None
-            await self._sleep(ASK_S)
-
-    async def _check(self, peer: Peer) -> None:
+    async def check(self, peer: Peer) -> None:
+        """See ``Work``."""
         if not peer.reports_state:
             raise _StateNotCopied(f"broker {peer.address} does not give its state away")
-        broker_id = await peer.broker_id()
-        if broker_id != self._broker_id:
-            ids = f"brokerId {broker_id}, this slave has {self._broker_id}"
-            raise _StateNotCopied(f"broker {peer.address} has {ids}; they must be the same")
+        await require_broker_id(peer, self._broker_id)
 
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+    async def work(self, peer: Peer) -> None:
+        """See ``Work``."""
+        while not self._stopping.is_set():
+            await self._look(peer)
+            await self._connection.sleep(ASK_S)
+
+    def disconnected(self, error: Exception | None) -> None:
+        """See ``Work``."""
+        if isinstance(error, MetaqError):
+            self._note_trouble(str(error))
+        elif error is not None:
+            if not self._stopping.is_set():
+                _LOG.error("defect in copying the master's state", exc_info=error)
+            self._note_trouble(f"{type(error).__name__}: {error}")
 
     def _note_trouble(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -164,7 +146,7 @@ class StateCopy:
                 snapshot.goal, asked = still_there(snapshot.goal, await peer.holdings()), now
             if now - began >= WAIT_S:
                 self._note_trouble(self._behind())
-            await self._sleep(LOOK_S)
+            await self._connection.sleep(LOOK_S)
         if not self._stopping.is_set():
             self.trouble = None
 

@@ -1,0 +1,96 @@
+"""Keeps a connection to the master of this slave: finds it, connects, has work done, and connects again, for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from metaq.errors import MetaqError
+from metaq_broker.replication.master_address import MasterAddress
+from metaq_broker.replication.peer import Connect, Peer
+
+
+class MasterRefused(MetaqError):
+    """Who answers is not the master of this slave; the text says why."""
+
+
+class Work(Protocol):
+    """What is done over the connection."""
+
+    async def check(self, peer: Peer) -> None:
+        """Make sure that it can be done over a new connection; what is raised ends that, and the pause grows."""
+
+    async def work(self, peer: Peer) -> None:
+        """Work until the connection is lost, or ``MasterConnection.stopping`` is set; what is raised ends it, too."""
+
+    def disconnected(self, error: Exception | None) -> None:
+        """The connection has ended, or none was made; ``error`` says why, ``None``: ``work`` has returned."""
+
+
+class MasterConnection:
+    """See the module: ``start``, then ``stop``. ``request_s_max``: longest wait for one answer.
+
+    ``pauses_s``: the shortest and the longest pause between two connections; it doubles as long as none is of use.
+    """
+
+    def __init__(
+        self, master: MasterAddress, connect: Connect, request_s_max: float, pauses_s: tuple[float, float]
+    ) -> None:
+        self._master, self._connect, self._request_s_max = master, connect, request_s_max
+        self._pause_s_min, self._pause_s_max = pauses_s
+        self._peer: Peer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.stopping = asyncio.Event()
+        """Set when it is to end."""
+
+    def start(self, work: Work, name: str) -> None:
+        """Begin; ``name`` is what the task is called."""
+        self._task = asyncio.get_running_loop().create_task(self._run(work), name=name)
+
+    async def stop(self) -> None:
+        """End, and let what is being done come to its end."""
+        self.stopping.set()
+        if self._peer is not None:
+            await self._peer.close()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, but not beyond ``stop``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+
+    async def _run(self, work: Work) -> None:
+        pause_s = self._pause_s_min
+        while not self.stopping.is_set():
+            failure: Exception | None = None
+            try:
+                self._peer = await self._connect(await self._master.find(), self._request_s_max)
+                await work.check(self._peer)
+                pause_s = self._pause_s_min
+                await work.work(self._peer)
+            except Exception as error:  # also a defect: it must not end the work for ever
+                failure = error
+            finally:
+                if self._peer is not None:
+                    await self._peer.close()
+                self._peer = None
+            work.disconnected(failure)
+            await self.sleep(pause_s)
+            pause_s = min(pause_s * 2, self._pause_s_max)
+
+
+async def require_broker_id(peer: Peer, broker_id: int) -> None:
+    """Make sure that a peer has the broker id of this slave.
+
+    Raises:
+        MasterRefused: It has another one.
+        PeerLost, RequestRefused, ProtocolError: It could not be asked.
+    """
+    found = await peer.broker_id()
+    if found != broker_id:
+        ids = f"brokerId {found}, this slave has {broker_id}"
+        raise MasterRefused(f"broker {peer.address} has {ids}; they must be the same")
