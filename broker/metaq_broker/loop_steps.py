@@ -4,6 +4,8 @@ Sends that arrive together are stored together, replies that become ready togeth
 much may come (a look at all sockets, the completion of syncs) is a step: a ``with``. What is left for its end is done
 then, and what that leaves behind it, too: messages are stored, then acknowledged, then the answers are sent. Outside of
 steps it is done in the next round of the loop, which costs one more look at the sockets.
+
+It also notes which client sent last, so that who could do better for a single client knows whether there is one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from faults.console import EXIT_FOUND, EXIT_OK, report
 
 FRAMES: Final = 1_000_000
 STEP: Final = 1_000
-TOLD_EVERY: Final = 100_000
+REPORT_EVERY: Final = 100_000
 HANG_S: Final = 600
 """After so long on one step the process says where it is, and ends."""
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for done in range(0, options.frames, STEP):
             faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__ or sys.stderr)
             trial.run(min(STEP, options.frames - done))
-            if done % TOLD_EVERY == 0:
+            if done % REPORT_EVERY == 0:
                 report(f"codec fuzz: {trial.tally}")
     except Finding as finding:
         print(f"codec fuzz: {finding}\nremoting fuzz: seed {options.seed}", file=sys.stderr)

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
@@ -32,8 +31,6 @@ _START_HELP: Final = (
     "earliest (default), latest, a time in ISO 8601, @MS since 1970, a time span back from now such as 90s, 15m, 12h, "
     "7d, or an offset, with one --partition"
 )
-_FOLLOW_S: Final = 0.2
-"""Pause between two looks for new messages."""
 _GROUP_BATCH: Final = 500
 _GROUP_WAIT_S: Final = 1.0
 _GROUP_ROUNDS: Final = 15
@@ -89,20 +86,7 @@ def _browse(
         browser: Browser | RocketBrowser = mq.browse(options.topic, partitions=partitions, start=start)
     else:
         browser = mq.browse(options.topic, partitions=partitions, start=start, tags=options.attribute)
-    return _followed(browser) if options.follow else browser
-
-
-def _followed(browser: Browser | RocketBrowser) -> Iterator[Received | RocketReceived]:
-    """Yield what is there and what follows, as long as somebody reads the output."""
-    pause = threading.Event()
-    while True:
-        found = False
-        for message in browser.poll():
-            found = True
-            yield message
-        if not found:
-            require_reader()
-            pause.wait(_FOLLOW_S)
+    return browser.follow(require_reader) if options.follow else browser
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from datetime import datetime
 from typing import Final, Generic, Literal, TypeVar
 
@@ -68,14 +68,18 @@ class TopicBrowser(ABC, Generic[M]):
         """Partition -> the offset to go on from."""
 
     def __iter__(self) -> Generator[M, None, None]:
+        return self.follow() if self._follow else self.poll()
+
+    def follow(self, idle: Callable[[], object] | None = None) -> Generator[M, None, None]:
+        """Yield what is there and what is stored later, without an end. Before each pause it calls ``idle``."""
         while True:
             progress = False
             for message in self.poll():
                 progress = True
                 yield message
-            if not self._follow:
-                return
             if not progress:
+                if idle is not None:
+                    idle()
                 self._clock.sleep(POLL_S)
 
     @abstractmethod

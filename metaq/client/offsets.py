@@ -12,8 +12,9 @@ import fcntl
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,10 +78,49 @@ class IncarnationStorage(OffsetStorage, Protocol):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """Store ``offsets`` as ``save``, and ``incarnations`` (``None``: nobody tells one), all or nothing."""
+        """Store ``offsets`` as ``save``, and ``incarnations`` (``None``: nobody knows it), all or nothing."""
 
 
-class MemoryOffsets:
+class LockedStorage(ABC):
+    """A ``ConditionalStorage`` whose offsets are behind a lock."""
+
+    @abstractmethod
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        """See ``OffsetStorage``."""
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """See ``OffsetStorage``."""
+        with self._locked():
+            self._merge(group, offsets)
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """See ``ConditionalStorage``."""
+        with self._locked():
+            there = self.load(group, offsets)
+            changed = {
+                where: there.get(where)
+                for where, new in offsets.items()
+                if not is_unchanged(there.get(where), expected.get(where), new)
+            }
+            if len(changed) < len(offsets):
+                self._merge(group, {where: offset for where, offset in offsets.items() if where not in changed})
+        return changed
+
+    @abstractmethod
+    def _locked(self) -> AbstractContextManager[object]:
+        """Keep others from saving until the end of the block."""
+
+    @abstractmethod
+    def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Store ``offsets``; those of other partitions stay as they are."""
+
+
+class MemoryOffsets(LockedStorage):
     """Offsets that end with the program; for tests, and for programs that always begin anew."""
 
     def __init__(self) -> None:
@@ -91,23 +131,6 @@ class MemoryOffsets:
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         """See ``OffsetStorage``."""
         return {where: self.offsets[group, where] for where in partitions if (group, where) in self.offsets}
-
-    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``."""
-        with self._lock:
-            self._put(group, offsets)
-
-    def save_if_unchanged(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, GroupOffset],
-        expected: Mapping[TopicPartition, GroupOffset | None],
-    ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``."""
-        with self._lock:
-            changed = _changed(self.load(group, offsets), offsets, expected)
-            self._put(group, {where: offset for where, offset in offsets.items() if where not in changed})
-        return changed
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         """See ``IncarnationStorage``."""
@@ -122,21 +145,25 @@ class MemoryOffsets:
     ) -> None:
         """See ``IncarnationStorage``."""
         with self._lock:
-            self._put(group, offsets)
+            self._merge(group, offsets)
             self._incarnations |= {(group, where): incarnation for where, incarnation in incarnations.items()}
 
-    def _put(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+    def _locked(self) -> AbstractContextManager[object]:
+        return self._lock
+
+    def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         self.offsets.update({(group, where): offset for where, offset in offsets.items()})
 
     def close(self) -> None:
         """See ``OffsetStorage``."""
 
 
-class FileOffsets:
+class FileOffsets(LockedStorage):
     """Offsets in one JSON file, in the form of MetaQ's ``LocalOffsetStorage``: group -> list of partitions.
 
-    The file is replaced as a whole. Programs on one machine may share it. Incarnations are in a file beside it, whose
-    name has ``.incarnations`` behind: MetaQ's client reads no row with a field that it does not know.
+    The file is replaced as a whole. Programs on one machine may share it; MetaQ's Java client does not lock it.
+    Incarnations are in a file beside it, whose name has ``.incarnations`` behind: MetaQ's client reads no row with a
+    field that it does not know.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,24 +177,6 @@ class FileOffsets:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFailed(str(self._path), f"an offset of group {group!r} cannot be read: {error!r}") from None
         return {where: found[where] for where in partitions if where in found}
-
-    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``."""
-        with self._locked():
-            self._merge(group, offsets)
-
-    def save_if_unchanged(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, GroupOffset],
-        expected: Mapping[TopicPartition, GroupOffset | None],
-    ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``; among programs that lock the file, which the Java client does not."""
-        with self._locked():
-            changed = _changed(self.load(group, offsets), offsets, expected)
-            if len(changed) < len(offsets):
-                self._merge(group, {where: offset for where, offset in offsets.items() if where not in changed})
-        return changed
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         """See ``IncarnationStorage``."""
@@ -253,18 +262,6 @@ def _json_in(path: Path) -> Any:
         raise StoreFailed(str(path), error.strerror or str(error)) from error
     except ValueError as error:
         raise StoreFailed(str(path), f"it is no JSON of groups: {error}") from None
-
-
-def _changed(
-    there: Mapping[TopicPartition, GroupOffset],
-    offsets: Mapping[TopicPartition, GroupOffset],
-    expected: Mapping[TopicPartition, GroupOffset | None],
-) -> dict[TopicPartition, GroupOffset | None]:
-    return {
-        where: there.get(where)
-        for where, new in offsets.items()
-        if not is_unchanged(there.get(where), expected.get(where), new)
-    }
 
 
 def _where(row: Any) -> TopicPartition:

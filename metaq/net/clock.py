@@ -28,6 +28,14 @@ class SystemClock:
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
 
+WAIT_S_MIN: Final = 0.001
+"""The shortest wait: sockets cannot wait for no time at all."""
+
+
+def wait_s_until(until_s: float, clock: Clock) -> float:
+    """Return how long to wait for something that must come until ``until_s``; not nothing when that is over."""
+    return max(WAIT_S_MIN, until_s - clock.monotonic())
+
 
 def wall_clock_ms() -> int:
     """Milliseconds since 1970, for what others compare with their own clocks."""

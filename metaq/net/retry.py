@@ -55,6 +55,11 @@ class TimeLimit:
         """When it ends, on the clock."""
         self.renew()
 
+    @classmethod
+    def of(cls, within_s: float | None, clock: Clock) -> TimeLimit | None:
+        """Return the limit of ``within_s`` from now; ``None``: there is none."""
+        return None if within_s is None else cls(within_s, clock)
+
     def renew(self) -> None:
         """Begin anew."""
         self.until_s = self._clock.monotonic() + self._within_s

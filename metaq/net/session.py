@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.model import Address
-from metaq.net.clock import Clock
+from metaq.net.clock import Clock, wait_s_until
 from metaq.net.transport import Stream, Timeouts
-
-_LEAST_S: Final = 0.001
-"""What a request is given whose time is over: waiting for no time at all is not possible."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -129,7 +126,7 @@ class RequestSession(Generic[Request, Response]):
             self._check_open(self._action(request))
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         if self.until_s is not None:
-            timeout_s = min(timeout_s, max(_LEAST_S, self.until_s - self.clock.monotonic()))
+            timeout_s = min(timeout_s, wait_s_until(self.until_s, self.clock))
         try:
             yield timeout_s
         except BaseException as error:

@@ -21,7 +21,7 @@ LIKELY_S: Final = 0.003
 """A sync in a thread that takes no longer may be quick: it waits for the interpreter, too, and for syncs beside it."""
 
 LIKELY_SHARE: Final = 0.9
-"""So many of the recent syncs in threads may be quick before it is tried."""
+"""So many of the recent syncs in threads must have been quick before it is tried."""
 
 RECENT: Final = 64
 """So many syncs are recent, about."""

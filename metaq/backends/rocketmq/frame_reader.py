@@ -119,7 +119,7 @@ class _FrameReader:
         self._session: Session | None = None
         self._pulls_only = settings.subscription.type != "TAG"
         self._faults = 0
-        self._limit = None if settings.within_s is None else TimeLimit(settings.within_s, pool.clock)
+        self._limit = TimeLimit.of(settings.within_s, pool.clock)
 
     def runs(self) -> Generator[RecordRun | FrameRun, None, None]:
         try:

@@ -211,7 +211,7 @@ class Offsets:
         return found
 
     def _limit(self) -> TimeLimit | None:
-        return None if self._within_s is None else TimeLimit(self._within_s, self._pool.clock)
+        return TimeLimit.of(self._within_s, self._pool.clock)
 
     def _ask_broker(
         self, queues: Sequence[TopicPartition], ask: _Ask[_T], limit: TimeLimit | None, *, to_write: bool

@@ -10,7 +10,7 @@ from typing import Final
 
 from metaq.backends.rocketmq.session import Session
 from metaq.model import Address
-from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.clock import SYSTEM_CLOCK, Clock, wait_s_until
 from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials
@@ -19,9 +19,6 @@ __all__ = ["Credentials", "SessionPool"]
 
 IDLE_S_MAX: Final = 100.0
 """RocketMQ's servers close connections after 120 s of silence; ours are dropped before that."""
-
-CONNECT_S_MIN: Final = 0.001
-"""What connecting is given when no time is left: waiting for no time at all is not possible."""
 
 
 class SessionPool(Pool[Session]):
@@ -50,5 +47,5 @@ class SessionPool(Pool[Session]):
     def _open(self, address: Address, until_s: float | None) -> Session:
         if until_s is None:
             return super()._open(address, until_s)
-        left_s = max(CONNECT_S_MIN, until_s - self.clock.monotonic())
+        left_s = wait_s_until(until_s, self.clock)
         return self._opened(address, timeouts=replace(self.timeouts, connect_s=min(self.timeouts.connect_s, left_s)))

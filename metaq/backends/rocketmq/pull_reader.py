@@ -139,7 +139,7 @@ class _QueueReader:
         self._wanted = Wanted(names[0].encode(), queue.index, offset_range.start, offset_range.end)
         self._settings, self._measure = settings, measure
         self._clock = pool.clock
-        self._limit = None if settings.within_s is None else TimeLimit(settings.within_s, pool.clock)
+        self._limit = TimeLimit.of(settings.within_s, pool.clock)
         self._attempts = Attempts(settings.policy, pool.clock, self._limit)
         self._server = _Server(pool, routes, queue.broker_name, topic)
         self._window = PullWindow(

@@ -2,11 +2,12 @@
 
 Where no registry says who a broker is, a cluster is a list of addresses, and another broker may listen at one of them
 tomorrow, with other messages. An offset of the old one then lies behind the end, or in the middle of a message. The
-bundled broker tells an *incarnation* of each partition, made with it; a storage that can, keeps it beside the offset::
+bundled broker announces an *incarnation* of each partition, made with it; a storage that can, keeps it beside the
+offset::
 
-    another incarnation than before                     begin where the group would without an offset, and say so
-    no incarnation is reported, the offset is behind the end     the same
-    else                                                go on
+    another incarnation than before                             begin where the group would without an offset, say so
+    no incarnation is reported, the offset is behind the end    the same
+    else                                                        go on
 
 While a consumer runs, incarnations are compared whenever a broker is connected to anew.
 

@@ -109,9 +109,9 @@ class MemberRequests:
             _notify(group, connections)
         elif group not in self._to_notify:
             self._to_notify.add(group)
-            asyncio.get_running_loop().call_later(TOGETHER_S, self._notify, group)
+            asyncio.get_running_loop().call_later(TOGETHER_S, self._notify_members, group)
 
-    def _notify(self, group: str) -> None:
+    def _notify_members(self, group: str) -> None:
         self._to_notify.discard(group)
         _notify(group, tuple(member.connection for member in self._members.consumers(group)))
 
