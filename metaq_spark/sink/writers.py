@@ -26,6 +26,7 @@ class _Writer:
     """What both do in a task, and on the driver when all tasks are done."""
 
     def __init__(self, sink: Sink) -> None:
+        freeze_modules()
         self._sink = sink
 
     @plain_errors

@@ -67,3 +67,34 @@ print(len(gc.get_objects()))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert int(done.stdout) < 30_000, done.stderr  # some 60,000 where numba's half that comes with a first call is left
+
+
+def test_what_is_imported_later_is_left_out_too() -> None:
+    program = """
+import gc
+from metaq_spark import garbage_collection
+garbage_collection.freeze_modules()
+before = gc.get_freeze_count()
+garbage_collection.freeze_modules()
+again = gc.get_freeze_count()
+import pyarrow
+garbage_collection.freeze_modules()
+print(again == before, gc.get_freeze_count() > before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+@pytest.mark.parametrize("made", ["writer(schema, False)", "streamWriter(schema, False)"])
+def test_a_write_is_planned_without_leaving_modules_to_collections(made: str) -> None:
+    program = f"""
+import gc
+from pyspark.sql.types import StructType
+from metaq_spark.datasource import MetaQDataSource
+schema = StructType().add("value", "binary").add("topic", "string")
+MetaQDataSource({{"brokers": "127.0.0.1:1"}}).{made}
+gc.collect()
+print(len(gc.get_objects()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert int(done.stdout) < 10_000, done.stderr  # some 50,000 where the modules of pyarrow and pyspark are left
