@@ -56,7 +56,7 @@ NOBODY: Final = "java_peer: nothing is measured without --java-broker HOST:PORT"
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchTopic:
     """A topic of one broker, and its partitions."""
 
     address: Address
@@ -64,7 +64,7 @@ class Place:
     partitions: tuple[Partition, ...]
 
     @classmethod
-    def of(cls, address: Address, topic: str) -> Place:
+    def of(cls, address: Address, topic: str) -> BenchTopic:
         """Ask the broker, and put a message into each partition so that all of them have an end."""
         pool = SessionPool()
         with closing(pool):
@@ -82,14 +82,14 @@ class Place:
         return {str(each): ends[TopicPartition(self.topic, each)].end for each in self.partitions}
 
 
-def connect(place: Place) -> socket.socket:
+def connect(place: BenchTopic) -> socket.socket:
     """A connection that waits for nothing longer than half a minute."""
     connection = socket.create_connection((place.address.host, place.address.port), 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
-def put_all(place: Place, case: Case) -> None:
+def put_all(place: BenchTopic, case: Case) -> None:
     """Put the messages with many under way, in turn over the partitions in pieces of an eighth of what may be."""
     body = b"x" * case.payload_bytes
     requests = [encode(Put(place.topic, each.index, body, 0, OPAQUE, checksum(body))) for each in place.partitions]
@@ -110,7 +110,7 @@ def answers(received: bytearray, size: int) -> int:
     return received.count(b"\r\n", 0, size)
 
 
-def put_one_by_one(place: Place, count: int) -> float:
+def put_one_by_one(place: BenchTopic, count: int) -> float:
     """The median time of a put that waits for its answer, in milliseconds."""
     body, received, times = b"x" * PUTS.payload_bytes, bytearray(4096), []
     request = encode(Put(place.topic, place.partitions[0].index, body, 0, OPAQUE, checksum(body)))
@@ -124,7 +124,7 @@ def put_one_by_one(place: Place, count: int) -> float:
     return 1000 * statistics.median(times)
 
 
-def get_all(place: Place, offset: int, count: int) -> None:
+def get_all(place: BenchTopic, offset: int, count: int) -> None:
     """Ask for the megabyte from ``offset`` on so often, one after the other, and look at nothing."""
     request = encode(Get(place.topic, "bench", place.partitions[0].index, offset, GET_BYTES, OPAQUE))
     head = b"value %d %d\r\n" % (GET_BYTES, OPAQUE)
@@ -145,13 +145,13 @@ class Bench:
     """Makes the figures; ``ours`` and ``java`` are the same topic at both brokers."""
 
     report: Report
-    ours: Place
-    java: Place
+    ours: BenchTopic
+    java: BenchTopic
     runs: int
     scale: float
 
     @property
-    def places(self) -> tuple[Place, Place]:
+    def places(self) -> tuple[BenchTopic, BenchTopic]:
         return self.ours, self.java
 
     def sockets(self) -> None:
@@ -211,14 +211,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.java_broker:
         print(NOBODY)
         return 0
-    java = Place.of(Address.parse(given.java_broker), given.topic)
+    java = BenchTopic.of(Address.parse(given.java_broker), given.topic)
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
         running_broker(Path(folder), PARTITIONS) as broker,
         spark() as session,
         Report("Beside a Java broker", given.json) as report,
     ):
-        bench = Bench(report, Place.of(broker.address, given.topic), java, given.runs, given.scale)
+        bench = Bench(report, BenchTopic.of(broker.address, given.topic), java, given.runs, given.scale)
         bench.sockets()
         bench.spark(session)
     return 0

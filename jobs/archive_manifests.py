@@ -31,7 +31,7 @@ class ArchiveError(ValueError):
     """The archive cannot go on; the text says why, and what to do."""
 
 
-class Place(NamedTuple):
+class ArchivedUpTo(NamedTuple):
     """How far a partition has been archived: the next byte, and which incarnation (``None``: its broker has none)."""
 
     incarnation: str | None
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlannedRange:
     """Bytes of a partition to archive, or lost ones if ``loss`` says why."""
 
     where: TopicPartition
@@ -68,49 +68,52 @@ def where_of(entry: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(entry["topic"], Partition.parse(entry["partition"]))
 
 
-def places_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, Place]:
+def archived_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, ArchivedUpTo]:
     """How far every partition has been archived, from all manifests in their order."""
     return {
-        where_of(entry): Place(entry["incarnation"], entry["end"])
+        where_of(entry): ArchivedUpTo(entry["incarnation"], entry["end"])
         for manifest in manifests
         for entry in (*manifest["lost"], *manifest["ranges"])
     }
 
 
-def plan(available: Mapping[TopicPartition, PartitionState], places: Mapping[TopicPartition, Place]) -> list[Piece]:
+def plan(
+    available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
+) -> list[PlannedRange]:
     """What is to be archived next, and what can no longer be; by partition, a loss before the range behind it.
 
     Raises:
         ArchiveError: A partition ends before what has been archived.
     """
-    return [piece for where, found in sorted(available.items()) for piece in _plan_one(where, found, places.get(where))]
+    return [part for where, found in sorted(available.items()) for part in _plan_one(where, found, archived.get(where))]
 
 
-def _plan_one(where: TopicPartition, found: PartitionState, place: Place | None) -> Iterator[Piece]:
-    start, end, life = found.offsets.start, found.offsets.end, found.incarnation
-    if place is not None and None not in (life, place.incarnation) and life != place.incarnation:
-        why = f"deleted and made anew; what came behind offset {place.end} of its former incarnation was not archived"
-        yield Piece(where, life, OffsetRange(start, start), why)
-    elif place is not None and end < place.end:
+def _plan_one(where: TopicPartition, found: PartitionState, done: ArchivedUpTo | None) -> Iterator[PlannedRange]:
+    start, end, incarnation = found.offsets.start, found.offsets.end, found.incarnation
+    if done is not None and None not in (incarnation, done.incarnation) and incarnation != done.incarnation:
+        why = f"deleted and made anew; what came behind offset {done.end} of its former incarnation was not archived"
+        yield PlannedRange(where, incarnation, OffsetRange(start, start), why)
+    elif done is not None and end < done.end:
         raise ArchiveError(
-            f"{where}: ends at offset {end}, before {place.end}, up to which it has been archived; if its broker is "
+            f"{where}: ends at offset {end}, before {done.end}, up to which it has been archived; if its broker is "
             "being restored or replaced, run again later; if these messages are gone for good, begin another archive"
         )
-    elif place is not None and start > place.end:
-        yield Piece(where, life, OffsetRange(place.end, start), "deleted by the broker before it was archived")
-    elif place is not None:
-        start = place.end
+    elif done is not None and start > done.end:
+        why = "deleted by the broker before it was archived"
+        yield PlannedRange(where, incarnation, OffsetRange(done.end, start), why)
+    elif done is not None:
+        start = done.end
     if start < end:
-        yield Piece(where, life, OffsetRange(start, end))
+        yield PlannedRange(where, incarnation, OffsetRange(start, end))
 
 
-def refuse_losses(pieces: Sequence[Piece]) -> None:
+def refuse_losses(planned: Sequence[PlannedRange]) -> None:
     """Losses have to be accepted by an operator.
 
     Raises:
         ArchiveError: There are some.
     """
-    losses = [f"{piece.where}, {span(piece.offsets)}: {piece.loss}" for piece in pieces if piece.loss is not None]
+    losses = [f"{part.where}, {span(part.offsets)}: {part.loss}" for part in planned if part.loss is not None]
     if losses:
         raise ArchiveError("; ".join(losses) + ". To note that in the manifest and go on: --accept-loss")
 
@@ -120,39 +123,39 @@ def span(offsets: OffsetRange) -> str:
     return f"offsets {offsets.start} to {offsets.end}"
 
 
-def make_manifest(batch: int, pieces: Sequence[Piece], files: FilesOf, damage_skipped: bool) -> Manifest:
+def make_manifest(batch: int, planned: Sequence[PlannedRange], files: FilesOf, damage_skipped: bool) -> Manifest:
     """The manifest of a batch that has been written.
 
     Raises:
         ArchiveError: The files do not hold what they should; nothing may be noted as archived.
     """
-    strays = set(files) - {piece.where for piece in pieces if piece.loss is None}
+    strays = set(files) - {part.where for part in planned if part.loss is None}
     if strays:
         raise ArchiveError(f"batch {batch}: its files hold messages of {', '.join(map(str, sorted(strays)))}")
-    ranges = [_range_entry(piece, files.get(piece.where, {})) for piece in pieces if piece.loss is None]
+    ranges = [_range_entry(part, files.get(part.where, {})) for part in planned if part.loss is None]
     for entry in ranges:
         damaged = entry["damaged_bytes"] or 0
         if damaged < 0 or (damaged and not damage_skipped):
             raise ArchiveError(f"batch {batch}: {where_of(entry)}: {_missing(entry)}")
-    lost = [_piece_entry(piece) | {"why": piece.loss} for piece in pieces if piece.loss is not None]
+    lost = [_planned_entry(part) | {"why": part.loss} for part in planned if part.loss is not None]
     return {"v": FORM, "batch": batch, "ranges": ranges, "lost": lost}
 
 
-def _piece_entry(piece: Piece) -> dict[str, Any]:
-    where, offsets = piece.where, piece.offsets
+def _planned_entry(part: PlannedRange) -> dict[str, Any]:
+    where, offsets = part.where, part.offsets
     return {
         "topic": where.topic,
         "partition": str(where.partition),
-        "incarnation": piece.incarnation,
+        "incarnation": part.incarnation,
         "start": offsets.start,
         "end": offsets.end,
     }
 
 
-def _range_entry(piece: Piece, files: Mapping[str, Contents]) -> dict[str, Any]:
+def _range_entry(part: PlannedRange, files: Mapping[str, Contents]) -> dict[str, Any]:
     total = _sum_up(files)
-    damaged = len(piece.offsets) - total["bytes"] if not total["replaced_attributes"] else None
-    return _piece_entry(piece) | total | {"damaged_bytes": damaged, "files": sorted(files)}
+    damaged = len(part.offsets) - total["bytes"] if not total["replaced_attributes"] else None
+    return _planned_entry(part) | total | {"damaged_bytes": damaged, "files": sorted(files)}
 
 
 def _sum_up(files: Mapping[str, Contents]) -> dict[str, Any]:
@@ -176,16 +179,16 @@ def check_chain(numbers: Sequence[int], manifests: Sequence[Manifest]) -> Iterat
     expected = range(numbers[-1] + 1) if numbers else ()
     for number in sorted(set(expected) - set(numbers)):
         yield f"manifest {number} is missing"
-    places: dict[TopicPartition, Place] = {}
+    archived: dict[TopicPartition, ArchivedUpTo] = {}
     for number, manifest in zip(numbers, manifests, strict=True):
         if manifest["batch"] != number:
             yield f"manifest {number} says that it is that of batch {manifest['batch']}"
         for entry, lost in _entries(manifest):
             where = where_of(entry)
-            problem = _break(places.get(where), entry, lost)
+            problem = _break(archived.get(where), entry, lost)
             if problem:
                 yield f"batch {number}: {where}: {problem}"
-            places[where] = Place(entry["incarnation"], entry["end"])
+            archived[where] = ArchivedUpTo(entry["incarnation"], entry["end"])
 
 
 def _entries(manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -193,21 +196,21 @@ def _entries(manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], bool]]:
     yield from ((entry, False) for entry in manifest["ranges"])
 
 
-def _break(place: Place | None, entry: Mapping[str, Any], lost: bool) -> str | None:
+def _break(done: ArchivedUpTo | None, entry: Mapping[str, Any], lost: bool) -> str | None:
     """How an entry does not go on where its partition's last one ended; ``None`` if it does."""
-    start, end, life = entry["start"], entry["end"], entry["incarnation"]
+    start, end, incarnation = entry["start"], entry["end"], entry["incarnation"]
     if start > end or (start == end and not lost):
         return f"offsets {start} to {end} are no range"
     if not lost and entry["damaged_bytes"] not in (None, end - start - entry["bytes"]):
         return _missing(entry)
-    if place is None:
+    if done is None:
         return None
-    if None not in (life, place.incarnation) and life != place.incarnation:
-        return None if lost else f"incarnation {life} begins at offset {start}, and no loss is recorded"
-    if start > place.end:
-        return f"gap: offsets {place.end} to {start} are in no batch"
-    if start < place.end:
-        return f"overlap: offsets {start} to {min(place.end, end)} are in an earlier batch, too"
+    if None not in (incarnation, done.incarnation) and incarnation != done.incarnation:
+        return None if lost else f"incarnation {incarnation} begins at offset {start}, and no loss is recorded"
+    if start > done.end:
+        return f"gap: offsets {done.end} to {start} are in no batch"
+    if start < done.end:
+        return f"overlap: offsets {start} to {min(done.end, end)} are in an earlier batch, too"
     return None
 
 

@@ -29,12 +29,12 @@ from archive_manifests import (
     Contents,
     FilesOf,
     Manifest,
-    Piece,
+    PlannedRange,
+    archived_after,
     check_chain,
     check_contents,
     check_leftovers,
     make_manifest,
-    places_after,
     plan,
     refuse_losses,
     span,
@@ -117,7 +117,7 @@ class Archive:
         self._directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], self._pool)
         self._files = NumberedFiles(f"{arguments.output}/manifests")
         manifests = read_manifests(self._files)
-        self._next, self._places = len(manifests), places_after(manifests)
+        self._next, self._archived = len(manifests), archived_after(manifests)
         problems = list(check_chain(self._files.numbers(), manifests))
         if problems:
             raise ArchiveError(f"the archive is not in order, so nothing is added to it: {'; '.join(problems)}")
@@ -132,44 +132,45 @@ class Archive:
         count, reached = 0, False
         while not reached:
             wanted = self._plan()
-            pieces = [self._bounded(piece) for piece in wanted]
-            if not pieces:
+            planned = [self._bounded(part) for part in wanted]
+            if not planned:
                 break
-            self._add_batch(pieces)
-            count, reached = count + 1, pieces == wanted
+            self._add_batch(planned)
+            count, reached = count + 1, planned == wanted
         return count
 
-    def _plan(self) -> list[Piece]:
-        pieces = plan(self._available(), self._places)
+    def _plan(self) -> list[PlannedRange]:
+        planned = plan(self._available(), self._archived)
         if not self._arguments.accept_loss:
-            refuse_losses(pieces)
-        return pieces
+            refuse_losses(planned)
+        return planned
 
     def _available(self) -> Mapping[TopicPartition, PartitionState]:
         chosen = [topic for topic in self._directory.topics() if is_chosen(topic, self._arguments)]
-        missing = {*(self._arguments.topics or "").split(",")} - {"", *chosen, *(where.topic for where in self._places)}
+        known = {*chosen, *(where.topic for where in self._archived)}
+        missing = {*(self._arguments.topics or "").split(",")} - {"", *known}
         if missing:
             raise ArchiveError(f"--topics: no broker knows {', '.join(sorted(missing))}")
         available = self._directory.available(chosen)
-        for where in sorted(set(self._places) - set(available)):
+        for where in sorted(set(self._archived) - set(available)):
             if is_chosen(where.topic, self._arguments):
                 print(f"archive_topics: {where} is not listed by any broker now; what came after "
-                      f"offset {self._places[where].end} is not archived", file=sys.stderr)  # fmt: skip
+                      f"offset {self._archived[where].end} is not archived", file=sys.stderr)  # fmt: skip
         return available
 
-    def _bounded(self, piece: Piece) -> Piece:
+    def _bounded(self, part: PlannedRange) -> PlannedRange:
         """At most the bytes of a batch, cut at a message; a single message may be larger, then all is taken."""
-        limit = piece.offsets.start + self._arguments.partition_bytes_max
-        if piece.loss is not None or piece.offsets.end <= limit:
-            return piece
-        topic, partition = piece.where.topic, piece.where.partition
+        limit = part.offsets.start + self._arguments.partition_bytes_max
+        if part.loss is not None or part.offsets.end <= limit:
+            return part
+        topic, partition = part.where.topic, part.where.partition
         with self._pool.lease(self._directory.partitions(topic)[partition]) as session:
-            cut = frame_boundary(session, topic, partition.index, limit, piece.offsets.start)
-        end = cut if piece.offsets.start < cut < piece.offsets.end else piece.offsets.end
-        return Piece(piece.where, piece.incarnation, OffsetRange(piece.offsets.start, end))
+            cut = frame_boundary(session, topic, partition.index, limit, part.offsets.start)
+        end = cut if part.offsets.start < cut < part.offsets.end else part.offsets.end
+        return PlannedRange(part.where, part.incarnation, OffsetRange(part.offsets.start, end))
 
-    def _add_batch(self, pieces: Sequence[Piece]) -> None:
-        batch, ranges = self._next, [piece for piece in pieces if piece.loss is None]
+    def _add_batch(self, planned: Sequence[PlannedRange]) -> None:
+        batch, ranges = self._next, [part for part in planned if part.loss is None]
         files: FilesOf = {}
         if ranges:
             folder = f"data/batch={batch:08}"
@@ -177,21 +178,21 @@ class Archive:
             rows = self._spark.read.format("metaq").option("brokers", self._arguments.brokers).options(**options).load()
             rows.write.mode("overwrite").parquet(f"{spark_path(self._arguments.output)}/{folder}")
             files = measure(self._spark, self._arguments.output, folder).get(batch, {})
-            self._refuse_new_lives(ranges)
-        manifest = make_manifest(batch, pieces, files, self._arguments.skip_damaged)
+            self._refuse_new_incarnations(ranges)
+        manifest = make_manifest(batch, planned, files, self._arguments.skip_damaged)
         self._files.add(batch, manifest)
-        self._next, self._places = batch + 1, self._places | places_after([manifest])
+        self._next, self._archived = batch + 1, self._archived | archived_after([manifest])
         messages = sum(entry["messages"] for entry in manifest["ranges"])
         self._report.rows_in += messages
         self._report.rows_out += messages
         print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
 
-    def _refuse_new_lives(self, ranges: Iterable[Piece]) -> None:
+    def _refuse_new_incarnations(self, ranges: Iterable[PlannedRange]) -> None:
         """What was read belongs to the incarnations that were planned if they are still the same: none comes twice."""
-        available = self._directory.available({piece.where.topic for piece in ranges})
-        for piece in ranges:
-            if piece.where in available and available[piece.where].incarnation != piece.incarnation:
-                raise ArchiveError(f"{piece.where}: deleted and made anew while it was archived; run again")
+        available = self._directory.available({part.where.topic for part in ranges})
+        for part in ranges:
+            if part.where in available and available[part.where].incarnation != part.incarnation:
+                raise ArchiveError(f"{part.where}: deleted and made anew while it was archived; run again")
 
 
 def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
@@ -201,16 +202,16 @@ def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
     return re.fullmatch(arguments.pattern, topic) is not None
 
 
-def read_options(ranges: Iterable[Piece]) -> dict[str, str]:
+def read_options(ranges: Iterable[PlannedRange]) -> dict[str, str]:
     """The connector's options for exactly these ranges."""
     assigned: dict[str, list[str]] = {}
     start: dict[str, dict[str, int]] = {}
     end: dict[str, dict[str, int]] = {}
-    for piece in ranges:
-        topic, partition = piece.where.topic, str(piece.where.partition)
+    for part in ranges:
+        topic, partition = part.where.topic, str(part.where.partition)
         assigned.setdefault(topic, []).append(partition)
-        start.setdefault(topic, {})[partition] = piece.offsets.start
-        end.setdefault(topic, {})[partition] = piece.offsets.end
+        start.setdefault(topic, {})[partition] = part.offsets.start
+        end.setdefault(topic, {})[partition] = part.offsets.end
     values: Mapping[str, Any] = {"assign": assigned, "startingOffsets": start, "endingOffsets": end}
     return {name: json.dumps(value) for name, value in values.items()}
 

@@ -30,7 +30,7 @@ from typing import Any
 from job_arguments import pattern
 from job_failures import sentence
 from job_report import JobReport
-from mirror_sides import copies_between, side
+from mirror_endpoints import copies_between, endpoint
 from numbered_files import NumberedFiles, spark_path
 from partition_places import Places, assign, place_messages, whole_attribute
 from pyspark.errors import StreamingQueryException
@@ -109,8 +109,8 @@ class Mirror:
         self._arguments = arguments
         self.rows_out = 0
         self._memory = Memory(arguments.checkpoint, arguments.prefix)
-        self.source = side(arguments.from_brokers, arguments.from_rocketmq)
-        self.target = side(arguments.to_brokers, arguments.to_rocketmq)
+        self.source = endpoint(arguments.from_brokers, arguments.from_rocketmq)
+        self.target = endpoint(arguments.to_brokers, arguments.to_rocketmq)
 
     def settle_places(self) -> None:
         """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.

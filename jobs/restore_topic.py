@@ -59,8 +59,8 @@ def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
 def transform(archived: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:
     """From archived rows with their ``batch`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
 
-    The messages of a partition are in one task, in the order of batches (a later life of a partition is in a later
-    batch) and offsets. An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    The messages of a partition are in one task, in the order of batches (a later incarnation of a partition is in a
+    later batch) and offsets. An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
     """
     wanted = archived.where(F.col("topic") == topic)
     ordered = wanted.repartition(max(1, len(places)), "broker_id", "partition").sortWithinPartitions(

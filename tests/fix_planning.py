@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import DataLoss
-from metaq_spark.source.backend import Cuts, Place, Skip, Skipped
+from metaq_spark.source.backend import Cuts, MessageStart, Skip, Skipped
 
 LIVES = {name: name * 32 for name in "0123456789abcdef"}
 
@@ -54,7 +54,7 @@ class Boundaries:
             for where, cuts in asked.items()
         }
 
-    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+    def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
         self.rounds += 1
         return {(where, offset): self._after(where, offset) for where, offset in starts}
 

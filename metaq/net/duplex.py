@@ -195,7 +195,7 @@ class RemotingTls:
 
 
 class Connector(Protocol):
-    """Makes streams; the seam for tests."""
+    """Makes streams; tests replace it."""
 
     def connect(self, address: Address, timeout_s: float) -> DuplexStream:
         """A new stream to ``address``.

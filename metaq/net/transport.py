@@ -1,6 +1,6 @@
 """Bytes to and from a broker: the only maker of sockets in this package.
 
-``Transport`` and ``Stream`` are the seam. ``TCP`` is the real one, and ``metaq.net.tls`` has the secured one;
+``Transport`` and ``Stream`` are the interface. ``TCP`` is the real one, and ``metaq.net.tls`` has the secured one;
 ``metaq.testing`` has one that plays a script and one that leads to a broker in memory. Every call that may wait takes a
 timeout in seconds, and every foreign exception leaves here as a ``MetaqError``.
 """

@@ -1,4 +1,4 @@
-"""A broker in memory, behind the client's transport seam: segments, offsets and refusals as MetaQ has them, no disk.
+"""A broker in memory, behind the client's transport: segments, offsets and refusals as MetaQ has them, no disk.
 
 It answers with what a client depends on: a get is a raw slice of one segment and capped, ``offset`` gives the
 start of a segment, 301 and 404 by MetaQ's rules, and replies may come in any order. Give it no ``extensions`` and it

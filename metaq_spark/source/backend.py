@@ -33,7 +33,7 @@ from metaq_spark.options.parsing import ReadOptions
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.selection import Selection
 
-Place = tuple[TopicPartition, int]
+MessageStart = tuple[TopicPartition, int]
 """An offset of a partition."""
 
 
@@ -76,7 +76,7 @@ class Boundaries(Protocol):
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
         """For each offset the last boundary at or below it."""
 
-    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+    def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
         """The boundary behind the message that starts at each place."""
 
 
@@ -111,7 +111,7 @@ class DensePositions:
         """See ``Boundaries``."""
         return {where: [max(cuts.floor, offset) for offset in cuts.offsets] for where, cuts in asked.items()}
 
-    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+    def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
         """See ``Boundaries``."""
         return {(where, offset): offset + 1 for where, offset in starts}
 

@@ -30,7 +30,7 @@ AGAIN_S = 0.02
 PACE_S = 0.004
 """Pause after a success, for the same reason."""
 
-Place = tuple[Partition, int]
+Position = tuple[Partition, int]
 """Partition and offset of a message."""
 
 
@@ -121,7 +121,7 @@ class Producers:
             self._ending.wait(PACE_S)
 
 
-def stored(option: str) -> dict[Place, bytes]:
+def stored(option: str) -> dict[Position, bytes]:
     """Every message of the topic, as a client reads it that finds the brokers in ZooKeeper."""
     view = View(option)
     consumer = Consumer(view.directory, view.pool)
@@ -135,17 +135,17 @@ def stored(option: str) -> dict[Place, bytes]:
     return found
 
 
-def lost(receipts: Collection[Receipt], found: Mapping[Place, bytes]) -> list[Receipt]:
+def lost(receipts: Collection[Receipt], found: Mapping[Position, bytes]) -> list[Receipt]:
     """What was acknowledged and is not where it was acknowledged."""
     return [each for each in receipts if found.get((each.partition, each.offset)) != each.payload]
 
 
-def repeated(found: Mapping[Place, bytes]) -> list[bytes]:
+def repeated(found: Mapping[Position, bytes]) -> list[bytes]:
     """Payloads that are stored more than once."""
     return [payload for payload, times in Counter(found.values()).items() if times > 1]
 
 
-def holes(receipts: Collection[Receipt], found: Mapping[Place, bytes]) -> list[Receipt]:
+def holes(receipts: Collection[Receipt], found: Mapping[Position, bytes]) -> list[Receipt]:
     """What is lost although something that stood behind it in its partition is not: no tail that was cut off."""
     missing = lost(receipts, found)
     kept: dict[Partition, int] = {}

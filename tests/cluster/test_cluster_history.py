@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from cluster_load import TOPIC, Cable, Place, Producers, Receipt, holes, lost, repeated, stored
+from cluster_load import TOPIC, Cable, Position, Producers, Receipt, holes, lost, repeated, stored
 from fix_broker import RunningBroker, StartBroker, broker_command, free_port, wait_until
 from fix_zookeeper import SESSION_S, Node
 from fix_zookeeper_brokers import Brokers, meta
@@ -198,7 +198,7 @@ class Replicated:
     def receipts_of(self, name: str) -> list[Receipt]:
         return [each for each in self.load.receipts if each.by == self.running[name].address]
 
-    def judge(self) -> dict[Place, bytes]:
+    def judge(self) -> dict[Position, bytes]:
         """End the load; return what is stored, where nothing is twice; the promoted broker is in the master's place."""
         self.load.end()
         assert self.brokers.master() == meta(self.running["slave"].address)

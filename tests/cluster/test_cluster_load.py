@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster_load import Place, Receipt, holes, lost, repeated
+from cluster_load import Position, Receipt, holes, lost, repeated
 
 from metaq.model import Address, Partition
 
@@ -29,7 +29,7 @@ ALL = {(ONE, 0): b"a", (ONE, 21): b"b", (ONE, 42): b"c", (OTHER, 0): b"x"}
     ],
 )
 def test_what_is_lost(
-    gone: list[Place], altered: dict[Place, bytes], missing: list[Receipt], cannot_be_a_tail: list[Receipt]
+    gone: list[Position], altered: dict[Position, bytes], missing: list[Receipt], cannot_be_a_tail: list[Receipt]
 ) -> None:
     found = {place: payload for place, payload in ALL.items() if place not in gone} | altered
     receipts = [A, X, B, C]

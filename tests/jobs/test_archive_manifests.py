@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from archive_manifests import (
+    ArchivedUpTo,
     ArchiveError,
     Contents,
-    Piece,
-    Place,
+    PlannedRange,
+    archived_after,
     check_chain,
     check_contents,
     check_leftovers,
     make_manifest,
-    places_after,
     plan,
     refuse_losses,
 )
@@ -25,58 +25,58 @@ ORDERS = TopicPartition("orders", Partition(0, 3))
 OTHERS = TopicPartition("orders", Partition(0, 10))
 
 
-def piece(start: int, end: int, life: str | None = "a", loss: str | None = None) -> Piece:
-    return Piece(ORDERS, life, OffsetRange(start, end), loss)
+def part(start: int, end: int, incarnation: str | None = "a", loss: str | None = None) -> PlannedRange:
+    return PlannedRange(ORDERS, incarnation, OffsetRange(start, end), loss)
 
 
-def available(start: int, end: int, life: str | None = "a") -> dict[TopicPartition, PartitionState]:
-    return {ORDERS: PartitionState(OffsetRange(start, end), life)}
+def available(start: int, end: int, incarnation: str | None = "a") -> dict[TopicPartition, PartitionState]:
+    return {ORDERS: PartitionState(OffsetRange(start, end), incarnation)}
 
 
-NEW_LIFE = "deleted and made anew; what came behind offset 50 of its former incarnation was not archived"
+NEW_INCARNATION = "deleted and made anew; what came behind offset 50 of its former incarnation was not archived"
 TOO_LATE = "deleted by the broker before it was archived"
 
 
 @pytest.mark.parametrize(
-    ("found", "place", "expected"),
+    ("found", "done", "expected"),
     [
-        (available(0, 90), None, [piece(0, 90)]),
-        (available(40, 90), None, [piece(40, 90)]),
+        (available(0, 90), None, [part(0, 90)]),
+        (available(40, 90), None, [part(40, 90)]),
         (available(0, 0), None, []),
-        (available(0, 90), Place("a", 50), [piece(50, 90)]),
-        (available(50, 90), Place("a", 50), [piece(50, 90)]),
-        (available(0, 50), Place("a", 50), []),
-        (available(60, 90), Place("a", 50), [piece(50, 60, loss=TOO_LATE), piece(60, 90)]),
-        (available(90, 90), Place("a", 50), [piece(50, 90, loss=TOO_LATE)]),
-        (available(0, 90, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 90, "b")]),
-        (available(0, 20, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 20, "b")]),
-        (available(0, 0, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE)]),
-        # a broker that does not tell lives
-        (available(0, 90, None), Place("a", 50), [piece(50, 90, None)]),
-        (available(0, 90), Place(None, 50), [piece(50, 90)]),
+        (available(0, 90), ArchivedUpTo("a", 50), [part(50, 90)]),
+        (available(50, 90), ArchivedUpTo("a", 50), [part(50, 90)]),
+        (available(0, 50), ArchivedUpTo("a", 50), []),
+        (available(60, 90), ArchivedUpTo("a", 50), [part(50, 60, loss=TOO_LATE), part(60, 90)]),
+        (available(90, 90), ArchivedUpTo("a", 50), [part(50, 90, loss=TOO_LATE)]),
+        (available(0, 90, "b"), ArchivedUpTo("a", 50), [part(0, 0, "b", NEW_INCARNATION), part(0, 90, "b")]),
+        (available(0, 20, "b"), ArchivedUpTo("a", 50), [part(0, 0, "b", NEW_INCARNATION), part(0, 20, "b")]),
+        (available(0, 0, "b"), ArchivedUpTo("a", 50), [part(0, 0, "b", NEW_INCARNATION)]),
+        # a broker that does not tell incarnations
+        (available(0, 90, None), ArchivedUpTo("a", 50), [part(50, 90, None)]),
+        (available(0, 90), ArchivedUpTo(None, 50), [part(50, 90)]),
     ],
 )
 def test_what_comes_next(
-    found: dict[TopicPartition, PartitionState], place: Place | None, expected: list[Piece]
+    found: dict[TopicPartition, PartitionState], done: ArchivedUpTo | None, expected: list[PlannedRange]
 ) -> None:
-    assert plan(found, {ORDERS: place} if place else {}) == expected
+    assert plan(found, {ORDERS: done} if done else {}) == expected
 
 
 def test_partitions_come_in_order_and_one_that_is_not_listed_waits() -> None:
     found = {where: PartitionState(OffsetRange(0, 9), None) for where in (OTHERS, ORDERS)}
     gone = TopicPartition("gone", Partition(0, 0))
-    assert [piece.where for piece in plan(found, {gone: Place("a", 7)})] == [ORDERS, OTHERS]
+    assert [part.where for part in plan(found, {gone: ArchivedUpTo("a", 7)})] == [ORDERS, OTHERS]
 
 
 def test_a_partition_that_has_become_shorter_is_told() -> None:
     with pytest.raises(ArchiveError, match="orders/0-3: ends at offset 40, before 50, up to which it has been"):
-        plan(available(0, 40), {ORDERS: Place("a", 50)})
+        plan(available(0, 40), {ORDERS: ArchivedUpTo("a", 50)})
 
 
 def test_losses_need_somebody_who_accepts_them() -> None:
     with pytest.raises(ArchiveError, match=f"orders/0-3, offsets 50 to 60: {TOO_LATE}. To note .* --accept-loss"):
-        refuse_losses([piece(60, 90), piece(50, 60, loss=TOO_LATE)])
-    refuse_losses([piece(60, 90)])
+        refuse_losses([part(60, 90), part(50, 60, loss=TOO_LATE)])
+    refuse_losses([part(60, 90)])
 
 
 def contents(messages: int, first: int, last: int, size: int, replaced: int = 0) -> Contents:
@@ -104,22 +104,23 @@ def manifest(batch: int, *ranges: dict[str, Any], lost: tuple[dict[str, Any], ..
     return {"v": 1, "batch": batch, "ranges": list(ranges), "lost": list(lost)}
 
 
-def entry(start: int, end: int, life: str | None = "a", partition: str = "0-3", **more: Any) -> dict[str, Any]:
-    changed = {"start": start, "end": end, "incarnation": life, "partition": partition, "bytes": end - start}
+def entry(start: int, end: int, incarnation: str | None = "a", partition: str = "0-3", **more: Any) -> dict[str, Any]:
+    changed = {"start": start, "end": end, "incarnation": incarnation, "partition": partition, "bytes": end - start}
     return ENTRY | changed | more
 
 
-def loss(start: int, end: int, life: str = "a") -> dict[str, Any]:
-    place = {"topic": "orders", "partition": "0-3", "incarnation": life}
-    return place | {"start": start, "end": end, "why": TOO_LATE}
+def loss(start: int, end: int, incarnation: str = "a") -> dict[str, Any]:
+    done = {"topic": "orders", "partition": "0-3", "incarnation": incarnation}
+    return done | {"start": start, "end": end, "why": TOO_LATE}
 
 
 def test_a_manifest_says_what_the_files_hold() -> None:
-    lost = piece(40, 50, loss=TOO_LATE)
-    made = make_manifest(7, [lost, piece(50, 90)], FILES, damage_skipped=False)
+    lost = part(40, 50, loss=TOO_LATE)
+    made = make_manifest(7, [lost, part(50, 90)], FILES, damage_skipped=False)
     assert made == manifest(7, ENTRY, lost=(loss(40, 50),))
-    assert places_after([manifest(6, entry(10, 40)), made]) == {ORDERS: Place("a", 90)}
-    assert places_after([manifest(6, entry(10, 40)), manifest(7, lost=(loss(0, 5, "b"),))]) == {ORDERS: Place("b", 5)}
+    assert archived_after([manifest(6, entry(10, 40)), made]) == {ORDERS: ArchivedUpTo("a", 90)}
+    made_anew = manifest(7, lost=(loss(0, 5, "b"),))
+    assert archived_after([manifest(6, entry(10, 40)), made_anew]) == {ORDERS: ArchivedUpTo("b", 5)}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_manifest_says_what_the_files_hold() -> None:
     ],
 )
 def test_damage_is_counted_where_it_can_be(files: dict[Any, Any], skipped: bool, damaged: int | None) -> None:
-    [made] = make_manifest(0, [piece(50, 90)], files, skipped)["ranges"]
+    [made] = make_manifest(0, [part(50, 90)], files, skipped)["ranges"]
     assert made["damaged_bytes"] == damaged
 
 
@@ -150,7 +151,7 @@ def test_damage_is_counted_where_it_can_be(files: dict[Any, Any], skipped: bool,
 )
 def test_files_that_do_not_fit_are_not_noted(files: dict[Any, Any], skipped: bool, said: str) -> None:
     with pytest.raises(ArchiveError, match=said):
-        make_manifest(0, [piece(50, 90)], files, skipped)
+        make_manifest(0, [part(50, 90)], files, skipped)
 
 
 @pytest.mark.parametrize(

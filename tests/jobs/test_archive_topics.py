@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from archive_manifests import ArchiveError, Piece
+from archive_manifests import ArchiveError, PlannedRange
 from archive_topics import ARCHIVE_SCHEMA, Archive, parse_arguments, read_options, transform, verify
 from chispa.dataframe_comparer import assert_df_equality
 from fix_broker import StartBroker
@@ -21,7 +21,7 @@ ODD = [Message(b"\xff\x00", "a"), Message(b""), Message(b"x", ""), Message("é".
 
 def test_options_of_a_read_name_exactly_the_ranges() -> None:
     ranges = [
-        Piece(TopicPartition(topic, Partition(0, index)), None, OffsetRange(index, 100 + index))
+        PlannedRange(TopicPartition(topic, Partition(0, index)), None, OffsetRange(index, 100 + index))
         for topic, index in (("orders", 3), ("orders", 10), ("paid", 0))
     ]
     assert {name: json.loads(value) for name, value in read_options(ranges).items()} == {
@@ -117,7 +117,7 @@ def test_archive(
         for frame in of_one
     }
 
-    # other lives of the same partitions
+    # other incarnations of the same partitions
     source = start_broker("dev", tmp_path / "two", "--port", "0", "--partitions", "2").address
     put_all(source, "orders", 0, ODD)
     again = [*chosen, "--brokers", str(source)]

@@ -1,4 +1,4 @@
-"""Who else is in the group: the seam that ZooKeeper's groups implement, and a group that has one member at a time.
+"""Who else is in the group: the interface that ZooKeeper's groups implement, and a group that has one member at a time.
 
 Without ZooKeeper nobody can tell consumers of each other, so a consumer on a fixed list of brokers owns all partitions.
 A file of this machine, locked as long as it runs, keeps out a second program that would store offsets at the same

@@ -19,13 +19,13 @@ Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int]
 an offset for each partition; partitions that a mapping does not name begin at their first message."""
 
 
-Place = Literal["earliest", "latest"] | int | Mapping[Partition, int]
+StartPosition = Literal["earliest", "latest"] | int | Mapping[Partition, int]
 """What was checked. Keys of a mapping may be ``TopicPartition``, too, where several topics are read."""
 
 _PLACES: Final = "ms since 1970, a datetime with a time zone, or {partition: offset}"
 
 
-def checked_start(start: object) -> Place:
+def checked_start(start: object) -> StartPosition:
     """Return ``start`` if it can be one, a ``datetime`` as ms since 1970.
 
     Raises:

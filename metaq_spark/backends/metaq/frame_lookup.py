@@ -22,7 +22,7 @@ from metaq.model import OffsetRange, TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
 from metaq_spark.offsets import Ranges
-from metaq_spark.source.backend import Cuts, Place, Skip, Skipped
+from metaq_spark.source.backend import Cuts, MessageStart, Skip, Skipped
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class FrameLookup:
         """See ``Boundaries``."""
         return self._ask_each(asked, partial(_boundaries, asked))
 
-    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+    def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
         """See ``Boundaries``.
 
         Raises:

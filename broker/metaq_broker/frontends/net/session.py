@@ -1,4 +1,4 @@
-"""The seam between connections and protocols: a connection moves bytes, a session knows what they mean.
+"""The interface between connections and protocols: a connection moves bytes, a session knows what they mean.
 
 A connection makes one session with the factory that its server was given. The session gets the connection's reply
 queue and puts its replies there: in the order of the requests, or as they are ready, or unasked.

@@ -89,10 +89,10 @@ class BrokerOffsets:
     def committed(self, group: str, queues: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Return what the group has saved in queues of one broker. Raises as ``Offsets``."""
         found = dict(self._offsets.committed(group, queues))
-        doubtful = {where for where, offset in found.items() if offset == 0} - self._zeros
-        if self._doubt_zero and doubtful:
-            saved = self._offsets.all_committed(group, next(iter(doubtful)))
-            for where in doubtful if saved is not None else ():
+        uncertain = {where for where, offset in found.items() if offset == 0} - self._zeros
+        if self._doubt_zero and uncertain:
+            saved = self._offsets.all_committed(group, next(iter(uncertain)))
+            for where in uncertain if saved is not None else ():
                 if where in (saved or {}):
                     self._zeros.add(where)
                 else:

@@ -1,4 +1,4 @@
-"""The two sides of a mirror: MetaQ's brokers or RocketMQ's, asked in the same way, and rows in the form of either.
+"""The two endpoints of a mirror: MetaQ's brokers or RocketMQ's, asked in the same way, and rows in the form of either.
 
 A tag of RocketMQ is an attribute of MetaQ, and the other way round. From RocketMQ to RocketMQ, keys and properties go
 along.
@@ -24,7 +24,7 @@ from metaq.errors import TopicNotFound
 from metaq.model import Address, Partition, TopicPartition
 
 
-class Side(Protocol):
+class Endpoint(Protocol):
     """The source or the target of a mirror."""
 
     @property
@@ -36,7 +36,7 @@ class Side(Protocol):
         """The options that name its servers."""
 
     def addresses(self) -> set[Address]:
-        """Servers that show whether two sides are the same."""
+        """Servers that show whether two endpoints are the same."""
 
     def topics(self) -> Collection[str]:
         """All topics. Raises ``MetaqError`` if they cannot be listed."""
@@ -71,32 +71,32 @@ class MetaQSide:
         self._directory = FixedDirectory([Address.parse(broker) for broker in brokers.split(",")], SessionPool())
 
     def addresses(self) -> set[Address]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return set(self._directory.brokers().values())
 
     def topics(self) -> Collection[str]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return self._directory.topics()
 
     def sources(self, topic: str) -> list[Partition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return partitions_of(self._directory, topic)
 
     def targets(self, topic: str) -> list[Partition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return list(self._directory.writable(topic))
 
     def news(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return self._directory.available_now()[0]
 
     def numbers(self, places: Mapping[str, Places], prefix: str) -> dict[str, dict[str, int]]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         number = place_numbers(all_targets(places))
         return {topic: {str(s): number[t] for s, t in of_topic.items()} for topic, of_topic in places.items()}
 
     def write_options(self, places: Mapping[str, Places], name: str, batch_id: int) -> dict[str, Any]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return {
             "orderedPartitions": ordered_partitions(all_targets(places)),
             "delivery": "exactly_once",
@@ -115,30 +115,30 @@ class RocketMQSide:
         self._directory = NameServerDirectory(parse_name_servers(name_servers), RocketMQPool())
 
     def addresses(self) -> set[Address]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return set(self._directory.servers)
 
     def topics(self) -> Collection[str]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return self._directory.topics()
 
     def sources(self, topic: str) -> list[Partition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return self._directory.queues(topic)
 
     def targets(self, topic: str) -> list[Partition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         queues = self._directory.writable(topic)
         if not queues:
             raise TopicNotFound(topic, list(map(str, self._directory.servers)), [])
         return queues
 
     def news(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return [TopicPartition(topic, queue) for topic in topics for queue in self._directory.queues(topic)]
 
     def numbers(self, places: Mapping[str, Places], prefix: str) -> dict[str, dict[str, int]]:
-        """See ``Side``: where each queue stands now in the list of those that take messages."""
+        """See ``Endpoint``: where each queue stands now in the list of those that take messages."""
         found: dict[str, dict[str, int]] = {}
         for topic, of_topic in places.items():
             queues = {queue: number for number, queue in enumerate(self.targets(prefix + topic))}
@@ -146,12 +146,12 @@ class RocketMQSide:
         return found
 
     def write_options(self, places: Mapping[str, Places], name: str, batch_id: int) -> dict[str, Any]:
-        """See ``Side``."""
+        """See ``Endpoint``."""
         return {}
 
 
-def side(brokers: str | None, name_servers: str | None) -> Side:
-    """The side that the arguments name."""
+def endpoint(brokers: str | None, name_servers: str | None) -> Endpoint:
+    """The endpoint that the arguments name."""
     return RocketMQSide(name_servers) if name_servers is not None else MetaQSide(brokers or "")
 
 
@@ -160,7 +160,7 @@ def copies_between(
 ) -> DataFrame:
     """From a read's rows, of either format, to the rows of a write of format ``target``.
 
-    ``numbers``: what ``Side.numbers`` of the target says. A message without one fails the write.
+    ``numbers``: what ``Endpoint.numbers`` of the target says. A message without one fails the write.
     """
     of_rocketmq = "queue_id" in messages.columns
     name = F.concat_ws(":", "broker_name", "queue_id") if of_rocketmq else F.concat_ws("-", "broker_id", "partition")
