@@ -43,12 +43,15 @@ class MemoryLog:
         self.table = dict(disk.values)
         self.refusals: dict[Queue, Refusal] = {}
         self.unreadable: dict[Queue, Refusal] = {}
+        self.defects: dict[Queue, Exception] = {}
         self._appends: dict[Queue, list[tuple[Sequence[Message], Callable[[Refusal | None], None]]]] = {}
         self._changes: list[tuple[str, bytes | None, Callable[[Exception | None], None] | None]] = []
 
     # ---- the log
 
     def append(self, queue: Queue, messages: Sequence[Message], stored: Callable[[Refusal | None], None]) -> None:
+        if queue in self.defects:
+            raise self.defects[queue]
         if (refusal := self.refusals.get(queue)) is not None:
             stored(refusal)
         else:
@@ -133,6 +136,7 @@ class MemoryWaiting:
 
     def __init__(self, log: MemoryLog, topic: str) -> None:
         self.log, self.topic, self.size = log, topic, 0
+        self.broken_ordinal: int | None = None
 
     def end(self, queue: int) -> int:
         return self.log.end(Queue(self.topic, queue))
@@ -141,7 +145,11 @@ class MemoryWaiting:
         return self.log.fault(Queue(self.topic, queue))
 
     def read(self, queue: int, first: int, count: int) -> Read[Message] | Refusal:
+        if (defect := self.log.defects.get(Queue(self.topic, queue))) is not None:
+            raise defect
         stored = self.log.disk.queues.get(Queue(self.topic, queue), [])[first : first + count]
+        if self.broken_ordinal in range(first, first + len(stored)):
+            raise RuntimeError("a defect")
         waiting = []
         for ordinal, each in enumerate(stored, first):
             origin = ordinal + 1 + 1000 * queue

@@ -5,8 +5,9 @@ So the first one of a queue is the first that is due, and all that is kept is ho
 
 A message is due when the level's delay has passed since it was stored. If the clock was set back it does not wait
 longer than the delay from now on. Messages are delivered in batches; one batch of a level is under way at a time, so
-those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``. A position behind the end of
-its queue is of another log than this one; it goes back to the end.
+those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``, and so is a level with which
+anything else went wrong while the others go on; either is logged once a minute. A position behind the end of its queue
+is of another log than this one; it goes back to the end.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Final, Generic, TypeVar
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.delayed.waiting import Waiting, WaitingLog
 from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.log import State, save
 from metaq_broker.moves.many import move_all
 from metaq_broker.moves.mover import Mover, Receipt
@@ -65,6 +67,7 @@ class LevelQueues(Generic[M]):
         ]
         self._wake = wake
         self._now_ms = 0
+        self._reports = FaultReports()
         for level in self._levels:  # before there are new messages, which are not to count as delivered
             if (end := log.end(level.queue)) < level.position:
                 self._go_back(level, end)
@@ -80,7 +83,18 @@ class LevelQueues(Generic[M]):
     def run(self, now_ms: int) -> int:
         """Deliver what is due; return when to look again. Deliveries go on after this has returned."""
         self._now_ms = now_ms
-        return min(self._run_level(level, now_ms) for level in self._levels)
+        return min(self._try_level(level, now_ms) for level in self._levels)
+
+    def _try_level(self, level: _Level, now_ms: int) -> int:
+        """Deliver what is due of one level, whatever goes wrong with it: the others go on."""
+        try:
+            return self._run_level(level, now_ms)
+        except Exception as error:
+            level.not_before_ms = now_ms + RETRY_MS
+            if times := self._reports.count((level.number, "defect"), now_ms):
+                fields = {"level": level.number, "position": level.position, "times": times}
+                _LOG.error("delayed messages of a level not delivered yet", exc_info=error, extra={"fields": fields})
+            return level.not_before_ms
 
     def _run_level(self, level: _Level, now_ms: int) -> int:
         while not level.busy:
@@ -166,8 +180,9 @@ class LevelQueues(Generic[M]):
 
     def _failed(self, level: _Level, refusal: Refusal) -> None:
         level.not_before_ms = self._now_ms + RETRY_MS
-        fields = {"level": level.number, "position": level.position, "reason": refusal}
-        _LOG.warning("delayed messages not delivered yet", extra={"fields": fields})
+        if times := self._reports.count((level.number, "refusal"), self._now_ms):
+            fields = {"level": level.number, "position": level.position, "reason": refusal, "times": times}
+            _LOG.warning("delayed messages not delivered yet", extra={"fields": fields})
 
 
 def level_key(number: int) -> str:

@@ -16,6 +16,7 @@ from metaq_broker.delayed.finished import Finished
 from metaq_broker.delayed.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
 from metaq_broker.delayed.waiting import Waiting, WaitingLog
 from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.log import Saved, State
 from metaq_broker.moves.many import move_all
 from metaq_broker.moves.mover import Mover, Receipt
@@ -51,6 +52,7 @@ class TimedQueue(Generic[M]):
         self._busy = False
         self._not_before_ms = 0
         self._now_ms = 0
+        self._reports = FaultReports()
         self._taken: list[Waiting[M]] = []
         self._check()  # before there are new messages, which are not to count as finished
 
@@ -100,7 +102,9 @@ class TimedQueue(Generic[M]):
             return True
         read = self._log.read(0, self._next, READ_MESSAGES)
         if isinstance(read, Refusal):
-            _LOG.error("messages that wait for a time cannot be read", extra={"fields": {"reason": read}})
+            if times := self._reports.count("load", self._now_ms):
+                fields = {"reason": read, "times": times}
+                _LOG.error("messages that wait for a time cannot be read", extra={"fields": fields})
             return True
         moved = [each for each in read.waiting if self._mover.was_moved(each.origin)]
         self._finished.add(each.ordinal for each in moved)
@@ -129,9 +133,15 @@ class TimedQueue(Generic[M]):
         """Read the next messages that are due; return whether there are any."""
         ordinals = [each for each in self._times.take(now_ms, BATCH_MESSAGES) if each not in self._finished]
         gone: list[int] = []
+        broken = 0
         for at, ordinal in enumerate(ordinals):
             is_enough = sum(each.size for each in self._taken) >= BATCH_BYTES
-            read = None if is_enough else self._log.read(0, ordinal, 1)
+            try:
+                read = None if is_enough else self._log.read(0, ordinal, 1)
+            except Exception as error:  # of this message; the others go on
+                self._put_off(ordinal, error)
+                broken += 1
+                continue
             if read is None or isinstance(read, Refusal):
                 for left in ordinals[at:]:
                     self._times.add(now_ms, left)
@@ -145,7 +155,16 @@ class TimedQueue(Generic[M]):
         if gone:
             _LOG.error("delayed messages were removed before they were due", extra={"fields": {"messages": len(gone)}})
             self._finished.add(gone)
+        if broken and broken == len(ordinals):
+            self._not_before_ms = now_ms + RETRY_MS
         return bool(ordinals)
+
+    def _put_off(self, ordinal: int, error: Exception) -> None:
+        """Try again later to read a message."""
+        self._times.add(self._now_ms + RETRY_MS, ordinal)
+        if times := self._reports.count("read", self._now_ms):
+            fields = {"ordinal": ordinal, "times": times}
+            _LOG.error("a message that waits for a time cannot be read", exc_info=error, extra={"fields": fields})
 
     def _deliver(self) -> None:
         self._busy = True
@@ -155,7 +174,9 @@ class TimedQueue(Generic[M]):
             self._busy = False
             if isinstance(outcome, Refusal):
                 self._not_before_ms = self._now_ms + RETRY_MS
-                _LOG.warning("timed messages not delivered yet", extra={"fields": {"reason": outcome}})
+                if times := self._reports.count("deliver", self._now_ms):
+                    fields = {"reason": outcome, "times": times}
+                    _LOG.warning("timed messages not delivered yet", extra={"fields": fields})
                 return
             self._taken = []
             self._wake()

@@ -140,12 +140,21 @@ class Mover(Generic[M]):
             period.queues.add(queue)
             receipt = Receipt(period)
 
+            answered = False
+
             def stored(refusal: Refusal | None) -> None:
+                nonlocal answered
+                if answered:  # what the caller does with the answer failed: that is not for the log to answer
+                    return
+                answered = True
                 if refusal is not None:
                     receipt.noted()  # nothing is there to be noted
                 moved(receipt if refusal is None else refusal)
 
-            self._log.append(queue, messages, stored)
+            try:
+                self._log.append(queue, messages, stored)
+            except Exception as error:
+                stored(StorageFailed(f"{type(error).__name__}: {error}"))
 
         self._with_floor(queue, floor_is_durable)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from metaq_broker.clock import Clock
+from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.mover import Mover
 
 _LOG: Final = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Rounds:
         self._runs: list[Run] = []
         self._timer: asyncio.Handle | None = None
         self._next_tick_ms = 0
+        self._reports = FaultReports()
         self._recovering: asyncio.Task[None] | None = None
         self._ready = self._stopped = False
 
@@ -76,11 +78,21 @@ class Rounds:
             return
         if not now_ms < self._next_tick_ms <= now_ms + TICK_MS:
             self._next_tick_ms = now_ms + TICK_MS
-            self._mover.tick()
+            self._call(self._raise_floors, now_ms)
         for run in self._runs:
-            try:
-                next_ms = min(next_ms, run(now_ms))
-            except Exception:  # the others go on, and this one is tried again
-                _LOG.exception("waiting messages were not checked")
+            next_ms = min(next_ms, self._call(run, now_ms))
         if self._timer is None and not self._stopped:
             self._schedule(max(next_ms - self._clock.now_ms(), WAIT_MS_MIN))
+
+    def _raise_floors(self, now_ms: int) -> int:
+        self._mover.tick()
+        return now_ms + TICK_MS
+
+    def _call(self, run: Run, now_ms: int) -> int:
+        """Call one; whatever goes wrong with it, the others go on, and this one is tried again."""
+        try:
+            return run(now_ms)
+        except Exception as error:
+            if times := self._reports.count(run, now_ms):
+                _LOG.error("waiting messages were not checked", exc_info=error, extra={"fields": {"times": times}})
+            return now_ms + TICK_MS

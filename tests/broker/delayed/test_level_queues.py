@@ -199,3 +199,50 @@ def test_a_clock_a_day_ahead_and_back() -> None:
     assert broker.run(NOW + 4999) == NOW + 5000
     broker.run(NOW + 5000)
     assert broker.delivered() == ["a", "b", "c"]
+
+
+# ---- defects
+
+
+def test_a_defect_in_one_level_leaves_the_others_and_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.store("b", 2, NOW)
+    broker.log.defects[Queue("waiting", 0)] = RuntimeError("a defect")
+    for step_ms in range(5_000, 65_000, 1_000):
+        assert broker.run(NOW + step_ms) <= NOW + step_ms + RETRY_MS
+    assert broker.delivered() == ["b"]
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    broker.run(NOW + 65_000)
+    assert [each.fields["times"] for each in caplog.records] == [1, 60]  # type: ignore[attr-defined]
+    broker.log.defects.clear()
+    broker.run(NOW + 66_000)
+    assert broker.delivered() == ["b", "a"]
+
+
+def test_a_defect_when_one_queue_is_written_doubles_nothing_in_others() -> None:
+    broker = Broker(Disk())
+    for number in range(3):
+        broker.store(f"a{number}", 1, NOW)
+        broker.store(f"b{number}", 1, NOW, BILLS)
+    broker.log.defects[ORDERS] = RuntimeError("a defect")
+    broker.run(NOW + 1000)
+    broker.run(NOW + 2000)
+    assert broker.delivered(BILLS) == ["b0", "b1", "b2"]
+    broker.log.defects.clear()
+    broker.run(NOW + 3000)
+    assert broker.delivered() == ["a0", "a1", "a2"]
+    assert broker.delivered(BILLS) == ["b0", "b1", "b2"]
+    for _ in range(4):
+        broker.mover.tick()
+        broker.log.sync_all()
+    assert broker.log.table["move/floors"] == b"[]"
+
+
+def test_what_the_disk_refuses_for_minutes_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.log.refusals[ORDERS] = DiskFull("no space")
+    for step_ms in range(1_000, 120_000, RETRY_MS):
+        broker.run(NOW + step_ms)
+    assert [each.message for each in caplog.records] == ["delayed messages not delivered yet"] * 2

@@ -164,3 +164,19 @@ def test_a_clock_that_jumps() -> None:
     assert broker.delivered() == ["b"]
     broker.run(now + 24 * hour)
     assert broker.delivered() == ["b", "a"]
+
+
+def test_a_message_that_cannot_be_read_for_a_defect_holds_up_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(Disk())
+    for number in range(70):
+        broker.store(str(number), NOW + 10)
+    broker.run(NOW)
+    broker.waiting.broken_ordinal = 1
+    for step_ms in range(10, 30_000, RETRY_MS):
+        broker.run(NOW + step_ms)
+    assert broker.delivered() == ["0", *(str(number) for number in range(2, 70))]
+    assert len(caplog.records) == 1
+    broker.waiting.broken_ordinal = None
+    broker.run(NOW + 60_000)
+    assert broker.delivered()[-1] == "1"
+    assert len(broker.timed) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from metaq_broker.clock import Clock
 from metaq_broker.moves.mover import Mover
 from metaq_broker.moves.rounds import Rounds
@@ -67,6 +68,31 @@ async def test_a_defect_in_one_leaves_the_others() -> None:
     made.start()
     await until(lambda: other.count > 3)
     assert broken.count >= other.count
+    made.stop()
+
+
+@in_loop
+async def test_a_defect_is_logged_once_in_a_while_not_each_round(caplog: pytest.LogCaptureFixture) -> None:
+    made, broken, other = rounds(), Calls(5), Calls(5)
+    broken.broken = True
+    made.add(broken)
+    made.add(other)
+    made.start()
+    await until(lambda: broken.count > 10)
+    made.stop()
+    assert len(caplog.records) == 1
+
+
+@in_loop
+async def test_a_defect_in_raising_floors_stops_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(mover: Mover[Message]) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Mover, "tick", broken)
+    made, often = rounds(), Calls(5)
+    made.add(often)
+    made.start()
+    await until(lambda: often.count > 3)
     made.stop()
 
 
