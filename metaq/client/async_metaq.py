@@ -25,6 +25,7 @@ from metaq.client.search import SCAN_MAX, Search
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
 from metaq.client.statistics import BrokerStatistics, TopicStatistics
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow
+from metaq.client.thread_calls import carry_out
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
@@ -78,7 +79,7 @@ class AsyncMetaQ(ClosedByAsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
-        await asyncio.to_thread(self._mq.close, timeout)
+        await carry_out(self._mq.close, timeout)
 
     def producer(
         self,

@@ -8,6 +8,7 @@ from typing import Self
 from metaq.client.ordered import OrderedProducer
 from metaq.client.records import Sent
 from metaq.client.shells import ClosedByAsyncBlock
+from metaq.client.thread_calls import carry_out, open_whole
 from metaq.model import Partition, TopicPartition
 
 
@@ -21,7 +22,7 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
         self._producer = producer
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._producer.__enter__)
+        await open_whole(self._producer.__enter__, self._producer.close)
         return self
 
     async def send(
@@ -49,4 +50,4 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Close the file, after ``timeout`` seconds at most. See ``OrderedProducer.close``."""
-        await asyncio.to_thread(self._producer.close, timeout)
+        await carry_out(self._producer.close, timeout)

@@ -15,6 +15,7 @@ from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.shells import ClosedByAsyncBlock
+from metaq.client.thread_calls import carry_out
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
@@ -82,7 +83,7 @@ class AsyncProducer(ClosedByAsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
-        await asyncio.to_thread(self._producer.close, timeout)
+        await carry_out(self._producer.close, timeout)
 
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""
@@ -123,7 +124,7 @@ class AsyncTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)
+        await carry_out(self._transaction.__exit__, kind, error, trace)
 
 
 class AsyncXaBranch:
@@ -153,4 +154,4 @@ class AsyncXaBranch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._branch.__exit__, kind, error, trace)
+        await carry_out(self._branch.__exit__, kind, error, trace)

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -96,6 +96,9 @@ class Spool:
             except (OSError, sqlite3.Error, ValueError, TypeError) as error:  # the last two: rows of somebody else
                 self.close()
                 raise StoreFailed(str(self._path), str(error)) from error
+            except BaseException:  # Ctrl-C: who waited for the file does not have it to close
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close the file."""
@@ -202,10 +205,16 @@ class OrderedProducer(ClosedByBlock):
         self._closed_text = forked_text("the ordered producer")
 
     def __enter__(self) -> Self:
-        self._spool.open()
-        self._thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
-        self._thread.start()
-        notify_after_fork(self._forked)
+        if self._closed:
+            raise ValueError("the ordered producer is closed" if self._parents is None else self._closed_text)
+        with ExitStack() as opened:
+            opened.callback(self._spool.close)
+            self._spool.open()
+            thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
+            thread.start()
+            self._thread = thread
+            notify_after_fork(self._forked)
+            opened.pop_all()
         return self
 
     def send(

@@ -20,6 +20,7 @@ from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
+from metaq.client.thread_calls import carry_out
 from metaq.model import TopicPartition
 
 CLOSE_S: Final = 10.0
@@ -178,7 +179,7 @@ class AsyncGroupReader(GroupMember[D]):
     async def _leave(self) -> None:
         self._state.close()
         try:
-            await asyncio.to_thread(self._core.coordinator.close, CLOSE_S)
+            await carry_out(self._core.coordinator.close, CLOSE_S)
         finally:  # also if that is cancelled: it goes on in its thread
             await self._stop_fetching()
 

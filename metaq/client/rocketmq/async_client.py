@@ -27,6 +27,7 @@ from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
+from metaq.client.thread_calls import carry_out
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
@@ -72,7 +73,7 @@ class AsyncRocketMQ(ClosedByAsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
-        await asyncio.to_thread(self._mq.close, timeout)
+        await carry_out(self._mq.close, timeout)
 
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]

@@ -12,6 +12,7 @@ from metaq.client.rocketmq.groups.fetchers import PullThreads
 from metaq.client.rocketmq.groups.options import RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, RocketCore
+from metaq.client.thread_calls import carry_out
 
 
 class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
@@ -35,4 +36,4 @@ class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
 
     async def _stop_fetching(self) -> None:
         if self._threads is not None:
-            await asyncio.to_thread(self._threads.close, CLOSE_S)
+            await carry_out(self._threads.close, CLOSE_S)

@@ -19,6 +19,7 @@ from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketS
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.shells import ClosedByAsyncBlock
+from metaq.client.thread_calls import carry_out
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
@@ -114,7 +115,7 @@ class AsyncRocketProducer(ClosedByAsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
-        await asyncio.to_thread(self._producer.close, timeout)
+        await carry_out(self._producer.close, timeout)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):
@@ -208,4 +209,4 @@ class AsyncRocketTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)
+        await carry_out(self._transaction.__exit__, kind, error, trace)
