@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused, check_name
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused, check_group_size, check_name
 from metaq_broker.storage.state_table import OnDurable, StateTable
 
 PREFIX: Final = "offset/"
@@ -103,7 +103,7 @@ class GroupOffsets:
         if "/" in topic:
             raise NameRefused(topic, "the name of a topic has no slash")
         check_name(topic, limits.name_bytes_max)
-        check_name(group, limits.name_bytes_max)
+        check_group_size(group, limits.name_bytes_max)
         if queues >= limits.queues_of_group_max:
             raise GroupLimitReached("queues for which a group has offsets", limits.queues_of_group_max)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_name
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_group, check_name
 from metaq_broker.storage.state_table import OnDurable, StateTable
 
 PREFIX: Final = "group/"
@@ -77,7 +77,7 @@ class Groups:
 
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Make a group, or change it. Raises as ``find``."""
-        check_name(group, self._limits.name_bytes_max)
+        check_group(group, self._limits.name_bytes_max)
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             raise GroupLimitReached("groups", self._limits.groups_max)
         self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)

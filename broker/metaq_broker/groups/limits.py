@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.storage.folders import TOPIC_BYTES_MAX
+
+GROUP_BYTES_MAX: Final = TOPIC_BYTES_MAX - len("%RETRY%")
+"""Of the name of a group of consumers, which is in that of its retry topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class GroupLimits:
     """Groups with settings."""
 
     name_bytes_max: int = 255
-    """Of a group, of a client, and of a topic that a group reads."""
+    """Of a client, of a group of producers, and of a topic that a group reads."""
 
     members_max: int = 100_000
     """A client counts once for each of its groups, of consumers and of producers."""
@@ -73,3 +78,23 @@ def check_name(name: str, bytes_max: int) -> None:
         raise NameRefused(name, "it is not valid Unicode") from None
     if size > bytes_max:
         raise NameRefused(name, f"it takes {size} bytes in UTF-8, {bytes_max} are allowed")
+
+
+def check_group_size(name: str, bytes_max: int) -> None:
+    """Look whether the retry topic of a group of consumers would be short enough. Raises as ``check_name``."""
+    check_name(name, bytes_max)
+    size = len(name.encode())
+    if size > GROUP_BYTES_MAX:
+        limit = f"a group of consumers has {GROUP_BYTES_MAX} at most, since its retry topic %RETRY%NAME"
+        raise NameRefused(name, f"it takes {size} bytes in UTF-8; {limit} has {TOPIC_BYTES_MAX}")
+
+
+def check_group(name: str, bytes_max: int) -> None:
+    """Look whether a name can be that of a group of consumers.
+
+    Raises:
+        NameRefused: As ``check_name``, or the group could have no retry topic.
+    """
+    check_group_size(name, bytes_max)
+    if "/" in name or "\0" in name:
+        raise NameRefused(name, "it contains a slash or a zero byte, which its retry topic cannot have")

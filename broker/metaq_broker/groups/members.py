@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_name
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_group, check_name
 
 EXPIRY_S: Final = 120.0
 
@@ -131,8 +131,10 @@ class Members:
         for known, named in zip((consuming, producing), names, strict=True):
             if len({*known, *named}) > limits.groups_of_client_max:
                 raise GroupLimitReached("groups of one client", limits.groups_of_client_max)
-            for name in named:
-                check_name(name, limits.name_bytes_max)
+        for name in names[0]:
+            check_group(name, limits.name_bytes_max)
+        for name in names[1]:
+            check_name(name, limits.name_bytes_max)
         if self._count + new > limits.members_max:
             raise GroupLimitReached("members of groups", limits.members_max)
         check_name(identity.client_id, limits.name_bytes_max)

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+CONSUMERS_BYTES_MAX: Final = 193
+"""Of the name of a group of consumers, with its namespace: ``%RETRY%GROUP`` is a topic, and the bundled broker's topics
+have 200 at most."""
+PRODUCERS_BYTES_MAX: Final = 255
+"""Of the name of a group of producers, with its namespace. It has no topic."""
+
 _PREFIXES: Final = ("%RETRY%", "%DLQ%")
 _SYSTEM_NAMES: Final = frozenset(
     (
@@ -44,3 +50,18 @@ def is_system_name(name: str) -> bool:
 def is_derived_topic(topic: str) -> bool:
     """Whether a topic belongs to a group: its messages to be consumed again, or those given up."""
     return topic.startswith(_PREFIXES)
+
+
+def check_group(group: str, namespace: str | None, bytes_max: int) -> None:
+    """Look whether brokers take a group of this name.
+
+    Raises:
+        ValueError: It is too long, or not valid Unicode.
+    """
+    try:
+        size = len(with_namespace(group, namespace).encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"group {group[:80]!r}: it is not valid Unicode") from None
+    if size > bytes_max:
+        counted = " with its namespace" if namespace else ""
+        raise ValueError(f"group {group[:80]!r}: it takes {size} bytes in UTF-8{counted}, brokers take {bytes_max}")

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final, TypedDict, Unpack, cast
 
+from metaq.backends.rocketmq.names import PRODUCERS_BYTES_MAX, check_group
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
 from metaq.client.batches import Batch
@@ -86,6 +87,7 @@ class RocketProducer(ClosedByBlock):
     ) -> None:
         if not group:
             raise ValueError("group '': expected the name of a producer group")
+        check_group(group, directory.namespace, PRODUCERS_BYTES_MAX)
         if compression not in ("zlib", None):
             raise ValueError(f"compression {compression!r}: expected 'zlib' or None")
         self._sender = Sender(

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import DataType
 
+from metaq.backends.rocketmq.names import CONSUMERS_BYTES_MAX, check_group
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
 from metaq.model import Address, Partition
@@ -334,6 +335,11 @@ def _checked(found: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
         raise OptionError("accessKey, secretKey", "they are given together or not at all")
     if found["security_token"] and not found["access_key"]:
         raise OptionError("securityToken", "it has no effect without accessKey and secretKey; give those as well")
+    if found["group"] is not None:
+        try:
+            check_group(found["group"], found["namespace"], CONSUMERS_BYTES_MAX)
+        except ValueError as error:
+            raise OptionError("group, namespace", str(error)) from None
     return found | {name: found[name] or None for name in ("access_key", "secret_key", "security_token")}
 
 

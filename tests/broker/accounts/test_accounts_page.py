@@ -6,7 +6,7 @@ from pathlib import Path
 
 from metaq_broker.accounts.account_list import Permission, is_trusted_by, parse_accounts
 from metaq_broker.engine.topics import QUEUES_MAX, TOPICS_MAX
-from metaq_broker.groups.limits import GroupLimits
+from metaq_broker.groups.limits import GROUP_BYTES_MAX, GroupLimits
 from metaq_broker.storage.state_table import ENTRY_BYTES, OWN_SHARE, STATE_BYTES_MAX
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "rocketmq-broker.md").read_text("utf-8")
@@ -37,8 +37,9 @@ def test_the_limits_on_the_page() -> None:
     assert rows["locks; locks or committed offsets of one group"] == (
         f"{limits.locks_max:,}; {limits.queues_of_group_max:,}"
     )
-    names = "bytes in the name of a group, a client, a topic of a committed offset"
+    names = "bytes in the name of a group of producers, a client, a topic of a committed offset"
     assert rows[names] == f"{limits.name_bytes_max}"
+    assert rows["bytes in the name of a group of consumers"] == f"{GROUP_BYTES_MAX}"
     assert rows["topics that clients make; queues of one topic"] == f"{TOPICS_MAX:,}; {QUEUES_MAX:,}"
     state = f"settings and offsets of all together, each with {ENTRY_BYTES} bytes more than its name and value"
     assert rows[state] == f"{(STATE_BYTES_MAX - STATE_BYTES_MAX // OWN_SHARE) >> 20} MiB"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq.backends.rocketmq.group_requests import BeginsAt, GroupRequests, Member
+from metaq.backends.rocketmq.names import CONSUMERS_BYTES_MAX, check_group
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
@@ -85,6 +86,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
         self.cluster, group, clock = cluster, options.group, cluster.pool.clock
+        check_group(group, cluster.directory.namespace, CONSUMERS_BYTES_MAX)
         self.subscriptions = Subscriptions(group, options.topics, options.subscription(), broadcast=options.broadcast)
         self.client = cluster.client(
             ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock, on_ended=self._link_ended)

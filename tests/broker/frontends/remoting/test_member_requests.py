@@ -27,8 +27,10 @@ from metaq.protocols.remoting.bodies.groups import (
     ProducerConnection,
     ProducerData,
     SubscriptionData,
+    SubscriptionGroupConfig,
 )
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateSubscriptionGroup
 from metaq.protocols.remoting.headers.clients import (
     CheckClientConfig,
     GetConsumerConnectionList,
@@ -39,6 +41,7 @@ from metaq.protocols.remoting.headers.clients import (
     UnlockBatchMq,
     UnregisterClient,
 )
+from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
 
 V5 = 479
 
@@ -209,6 +212,30 @@ def test_a_wrong_heartbeat_is_refused_and_leaves_no_member(front: Front, body: b
     assert response.code == 1
     assert text in str(response.remark)
     assert front.members.count == 0
+
+
+def test_a_group_whose_retry_topic_would_be_too_long_is_refused_and_nothing_of_it_is_kept(front: Front) -> None:
+    longest, longer = "g" * 193, "g" * 194
+    joined(front, "1", longest)
+    assert front.topics.settings(f"%RETRY%{longest}") is not None
+    sentence = (
+        f"name {longer[:80]!r} is refused: it takes 194 bytes in UTF-8; "
+        "a group of consumers has 193 at most, since its retry topic %RETRY%NAME has 200"
+    )
+    for refused in (
+        front.ask(HeartBeat(), heartbeat("2", longer)),
+        front.ask(
+            UpdateConsumerOffset(consumer_group=longer, topic="configured", queue_id=0, commit_offset=1),
+        ),
+        front.ask(UpdateAndCreateSubscriptionGroup(), SubscriptionGroupConfig(group_name=longer)),
+    ):
+        assert (refused.code, refused.remark) == (1, sentence)
+    slash = front.ask(HeartBeat(), heartbeat("2", "a/b"))
+    assert "it contains a slash or a zero byte, which its retry topic cannot have" in str(slash.remark)
+    assert front.members.count == 1
+    assert not {longer, "a/b"} & front.groups.all().keys()
+    assert front.offsets.all() == {}
+    joined(front, "3", producers=("p" * 255,))  # has no retry topic
 
 
 def test_too_many_members(tmp_path: Path) -> None:

@@ -37,6 +37,21 @@ def test_name_servers_that_are_no_addresses_are_refused(servers: str) -> None:
         RocketMQ(servers)
 
 
+def test_groups_that_no_broker_takes_are_refused() -> None:
+    with RocketMQ("127.0.0.1:9876") as mq, RocketMQ("127.0.0.1:9876", namespace="n" * 10) as named:
+        mq.consumer("g" * 193, ["t"])
+        named.consumer("g" * 182, ["t"])
+        mq.producer(group="g" * 255)
+        with pytest.raises(ValueError, match=r"it takes 194 bytes in UTF-8, brokers take 193"):
+            mq.consumer("\u00e9" * 97, ["t"])
+        with pytest.raises(ValueError, match="it takes 194 bytes in UTF-8 with its namespace, brokers take 193"):
+            named.consumer("g" * 183, ["t"])
+        with pytest.raises(ValueError, match="it takes 256 bytes in UTF-8, brokers take 255"):
+            mq.producer(group="g" * 256)
+        with pytest.raises(ValueError, match="not valid Unicode"):
+            mq.consumer("\udc80", ["t"])
+
+
 def test_a_message_comes_back_with_everything(mq: RocketMQ) -> None:
     sent = mq.producer().send(
         "orders", "one tea", tag="hot", keys=["k1", "k2"], properties={"price": "3"}, partition=SECOND

@@ -118,6 +118,11 @@ def test_secrets_are_not_shown() -> None:
         (READ_ALL | {"subscribe": "or ders"}, "expected the name of a topic, up to 127 letters, digits and any of"),
         (READ_ALL | {"subscribe": "t" * 128}, "expected the name of a topic, up to 127"),
         (READ_ALL | {"startingOffsets": '{"orders": 3}'}, "needs an object of partitions"),
+        (READ_ALL | {"group": "g" * 128}, "expected the name of a group, up to 127"),
+        (
+            READ_ALL | {"group": "g" * 97, "namespace": "n" * 96},
+            "group, namespace: .*194 bytes in UTF-8 with its n",
+        ),
         (READ_ALL | {"startingOffsets": "{"}, "not valid JSON"),
         (READ_ALL | {"startingOffsets": "group"}, "startingOffsets: it has no effect without group"),
         (READ_ALL | {"tags": "a | b"}, r"expected \* or tags with \|\| between"),
