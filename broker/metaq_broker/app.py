@@ -287,6 +287,7 @@ class Broker:
             guard=self._guard,
             replication=self._replication,
             registration=lambda: self._registration,
+            groups=lambda: None if self._rocketmq is None else self._rocketmq.figures(),
             reloader=reloader,
             describe=lambda refusal: self._texts.plain(refusal).text,
             stop=self._stop,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import metaq
-from metaq_broker.admin.services import BrokerParts
+from metaq_broker.admin.services import BrokerParts, GroupFigures
 from metaq_broker.engine.engine import Engine
 from metaq_broker.histogram import Histogram
 from metaq_broker.monitoring.disk_guard import DiskGuard
@@ -84,6 +85,7 @@ def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distributi
         *_replication(parts.replication),
         *_registration(parts.registration()),
         *_transactions(parts.transactions),
+        *_groups(parts.groups()),
         *_distributions(parts),
     ]
 
@@ -209,6 +211,18 @@ def _transactions(manager: TransactionManager) -> Iterator[Measure]:
     yield _gauge("metaq_transactions_open", "Transactions that have not ended.", manager.open_count)
     yield _gauge("metaq_transactions_prepared", "Of these, those that are prepared.", len(manager.prepared()))
     yield _gauge("metaq_transaction_journal_bytes", "Size of the transaction journal.", manager.journal_bytes)
+
+
+def _groups(figures: GroupFigures | None) -> Iterator[Measure]:
+    names = {
+        "metaq_rocketmq_groups": "Groups of RocketMQ's clients.",
+        "metaq_rocketmq_members": "Their clients, each once for each of its groups.",
+        "metaq_rocketmq_state_bytes": "What settings and offsets take.",
+        "metaq_rocketmq_state_limit_bytes": "What they may take.",
+    }
+    values = (None,) * len(names) if figures is None else astuple(figures)
+    for (name, text), value in zip(names.items(), values, strict=True):
+        yield Measure("gauge", name, text, (), [] if value is None else [((), value)])
 
 
 def _distributions(parts: BrokerParts) -> Iterator[Distribution]:

@@ -22,10 +22,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """What is kept of RocketMQ's groups: how many, memberships of clients, and the file with settings and offsets."""
+
+    groups: int
+    members: int
+    state_bytes: int
+    state_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerParts:
     """Made once, by the broker itself, and given to everything that operators use.
 
-    ``metrics_address`` is ``None`` when no metrics are served, ``registration`` when there is no ZooKeeper.
+    ``metrics_address`` is ``None`` when no metrics are served, ``registration`` when there is no ZooKeeper;
+    ``groups`` gives ``None`` where no clients of RocketMQ's are served.
     ``describe`` makes a sentence of a refusal. ``stop`` makes the broker end as SIGTERM does.
     """
 
@@ -39,6 +50,7 @@ class BrokerParts:
     guard: DiskGuard
     replication: Replication
     registration: Callable[[], Registration | None]
+    groups: Callable[[], GroupFigures | None]
     reloader: Reloader
     describe: Callable[[Refusal], str]
     stop: Callable[[], None]

@@ -282,8 +282,13 @@ class Topics:
                 raise TopicRefused(topic, f"{getattr(settings, name)} queues; allowed are 0 to {QUEUES_MAX}")
         if not 0 <= settings.perm <= READ | WRITE | INHERIT:
             raise TopicRefused(topic, f"perm {settings.perm}; allowed are 0 to {READ | WRITE | INHERIT}")
-        if topic not in self._made and len(self._made) >= TOPICS_MAX:
+        if topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
             raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
+
+    def _made_like(self, topic: str) -> int:
+        """How many topics clients made, of those that are hidden or of the others: neither takes the other's space."""
+        hidden = topic.startswith(self._hidden_prefixes)
+        return sum(each.startswith(self._hidden_prefixes) == hidden for each in self._made)
 
     def _configured(self, topic: str) -> TopicSettings:
         config = self._config.topic_settings(topic)

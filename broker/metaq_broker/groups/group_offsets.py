@@ -53,6 +53,10 @@ class GroupOffsets:
         """Return the groups that have offsets for a topic."""
         return sorted(group for each, group in self._offsets if each == topic)
 
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        return {group for _, group in self._offsets}
+
     def commit(self, topic: str, group: str, queue: int, offset: int, on_durable: OnDurable | None = None) -> None:
         """Store an offset; without ``on_durable`` it is on the disk within a second.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ class Groups:
         self.create_unknown = create_unknown
         self.changes = 0
         """How often something was changed since the start."""
+        self.when_full: Callable[[], None] = lambda: None
+        """Called when there are too many; it may ``delete`` some."""
         self._table = table
         self._limits = GroupLimits() if limits is None else limits
         self._built_in = {name: GroupSettings() for name in built_in}
@@ -75,9 +77,15 @@ class Groups:
         """Return all groups that are known."""
         return {**self._built_in, **self._groups}
 
+    def unchanged(self) -> list[str]:
+        """Return the groups that have the settings of one that nobody made."""
+        return [group for group, settings in self._groups.items() if settings == GroupSettings()]
+
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Make a group, or change it. Raises as ``find``."""
         check_group(group, self._limits.name_bytes_max)
+        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
+            self.when_full()
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             raise GroupLimitReached("groups", self._limits.groups_max)
         self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)

@@ -19,6 +19,7 @@ from typing import Final, Self
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.admin.services import GroupFigures
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.config.rocketmq import VIP_PORT_BELOW, RocketmqConfig
@@ -163,6 +164,13 @@ class FrontEnd:
         for listener in self._listeners:
             listener.close()
         self._mark.close()
+
+    def figures(self) -> GroupFigures | None:
+        """Return what is kept of groups; ``None`` if no clients are served."""
+        if self._server is None:
+            return None
+        groups, state = self._server.groups, self.state
+        return GroupFigures(len(groups.settings.all()), groups.members.count, state.size_bytes, state.clients_bytes_max)
 
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics."""

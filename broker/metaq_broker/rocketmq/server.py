@@ -48,6 +48,7 @@ from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigur
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer
 from metaq_broker.frontends.remoting.system_topics import GROUPS
+from metaq_broker.frontends.remoting.unused_groups import UnusedGroups
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -134,6 +135,7 @@ class BrokerServer:
         limits = group_limits(config)
         groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS, limits=limits)
         self.groups = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
+        UnusedGroups(groups, self.groups.members, self.groups.offsets, self.topics, clock.monotonic)
         self.locks = QueueLocks(clock.monotonic, limits)
         self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()

@@ -249,6 +249,11 @@ class StateTable:
         """What the entries take, as limited by ``bytes_max``."""
         return self._bytes
 
+    @property
+    def clients_bytes_max(self) -> int:
+        """What the entries may take before those of clients are refused."""
+        return self._bytes_max - self._bytes_max // OWN_SHARE
+
     def part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         """Return what is on the disk behind ``position`` of file ``number``, from the first record on of another file.
 
@@ -288,7 +293,7 @@ class StateTable:
         self._check(key, value)
         old = self._values.get(key)
         grown = _entry_bytes(key, value) - (0 if old is None else _entry_bytes(key, old))
-        bytes_max = self._bytes_max - (self._bytes_max // OWN_SHARE if is_of_clients else 0)
+        bytes_max = self.clients_bytes_max if is_of_clients else self._bytes_max
         if grown > 0 and self._bytes + grown > bytes_max:
             raise StateFull(key, bytes_max)
         self._bytes += grown
