@@ -16,7 +16,7 @@ from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.tags import tag_hash, tags_of
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
-from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
+from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -123,6 +123,8 @@ class BrokerAnswers:
                 return command.reply(body=KVTable(table=self._figures()).to_json())
             case RequestCode.GET_TOPIC_STATS_INFO:
                 return self._topic_stats(command, peer)
+            case RequestCode.GET_ALL_CONSUMER_OFFSET:
+                return self._all_committed(command)
             case RequestCode.CHECK_CLIENT_CONFIG:
                 return self._check(command)
             case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
@@ -284,6 +286,12 @@ class BrokerAnswers:
                 last_update_timestamp=queue.stored[-1].store_ms if queue.stored else 0,
             )
         return command.reply(body=TopicStats(offset_table=table).to_json(bare_number_keys=True))
+
+    def _all_committed(self, command: RemotingCommand) -> RemotingCommand:
+        table: dict[str, dict[int, int]] = {}
+        for (group, topic, queue_id), offset in self.store.group_offsets.items():
+            table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        return command.reply(body=ConsumerOffsets(offset_table=table).to_json(bare_number_keys=True))
 
     def _committed(self, command: RemotingCommand) -> RemotingCommand:
         asked = QueryConsumerOffset.from_ext(command.ext)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from group_members import Member
 from metaq import RocketMQ
 from metaq.backends.rocketmq.group_requests import GroupRequests
 from metaq.backends.rocketmq.group_requests import Member as MemberOf
+from metaq.backends.rocketmq.session import Session
 from metaq.model import Address, Partition
 from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset
 from peers.rocketmq.jvm import JavaServer
 from peers.rocketmq.servers import Cluster
 
@@ -94,6 +97,19 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack
         yield made
 
 
+def offsets_at(server: JavaServer, queues: list[Partition]) -> list[int | None]:
+    """What a broker has as the group's offsets."""
+    found = []
+    with closing(Session.connect(Address.parse(server.address), Timeouts(5.0, 5.0))) as session:
+        for queue in queues:
+            asked = QueryConsumerOffset(
+                consumer_group="g", topic="orders", queue_id=queue.index, set_zero_if_not_found=False
+            )
+            offset = session.call(to_request(asked), "the group's offset").ext.get("offset")
+            found.append(None if offset is None else int(offset))
+    return found
+
+
 FILTERS = {"sql": {"sql": "price > 5"}, "tags": {"tags": "t9"}}
 
 
@@ -146,4 +162,27 @@ def test_a_slave_is_read_from_while_its_master_is_away(rocketmq_cluster: Cluster
     expected = group.send("afterwards", OF_A + OF_B)
     assert sorted(again + group.read(len(expected) - len(again))) == expected, "nothing comes twice"
     group.commit()
+    assert all(member.consumer.paused is None for member in group.members)
+
+
+def test_new_owners_go_on_where_the_slave_knows_the_group_to_be(rocketmq_cluster: Cluster, stack: ExitStack) -> None:
+    cluster = rocketmq_cluster
+    cluster.start_name_server()
+    cluster.start_broker("broker-a")
+    master = cluster.start_broker("broker-b", brokerRole="ASYNC_MASTER")
+    cluster.create_topic("orders", queues=2)
+    slave = cluster.start_broker("broker-b", broker_id=1, slaveReadEnable="true")
+    with ExitStack() as first_members:
+        group = Group(first_members, cluster, FILTERS["tags"])
+        group.divide(OF_A + OF_B)
+        expected = group.send("first", OF_A + OF_B)
+        assert group.read(len(expected)) == expected
+        group.commit()
+        unread = group.send("unread", OF_B)
+        wait_until(lambda: all(cluster.gives(slave, "orders", one.index, 11) for one in OF_B), "the copy", DEADLINE_S)
+        wait_until(lambda: offsets_at(slave, OF_B) == [6, 6], "the slave's copy of the offsets", DEADLINE_S)
+        master.kill()
+    group = Group(stack, cluster, FILTERS["tags"] | {"start": "latest"})
+    assert sorted(one for one in group.read(len(unread)) if one in unread) == unread
+    assert sorted(where.partition for member in group.members for where in member.queues()) == OF_A + OF_B
     assert all(member.consumer.paused is None for member in group.members)

@@ -100,8 +100,13 @@ class Offsets:
 
         return self._asked(times_ms, ask)
 
-    def committed(self, group: str, queues: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The offset that ``group`` reads next in each queue; ``None`` where it has committed nothing."""
+    def committed(
+        self, group: str, queues: Iterable[TopicPartition], *, at_slaves: bool = False
+    ) -> dict[TopicPartition, int | None]:
+        """The offset that ``group`` reads next in each queue; ``None`` where it has committed nothing.
+
+        Masters know it. ``at_slaves``: ask whoever is in the route; a slave's copy is some seconds old.
+        """
         name = with_namespace(group, self._routes.namespace)
 
         def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -120,9 +125,11 @@ class Offsets:
                 zip(queues, (_committed(session, *pair) for pair in zip(responses, commands, strict=True)), strict=True)
             )
 
-        return self._asked(queues, ask, to_write=True)
+        return self._asked(queues, ask, to_write=not at_slaves)
 
-    def all_committed(self, group: str, queue: TopicPartition) -> dict[TopicPartition, int] | None:
+    def all_committed(
+        self, group: str, queue: TopicPartition, *, at_slaves: bool = False
+    ) -> dict[TopicPartition, int] | None:
         """The offsets that ``group`` has committed at the broker of ``queue``; ``None``: the broker does not report it.
 
         The broker sends those of all groups, so that is for when ``committed`` does not do.
@@ -141,7 +148,7 @@ class Offsets:
             return found
 
         try:
-            return self._asked([queue], ask, to_write=True)
+            return self._asked([queue], ask, to_write=not at_slaves)
         except RequestRefused:
             return None
 

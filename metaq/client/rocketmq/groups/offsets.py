@@ -4,6 +4,10 @@ A consumer remembers what it has saved. If it gets a queue back in the next minu
 passes), or a broker was away when it saved, it goes on there, unless somebody was further: a broker that was killed may
 have lost the last offsets, and a Java consumer that had the queue for a moment saves the older offset that it began at.
 
+While the master is in no route any more, because it was killed, its slave is asked where the group is, as Java's client
+does; what was committed in the last seconds may come again. A slave that knows nothing of the group proves nothing: it
+may have copied no offsets yet, so a queue that has none there waits for its master.
+
 Brokers of 4.9 and the bundled one say 0 for a group that they do not know, as long as a queue has its first message in
 memory. Where that matters, because the group is not to begin at the first message, they are asked for all offsets.
 """
@@ -18,6 +22,7 @@ from datetime import datetime
 from math import inf
 from typing import Final
 
+from metaq.backends.rocketmq.errors import BrokerAway
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.client.groups.starts import Start
 from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
@@ -87,12 +92,32 @@ class BrokerOffsets:
         return {where: GroupOffset(offset) for where, offset in lost.items()}
 
     def committed(self, group: str, queues: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Return what the group has saved in queues of one broker. Raises as ``Offsets``."""
-        found = dict(self._offsets.committed(group, queues))
+        """Return what the group has saved in queues of one broker. Raises as ``Offsets``.
+
+        If a slave had to be asked, only queues for which the group has an offset there are returned.
+        """
+        try:
+            return self._certain(group, self._offsets.committed(group, queues))
+        except BrokerAway as away:
+            there = self._offsets.committed(group, queues, at_slaves=True)
+            found = {
+                where: offset
+                for where, offset in self._certain(group, there, at_slaves=True).items()
+                if offset is not None
+            }
+            if not found:
+                raise away from None
+            return found
+
+    def _certain(
+        self, group: str, committed: Mapping[TopicPartition, int | None], *, at_slaves: bool = False
+    ) -> dict[TopicPartition, int | None]:
+        """Return what was committed without the zeros that nobody has saved."""
+        found = dict(committed)
         uncertain = {where for where, offset in found.items() if offset == 0} - self._zeros
-        if self._doubt_zero and uncertain:
-            saved = self._offsets.all_committed(group, next(iter(uncertain)))
-            for where in uncertain if saved is not None else ():
+        if (self._doubt_zero or at_slaves) and uncertain:
+            saved = self._offsets.all_committed(group, next(iter(uncertain)), at_slaves=at_slaves)
+            for where in uncertain if saved is not None or at_slaves else ():
                 if where in (saved or {}):
                     self._zeros.add(where)
                 else:
