@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,258 +18,243 @@ from waiting import in_loop
 ALWAYS = 1 << 62
 
 
-class Log:
-    """The ends of partitions."""
+class IndexedLog:
+    """A log of which only the ends are known, and its index of keys, in ``folder``."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self.folder = folder / "keys"
         self.ends: dict[tuple[str, int], int] = {}
+        self.start(files)
 
-    def __call__(self) -> dict[tuple[str, int], int]:
-        return dict(self.ends)
+    def start(self, files: Files | None = None) -> None:
+        self.index = KeyIndex.open(files or Files(), self.folder, self.ends.copy)
+        self.index.watch_from_now()
+
+    def put(self, *keys: str, topic: str = "orders", partition: int = 0, time_ms: int = 1000) -> int:
+        """Store a message; return its ordinal, which is its place, too."""
+        ordinal = self.ends.get((topic, partition), 0)
+        self.ends[topic, partition] = ordinal + 1
+        entries = [encode_entry(key_hash(topic, key), ordinal, time_ms) for key in keys]
+        self.index.add(topic, partition, ordinal, ordinal + 1, entries)
+        return ordinal
+
+    def put_old(self, key: str, ordinal: int, first: int, end: int) -> None:
+        """Store the entry of an older message; the index knows all of ``first`` to ``end`` now."""
+        self.index.add_old(Covered("orders", 0, first, end), [encode_entry(key_hash("orders", key), ordinal, 5)])
+
+    async def places(self, key: str, topic: str = "orders", count: int = 100) -> list[int]:
+        return [each.place for each in await self.index.find(topic, key, 0, ALWAYS, count)]
+
+    def gaps(self, first: int, end: int, topic: str = "orders") -> list[tuple[int, int]]:
+        return self.index.coverage().gaps(topic, 0, first, end)
+
+    def paths(self) -> list[Path]:
+        """The files of the index, the oldest first."""
+        return sorted(self.folder.iterdir())
+
+    async def restart(self, files: Files | None = None) -> None:
+        await self.index.close()
+        self.start(files)
+
+    def restart_after_kill(self) -> None:
+        self.index._thread.shutdown()
+        self.start()
 
 
-def opened(folder: Path, log: Log, files: Files | None = None) -> KeyIndex:
-    index = KeyIndex.open(Files() if files is None else files, folder / "keys", log)
-    index.watch_from_now()
-    return index
-
-
-def put(index: KeyIndex, log: Log, *keys: str, topic: str = "orders", partition: int = 0, time_ms: int = 1000) -> int:
-    """Store a message; return its ordinal, which is its place, too."""
-    ordinal = log.ends.get((topic, partition), 0)
-    log.ends[topic, partition] = ordinal + 1
-    entries = [encode_entry(key_hash(topic, key), ordinal, time_ms) for key in keys]
-    index.add(topic, partition, ordinal, ordinal + 1, entries)
-    return ordinal
-
-
-async def places(index: KeyIndex, key: str, topic: str = "orders", count: int = 100) -> list[int]:
-    return [each.place for each in await index.find(topic, key, 0, ALWAYS, count)]
-
-
-def gaps(index: KeyIndex, topic: str, partition: int, first: int, end: int) -> list[tuple[int, int]]:
-    return index.coverage().gaps(topic, partition, first, end)
+@asynccontextmanager
+async def indexed(folder: Path, files: Files | None = None) -> AsyncIterator[IndexedLog]:
+    """A log with its index, which is closed in the end."""
+    made = IndexedLog(folder, files)
+    yield made
+    await made.index.close()
 
 
 @in_loop
 async def test_found_in_memory_and_in_files_latest_first(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    first = put(index, log, "a", "b", time_ms=1)
-    await index.flush()
-    second = put(index, log, "a", time_ms=2)
-    put(index, log, "a", topic="bills", time_ms=3)
-    assert await places(index, "a") == [second, first]
-    assert await places(index, "b") == [first]
-    assert await places(index, "c") == []
-    assert await places(index, "a", count=1) == [second]
-    assert [each.place for each in await index.find("orders", "a", 0, 1, 10)] == [first]
-    assert [each.place for each in await index.find("orders", "a", 2, 9, 10)] == [second]
-    assert index.latest.time_ms == 3
-    await index.close()
+    async with indexed(tmp_path) as log:
+        first = log.put("a", "b", time_ms=1)
+        await log.index.flush()
+        second = log.put("a", time_ms=2)
+        log.put("a", topic="bills", time_ms=3)
+        assert await log.places("a") == [second, first]
+        assert await log.places("b") == [first]
+        assert await log.places("c") == []
+        assert await log.places("a", count=1) == [second]
+        assert [each.place for each in await log.index.find("orders", "a", 0, 1, 10)] == [first]
+        assert [each.place for each in await log.index.find("orders", "a", 2, 9, 10)] == [second]
+        assert log.index.latest.time_ms == 3
 
 
 @in_loop
 async def test_a_restart_knows_what_was_written(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    await index.close()
-    index = opened(tmp_path, log)
-    assert await places(index, "a") == [0]
-    assert gaps(index, "orders", 0, 0, 1) == []
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        await log.restart()
+        assert await log.places("a") == [0]
+        assert log.gaps(0, 1) == []
 
 
 @in_loop
 async def test_what_was_only_in_memory_is_a_gap_after_a_kill(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    await index.flush()
-    put(index, log, "b")
-    put(index, log, "c")
-    index._thread.shutdown()
-    index = opened(tmp_path, log)
-    assert await places(index, "b") == []
-    assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
-    put(index, log, "d")  # not a gap: it was reported
-    assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
-    index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "b"), 1, 5)])
-    assert gaps(index, "orders", 0, 0, log.ends["orders", 0]) == []
-    assert await places(index, "b") == [1]
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        await log.index.flush()
+        log.put("b")
+        log.put("c")
+        log.restart_after_kill()
+        assert await log.places("b") == []
+        assert log.gaps(0, log.ends["orders", 0]) == [(1, 3)]
+        log.put("d")  # not a gap: it was reported
+        assert log.gaps(0, log.ends["orders", 0]) == [(1, 3)]
+        log.put_old("b", 1, first=1, end=3)
+        assert log.gaps(0, log.ends["orders", 0]) == []
+        assert await log.places("b") == [1]
 
 
 @in_loop
 async def test_messages_without_keys_leave_no_gaps(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    log.ends["plain", 0] = 500
-    put(index, log, "a")
-    log.ends["orders", 0] += 100
-    put(index, log, "b")
-    await index.close()
-    log.ends["plain", 0] = 700
-    index = opened(tmp_path, log)
-    assert gaps(index, "orders", 0, 0, 102) == []
-    assert gaps(index, "plain", 0, 0, 700) == [(500, 700)]
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.ends["plain", 0] = 500
+        log.put("a")
+        log.ends["orders", 0] += 100
+        log.put("b")
+        await log.index.close()
+        log.ends["plain", 0] = 700
+        log.start()
+        assert log.gaps(0, 102) == []
+        assert log.gaps(0, 700, "plain") == [(500, 700)]
 
 
 @in_loop
 async def test_files_without_entries_are_joined(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    for end in range(1, 6):
-        log.ends["plain", 0] = end
-        await index.flush()
-    assert len(list((tmp_path / "keys").iterdir())) == 1
-    await index.close()
-    assert gaps(opened(tmp_path, log), "plain", 0, 0, 5) == []
+    async with indexed(tmp_path) as log:
+        for end in range(1, 6):
+            log.ends["plain", 0] = end
+            await log.index.flush()
+        assert len(log.paths()) == 1
+        await log.restart()
+        assert log.gaps(0, 5, "plain") == []
 
 
 @in_loop
 async def test_a_full_memory_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MEMORY_ENTRIES", 50)
-
-    log = Log()
-    index = opened(tmp_path, log)
-    for number in range(1000):
-        put(index, log, f"k{number}", f"u{number}", time_ms=number)
-        if number % 20 == 0:
-            await index.flush()
-    await index.flush()
-    for number in range(0, 1000, 7):
-        assert await places(index, f"k{number}") == [number]
-        assert await places(index, f"u{number}") == [number]
-    assert len(list((tmp_path / "keys").iterdir())) > 10
-    await index.close()
+    async with indexed(tmp_path) as log:
+        for number in range(1000):
+            log.put(f"k{number}", f"u{number}", time_ms=number)
+            if number % 20 == 0:
+                await log.index.flush()
+        await log.index.flush()
+        for number in range(0, 1000, 7):
+            assert await log.places(f"k{number}") == [number]
+            assert await log.places(f"u{number}") == [number]
+        assert len(log.paths()) > 10
 
 
 @in_loop
 async def test_a_damaged_file_is_removed_and_its_messages_are_gaps(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    await index.flush()
-    put(index, log, "b")
-    await index.close()
-    first, _ = sorted((tmp_path / "keys").iterdir())
-    content = bytearray(first.read_bytes())
-    content[-BLOCK_BYTES + 3] ^= 1
-    first.write_bytes(content)
-    index = opened(tmp_path, log)
-    assert await places(index, "b") == [1]
-    assert await places(index, "a") == []
-    assert gaps(index, "orders", 0, 0, 2) == [(0, 1)]
-    assert not first.exists()
-    await index.close()
-    (tmp_path / "keys" / "000000000099.keys").write_bytes(b"nothing of ours")
-    index = opened(tmp_path, log)
-    assert not (tmp_path / "keys" / "000000000099.keys").exists()
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        await log.index.flush()
+        log.put("b")
+        await log.index.close()
+        first, _ = log.paths()
+        content = bytearray(first.read_bytes())
+        content[-BLOCK_BYTES + 3] ^= 1
+        first.write_bytes(content)
+        log.start()
+        assert await log.places("b") == [1]
+        assert await log.places("a") == []
+        assert log.gaps(0, 2) == [(0, 1)]
+        assert not first.exists()
+        await log.index.close()
+        foreign = log.folder / "000000000099.keys"
+        foreign.write_bytes(b"nothing of ours")
+        log.start()
+        assert not foreign.exists()
 
 
 @in_loop
 async def test_the_whole_index_can_be_lost(tmp_path: Path) -> None:
-    log = Log()
-    log.ends["orders", 0] = 3
-    index = opened(tmp_path, log)
-    assert gaps(index, "orders", 0, 1, 3) == [(1, 3)]
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.ends["orders", 0] = 3
+        assert log.gaps(1, 3) == [(1, 3)]
 
 
 @in_loop
 async def test_retention_takes_files_whose_messages_are_all_gone(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    await index.flush()
-    put(index, log, "b")
-    await index.flush()
-    index.drop_before({("orders", 0): 1})
-    assert await places(index, "a") == []
-    assert await places(index, "b") == [1]
-    index.drop_before({})
-    assert await places(index, "b") == []
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        await log.index.flush()
+        log.put("b")
+        await log.index.flush()
+        log.index.drop_before({("orders", 0): 1})
+        assert await log.places("a") == []
+        assert await log.places("b") == [1]
+        log.index.drop_before({})
+        assert await log.places("b") == []
 
 
 @in_loop
 async def test_a_disk_that_refuses_is_tried_again(tmp_path: Path) -> None:
-    log, files = Log(), FaultyFiles(tmp_path)
-    index = opened(tmp_path, log, files)
-    put(index, log, "a")
-    files.fault = Fault(1, errno.ENOSPC, calls=frozenset({"pwrite"}))
-    await index.flush()
-    assert await places(index, "a") == [0]
-    put(index, log, "b")
-    await index.flush()
-    await index.close()
-    index = opened(tmp_path, log, files.restart())
-    assert (await places(index, "a"), await places(index, "b")) == ([0], [1])
-    await index.close()
+    files = FaultyFiles(tmp_path)
+    async with indexed(tmp_path, files) as log:
+        log.put("a")
+        files.fault = Fault(1, errno.ENOSPC, calls=frozenset({"pwrite"}))
+        await log.index.flush()
+        assert await log.places("a") == [0]
+        log.put("b")
+        await log.index.flush()
+        await log.restart(files.restart())
+        assert (await log.places("a"), await log.places("b")) == ([0], [1])
 
 
 @in_loop
 async def test_messages_that_are_missed_are_a_gap_until_they_are_read(tmp_path: Path) -> None:
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    log.ends["orders", 0] = 3
-    index.missed(Covered("orders", 0, 1, 3))
-    put(index, log, "b")
-    await index.close()
-    index = opened(tmp_path, log)
-    assert gaps(index, "orders", 0, 0, 4) == [(1, 3)]
-    index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "c"), 2, 5)])
-    assert gaps(index, "orders", 0, 0, 4) == []
-    assert await places(index, "c") == [2]
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        log.ends["orders", 0] = 3
+        log.index.missed(Covered("orders", 0, 1, 3))
+        log.put("b")
+        await log.restart()
+        assert log.gaps(0, 4) == [(1, 3)]
+        log.put_old("c", 2, first=1, end=3)
+        assert log.gaps(0, 4) == []
+        assert await log.places("c") == [2]
 
 
 @in_loop
 async def test_a_file_that_knows_more_messages_than_there_are_is_built_anew(tmp_path: Path) -> None:
     """An older copy of the log was restored: other messages get the ordinals that the file knows."""
-
-    log = Log()
-    index = opened(tmp_path, log)
-    put(index, log, "a")
-    await index.flush()
-    put(index, log, "b")
-    await index.close()
-    log.ends["orders", 0] = 1
-    index = opened(tmp_path, log)
-    assert gaps(index, "orders", 0, 0, 1) == []
-    put(index, log, "c")
-    index._thread.shutdown()  # a kill
-    index = opened(tmp_path, log)
-    assert gaps(index, "orders", 0, 0, 2) == [(1, 2)]
-    await index.close()
+    async with indexed(tmp_path) as log:
+        log.put("a")
+        await log.index.flush()
+        log.put("b")
+        await log.index.close()
+        log.ends["orders", 0] = 1
+        log.start()
+        assert log.gaps(0, 1) == []
+        log.put("c")
+        log.restart_after_kill()
+        assert log.gaps(0, 2) == [(1, 2)]
 
 
 @in_loop
 async def test_a_memory_that_is_dropped_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MEMORY_ENTRIES", 1)
-
-    log, files = Log(), FaultyFiles(tmp_path)
-    index = opened(tmp_path, log, files)
-    files.fault = Fault(1, errno.ENOSPC, calls=frozenset({"pwrite"}), lasting=True)
-    for number in range(10):
-        put(index, log, f"k{number}")
-        await index.flush()
-    dropped = [number for gap in gaps(index, "orders", 0, 0, 10) for number in range(*gap)]
-    assert len(dropped) == 10 - key_index.FULL_MEMORIES_MAX
-    files.fault = None
-    await index.flush()
-    for number in dropped:
-        index.add_old(
-            Covered("orders", 0, number, number + 1), [encode_entry(key_hash("orders", f"k{number}"), number, 1000)]
-        )
-        await index.flush()
-    await index.close()
-    index = opened(tmp_path, log, files.restart())
-    assert gaps(index, "orders", 0, 0, 10) == []
-    assert [await places(index, f"k{number}") for number in range(10)] == [[number] for number in range(10)]
-    await index.close()
+    files = FaultyFiles(tmp_path)
+    async with indexed(tmp_path, files) as log:
+        files.fault = Fault(1, errno.ENOSPC, calls=frozenset({"pwrite"}), lasting=True)
+        for number in range(10):
+            log.put(f"k{number}")
+            await log.index.flush()
+        dropped = [number for gap in log.gaps(0, 10) for number in range(*gap)]
+        assert len(dropped) == 10 - key_index.FULL_MEMORIES_MAX
+        files.fault = None
+        await log.index.flush()
+        for number in dropped:
+            log.put_old(f"k{number}", number, first=number, end=number + 1)
+            await log.index.flush()
+        await log.restart(files.restart())
+        assert log.gaps(0, 10) == []
+        assert [await log.places(f"k{number}") for number in range(10)] == [[number] for number in range(10)]

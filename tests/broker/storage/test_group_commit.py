@@ -64,12 +64,17 @@ class Put:
         self.count = 0
         self.told: list[int] = []
         self.errors: list[Exception] = []
+        self.durable: list[Exception | None] = []
 
     def __call__(self) -> None:
         number = self.count
         self.count += 1
         self.log.append(frames(1, number))
         self.commit.wait(self.log, self.log.end_offset, lambda error: self._done(number, error))
+
+    def wait_durable(self) -> None:
+        """Ask for all that was appended to be durable; the outcome is added to ``durable``."""
+        self.commit.wait_durable(self.log, self.log.end_offset, self.durable.append)
 
     def _done(self, number: int, error: Exception | None) -> None:
         if error is None:
@@ -253,36 +258,34 @@ async def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_pa
 
 @in_loop
 async def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
-    async with gated(tmp_path, NEVER) as (files, commit, put):
+    async with gated(tmp_path, NEVER) as (files, _, put):
         put()
-        told: list[Exception | None] = []
-        commit.wait_durable(put.log, put.log.end_offset, told.append)
+        put.wait_durable()
         await until(lambda: files.under_way == 1)
         put()
-        commit.wait_durable(put.log, put.log.end_offset, told.append)
+        put.wait_durable()
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (put.told, told, put.log.readable_end) == ([0, 1], [], 0)
+        assert (put.told, put.durable, put.log.readable_end) == ([0, 1], [], 0)
         files.let()
-        await until(lambda: told == [None] and files.started == 2)
+        await until(lambda: put.durable == [None] and files.started == 2)
         files.let()
-        await until(lambda: told == [None, None])
+        await until(lambda: put.durable == [None, None])
         assert put.log.readable_end == put.log.end_offset
-        commit.wait_durable(put.log, put.log.end_offset, told.append)
-        assert told == [None] * 3
+        put.wait_durable()
+        assert put.durable == [None] * 3
 
 
 @in_loop
 async def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
-    async with gated(tmp_path, NEVER) as (files, commit, put):
+    async with gated(tmp_path, NEVER) as (files, _, put):
         put()
-        told: list[Exception | None] = []
-        commit.wait_durable(put.log, put.log.end_offset, told.append)
+        put.wait_durable()
         files.error = OSError(errno.EIO, "Input/output error")
         files.let()
-        await until(lambda: len(told) == 1)
-        commit.wait_durable(put.log, put.log.end_offset, told.append)
-        assert [type(error) for error in told] == [LogFailed, LogFailed]
+        await until(lambda: len(put.durable) == 1)
+        put.wait_durable()
+        assert [type(error) for error in put.durable] == [LogFailed, LogFailed]
 
 
 # ---- stopping
