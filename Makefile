@@ -34,7 +34,7 @@ test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out t
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
 
 test-fast: $(READY)  ## Run the tests that start no process and no Spark, about a minute
-	@METAQ_FAST_TESTS=1 $(BIN)/python -m pytest -m "not spark and not process and not slow" $(PYTEST_ARGS)
+	@METAQ_FAST_TESTS=1 $(BIN)/python -m pytest -m "not spark and not process and not slow" -o tmp_path_retention_policy=failed $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .

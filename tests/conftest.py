@@ -54,6 +54,16 @@ if WORKERS_PATH not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (WORKERS_PATH, os.environ.get("PYTHONPATH"))))
 
 
+MEMORY = Path("/dev/shm")
+"""A folder of Linux whose files are in memory."""
+
+MEMORY_BYTES_MIN = 1 << 30
+
+if FAST and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES_MIN:
+    # Temporary folders of tests: a sync to a disk takes milliseconds, and the tests make tens of thousands.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -85,9 +95,9 @@ def _leaves_sockets(item: pytest.Item) -> bool:
 def pytest_xdist_auto_num_workers() -> int | None:
     """Use more test processes than there are cores: most of their time they wait for brokers, Spark and the disk.
 
-    Tests of ``make test-fast`` wait for nothing.
+    Those of ``make test-fast`` wait for timeouts now and then; one more is enough.
     """
-    return None if FAST else len(os.sched_getaffinity(0)) + 2
+    return len(os.sched_getaffinity(0)) + (1 if FAST else 2)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

@@ -33,6 +33,7 @@ class TestProcesses:
         assert {stat.pid for stat in below(1, among)} == {2, 3, 4, 5, 6}
         assert list(below(6, among)) == []
 
+    @pytest.mark.process
     def test_a_child_of_this_process_is_found_with_its_memory(self) -> None:
         command = [sys.executable, "-c", "block = bytearray(b'x') * (64 << 20); print(1, flush=True); input()"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

@@ -36,6 +36,7 @@ def test_few_lines(count: int) -> None:
     assert len(list(log_lines(count, seed=1))) == count
 
 
+@pytest.mark.process
 def test_command_writes_the_file(tmp_path: Path) -> None:
     output = tmp_path / "lines.log"
     subprocess.run([sys.executable, JOB, output, "--lines", "100", "--seed", "5"], check=True)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 GARBAGE = """
 import gc, weakref
 class Knot: pass

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from environments import ROOT
 
+pytestmark = pytest.mark.process
+
 SCRIPT = ROOT / "scripts" / "check-machine"
 TOOLS = ("sed", "head", "basename", "sh")
 

@@ -9,6 +9,8 @@ import pytest
 from environments import ROOT
 from test_check_machine import JAVA_SAYS, add_java, add_program
 
+pytestmark = pytest.mark.process
+
 TOOLS = ("sed", "head", "basename", "dirname", "sh", "mkdir", "ln", "cp", "rm", "cat")
 SHOW_JAVA = ("sh", "-c", 'echo "$JAVA_HOME"; command -v java; java -version --add-modules=jdk.incubator.vector "a  b"')
 

@@ -65,6 +65,7 @@ def test_a_broker_starts_from_it(tmp_path: Path, start_broker: StartBroker) -> N
         assert client.result(b"put orders 3 1 0 7\r\nx")[0] == 200
 
 
+@pytest.mark.process
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "server.ini").write_text("mine")
     done = init(tmp_path)
@@ -73,6 +74,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "server.ini").read_text() == "mine"
 
 
+@pytest.mark.process
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = init(tmp_path / "file" / "folder")

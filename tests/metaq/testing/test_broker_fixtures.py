@@ -311,6 +311,7 @@ class TestProcess:
         assert process.wait(20) == 0
 
 
+@pytest.mark.process
 def test_rocketmq_in_memory_and_in_the_process_are_the_same_to_a_client(
     rocketmq_memory: ScriptedCluster, metaq_broker: BrokerProcess
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_fixtures_are_listed_with_what_they_are(pytester: pytest.Pytester) -
     )
 
 
+@pytest.mark.process
 def test_who_does_not_use_them_imports_one_module_beside_pytest() -> None:
     program = """
 import pytest, sys
