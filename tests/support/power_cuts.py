@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -30,21 +30,28 @@ class Life(Protocol):
         """See whether the promises hold after a restart."""
 
 
-def cut_at_every_call(folder: Path, life_in: Callable[[Path], Life], kept: float) -> int:
-    """Let the power go at each call that changes files, and twice in a row; return how many calls there are.
-
-    ``kept`` is how much of an interrupted write is there.
-    """
+def each_call(folder: Path, life_in: Callable[[Path], Life]) -> Iterator[tuple[int, Path]]:
+    """The number of each call of a life that changes files, from 1, and a folder for the life in which it fails."""
     (folder / "count").mkdir()
     counting = FaultyFiles(folder / "count")
     life_in(folder / "count").run(counting)
     for at in range(1, len(counting.calls) + 1):
         root = folder / str(at)
         root.mkdir()
+        yield at, root
+
+
+def cut_at_every_call(folder: Path, life_in: Callable[[Path], Life], kept: float) -> int:
+    """Let the power go at each call that changes files, and twice in a row; return how many calls there are.
+
+    ``kept`` is how much of an interrupted write is there.
+    """
+    at = 0
+    for at, root in each_call(folder, life_in):
         files, life = FaultyFiles(root, Fault(at, None, kept)), life_in(root)
         with pytest.raises(PowerCut):
             life.run(files)
         after = files.crash(Random(at))
         life.check(after)
         life.check(after.crash(Random(at + 1)))
-    return len(counting.calls)
+    return at

@@ -13,7 +13,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
 from metaq_broker.storage.state_table import COMPACT_BYTES_MIN, LoopDriver, StateTable
 from metaq_broker.testing import Fault, FaultyFiles
-from power_cuts import cut_at_every_call
+from power_cuts import cut_at_every_call, each_call
 from quick_files import QuickFiles
 from state_steps import Steps
 from waiting import in_loop
@@ -276,12 +276,7 @@ def test_power_cut_at_every_call(kept: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("kept", [0.0, 0.6])
 def test_one_failure_at_every_call_then_a_power_cut(error: int, kept: float, tmp_path: Path) -> None:
-    (tmp_path / "count").mkdir()
-    counting = FaultyFiles(tmp_path / "count")
-    Life(tmp_path / "count").run(counting)
-    for at in range(1, len(counting.calls) + 1):
-        root = tmp_path / str(at)
-        root.mkdir()
+    for at, root in each_call(tmp_path, Life):
         files, life = FaultyFiles(root, Fault(at, error, kept)), Life(root)
         life.run(files)
         last = opened(root, files)  # a failed rewrite at the last close is made good here

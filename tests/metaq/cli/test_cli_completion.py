@@ -80,18 +80,24 @@ def test_values(script: Path) -> None:
     assert offered == [["consume"], ["produce"], ["resend"], ["zsh"], *[["lines.txt"]] * 3, []]
 
 
-def test_topics_come_from_the_cluster_that_is_named(script: Path, tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "metaq"
+def folder_with_program(folder: Path) -> Path:
+    """Make ``bin`` with the command itself."""
+    program = folder / "bin" / "metaq"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m metaq.cli.main "$@"\n')
     program.chmod(0o755)
+    return program.parent
+
+
+def test_topics_come_from_the_cluster_that_is_named(script: Path, tmp_path: Path) -> None:
+    folder = folder_with_program(tmp_path)
     with ScriptedCluster() as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("others")
         cluster.create_topic("payments")
         server = str(cluster.name_servers[0]).replace(":", " : ")
         line = f"metaq --cluster rocketmq : //{server} consume o"
-        assert ask(script, [line], str(program.parent)) == [["orders", "others"]]
+        assert ask(script, [line], str(folder)) == [["orders", "others"]]
 
 
 LINES = [
@@ -111,10 +117,7 @@ LINES = [
 def typed(tmp_path: Path) -> Iterator[list[tuple[str, str]]]:
     """``LINES``, with a cluster that has topics, a file, and the command itself below ``bin``."""
     (tmp_path / "lines.txt").touch()
-    program = tmp_path / "bin" / "metaq"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m metaq.cli.main "$@"\n')
-    program.chmod(0o755)
+    folder_with_program(tmp_path)
     with ScriptedCluster() as cluster:
         cluster.create_topic("payments")
         cluster.create_topic("orders")

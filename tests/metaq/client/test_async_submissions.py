@@ -21,10 +21,8 @@ from metaq.protocols.text.commands import Command, PutBatch
 
 @pytest.fixture
 def setting() -> Iterator[Setting]:
-    made = Setting()
-    yield made
-    made.gate.set()
-    made.pool.close()
+    with Setting() as made:
+        yield made
 
 
 def producer_of(setting: Setting, **options: Any) -> AsyncProducer:

@@ -60,6 +60,14 @@ class Reader:
         return [str(where.partition) for where in self.consumer.assignment]
 
 
+def some_of_all(consumer: GroupConsumer) -> list[Delivery]:
+    """Fetch until there is something of each of the four partitions."""
+    found: list[Delivery] = []
+    while {message.partition.index for message in found} != {0, 1, 2, 3}:
+        found += consumer.fetch(100, timeout=10)
+    return found
+
+
 def owners(zookeeper: ZooKeeperRoot) -> dict[str, str]:
     return {node.path.rpartition("/")[2]: node.text for node in zookeeper.dump("/consumers/g/owners/test")[1:]}
 
@@ -122,9 +130,7 @@ def test_a_partition_is_drained_before_it_is_released_and_told(mq: MetaQ, zookee
         "g", ["test"], consumer_id="1", on_revoked=lambda places: told.append(tuple(places)), **FAST
     ) as one:
         wait_until(lambda: len(one.assignment) == 4, "it has all")
-        found: list[Delivery] = []
-        while {message.partition.index for message in found} != {0, 1, 2, 3}:
-            found += one.fetch(100, timeout=10)
+        found = some_of_all(one)
         with ExitStack() as stack:
             other = Reader(stack, mq, consumer_id="2")
             wait_until(lambda: zookeeper.text("/consumers/g/ids/g_2") is not None, "the other one joins")
@@ -141,9 +147,7 @@ def test_a_partition_is_drained_before_it_is_released_and_told(mq: MetaQ, zookee
 def test_a_reader_that_hangs_loses_its_partitions_in_the_end(mq: MetaQ) -> None:
     with mq.consumer("g", ["test"], consumer_id="1", auto_ack=False, **FAST | {"drain_s": 0.2}) as hangs:
         wait_until(lambda: len(hangs.assignment) == 4, "it has all")
-        found: list[Delivery] = []
-        while {message.partition.index for message in found} != {0, 1, 2, 3}:
-            found += hangs.fetch(100, timeout=10)
+        found = some_of_all(hangs)
         with ExitStack() as stack:
             other = Reader(stack, mq, consumer_id="2")
             wait_until(lambda: other.share == ["3-2", "3-3"], "the other one does not wait for ever")

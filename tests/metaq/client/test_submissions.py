@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from fix_client import TIMEOUTS
@@ -34,6 +34,13 @@ class Setting:
         self.pool = SessionPool(TIMEOUTS, MemoryTransport({address: self.broker}))
         self.directory = FixedDirectory([address], self.pool)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
+        self.pool.close()
+
     def _wait(self, command: Command) -> None:
         if isinstance(command, Put | PutBatch):
             assert self.gate.wait(20)
@@ -51,10 +58,8 @@ class Setting:
 
 @pytest.fixture
 def setting() -> Iterator[Setting]:
-    made = Setting()
-    yield made
-    made.gate.set()
-    made.pool.close()
+    with Setting() as made:
+        yield made
 
 
 def test_a_future_is_settled_by_the_acknowledgement_and_by_nothing_else(setting: Setting) -> None:

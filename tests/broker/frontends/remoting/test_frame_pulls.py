@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
-from metaq_broker.engine.outcomes import PartitionClosed, PartitionEmpty, Refusal
-from metaq_broker.frontends.remoting.message_store import Batch, NumberPending, StoredRun
+from metaq_broker.engine.outcomes import PartitionClosed, PartitionEmpty
+from metaq_broker.frontends.remoting.message_store import Batch, StoredRun
 from test_message_store import Opened, play
 
 from metaq.formats.frames import Frame, walk
@@ -101,11 +100,7 @@ def test_outside_the_queue_there_is_nothing(tmp_path: Path) -> None:
 def test_a_partition_that_only_metaq_knows_is_numbered_first(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.put(b"from MetaQ", "tea")
-        pending = opened.store.stored("t", 0, 0, 10, 1000)
-        assert isinstance(pending, NumberPending)
-        future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-        opened.store.when_numbered(pending, future.set_result)
-        assert await future is None
+        assert await opened.numbered(opened.store.stored("t", 0, 0, 10, 1000)) is None
         (frame,) = frames_of(stored(opened, 0))
         assert frame.offset == read_record(opened.read().records[0]).physical_offset
 

@@ -70,6 +70,13 @@ class Opened:
         self.engine.append(Block("t", queue, frame, 1), future.set_result)
         assert await future is None
 
+    async def numbered(self, pending: object) -> Refusal | None:
+        """Wait until the messages of a partition have numbers; return what came of it."""
+        assert isinstance(pending, NumberPending)
+        future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        self.store.when_numbered(pending, future.set_result)
+        return await future
+
     def read(self, offset: int = 0, messages: int = 100, size: int = 1 << 20, **more: object) -> Batch:
         """Read what is there."""
         batch = self.store.read("t", 0, offset, messages, size, **more)  # type: ignore[arg-type]
@@ -144,11 +151,7 @@ def test_numbers_last_over_restarts_and_are_not_given_twice(tmp_path: Path) -> N
 def test_a_partition_that_only_metaq_knows_is_numbered_before_it_is_read(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.put(b"from MetaQ", "tea")
-        pending = opened.store.read("t", 0, 0, 10, 1000)
-        assert isinstance(pending, NumberPending)
-        future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-        opened.store.when_numbered(pending, future.set_result)
-        assert await future is None
+        assert await opened.numbered(opened.store.read("t", 0, 0, 10, 1000)) is None
         (record,) = map(read_record, opened.read().records)
         assert (record.body, record.property_map()) == (b"from MetaQ", {"TAGS": "tea"})
         assert opened.store.find(record.physical_offset) == record
