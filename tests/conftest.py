@@ -84,8 +84,8 @@ MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\
 
 ARCH = "tests/arch"
 
-LEFT_TO_THE_COLLECTOR = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-"""PySpark leaves sockets to the garbage collector. In all tests that do not start Spark, both warnings are errors."""
+LEFT_TO_THE_COLLECTOR = "ignore:unclosed <socket:ResourceWarning"
+"""PySpark may leave a socket to the garbage collector. Whatever else a test with Spark leaves is an error."""
 
 
 def _leaves_sockets(item: pytest.Item) -> bool:
@@ -129,8 +129,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         seconds[item.path] += sum(each for mark, each in USUAL_SECONDS.items() if item.get_closest_marker(mark))
         if _leaves_sockets(item):
-            for left in LEFT_TO_THE_COLLECTOR:
-                item.add_marker(pytest.mark.filterwarnings(left))
+            item.add_marker(pytest.mark.filterwarnings(LEFT_TO_THE_COLLECTOR))
     items.sort(key=lambda item: -seconds[item.path])
 
 
