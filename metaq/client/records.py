@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import timestamp_ms
@@ -82,12 +82,22 @@ def content_of(frame: Frame) -> tuple[bytes, str | None, Mapping[str, str] | Non
     return decompress(data, fields.sys_flag), attribute, parse_properties(fields.properties)
 
 
-class Extras(NamedTuple):
-    """What a message has beside its data, if it has anything; then ``end`` cannot be told from the data alone."""
+class Origin:
+    """Where a message was read, and what it has beside its data. All of a partition that have nothing else share one.
 
-    attribute: str | None
-    properties: Mapping[str, str] | None
-    end: int
+    ``end`` is ``None`` if the next frame is right behind the data.
+    """
+
+    __slots__ = ("attribute", "end", "properties", "where")
+
+    def __init__(
+        self,
+        where: TopicPartition,
+        attribute: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        end: int | None = None,
+    ) -> None:
+        self.where, self.attribute, self.properties, self.end = where, attribute, properties, end
 
 
 def bytes_of(given: object, what: str) -> bytes:
@@ -138,10 +148,9 @@ class Received:
     Not a dataclass: a consumer makes hundreds of thousands a second, and a frozen one takes longer than all the rest.
     """
 
-    __slots__ = ("_data", "_extras", "_message_id", "_offset", "_where")
+    __slots__ = ("_data", "_message_id", "_offset", "_origin")
 
-    _extras: Extras | None
-    """``None``: neither an attribute nor properties, and the data is the whole body of the frame."""
+    _origin: Origin
     _shown: ClassVar[tuple[str, ...]] = (
         *("topic", "partition", "offset", "end", "message_id", "timestamp_ms", "attribute", "properties"),
     )
@@ -159,9 +168,8 @@ class Received:
         data: bytes,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self._where = TopicPartition(topic, partition)
         self._offset, self._message_id, self._data = offset, message_id, data
-        self._extras = Extras(attribute, properties, end)
+        self._origin = Origin(TopicPartition(topic, partition), attribute, properties, end)
 
     @classmethod
     def of(cls, where: TopicPartition, frame: Frame) -> Received:
@@ -187,17 +195,17 @@ class Received:
     @property
     def where(self) -> TopicPartition:
         """The partition that it was read from."""
-        return self._where
+        return self._origin.where
 
     @property
     def topic(self) -> str:
         """The topic of that."""
-        return self._where.topic
+        return self._origin.where.topic
 
     @property
     def partition(self) -> Partition:
         """The partition without its topic."""
-        return self._where.partition
+        return self._origin.where.partition
 
     @property
     def offset(self) -> int:
@@ -207,7 +215,8 @@ class Received:
     @property
     def end(self) -> int:
         """See the class."""
-        return self._offset + HEADER_BYTES + len(self._data) if self._extras is None else self._extras.end
+        end = self._origin.end
+        return self._offset + HEADER_BYTES + len(self._data) if end is None else end
 
     @property
     def message_id(self) -> int:
@@ -222,7 +231,7 @@ class Received:
     @property
     def attribute(self) -> str | None:
         """See the class."""
-        return None if self._extras is None else self._extras.attribute
+        return self._origin.attribute
 
     @property
     def data(self) -> bytes:
@@ -232,7 +241,7 @@ class Received:
     @property
     def properties(self) -> Mapping[str, str] | None:
         """See the class."""
-        return None if self._extras is None else self._extras.properties
+        return self._origin.properties
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
@@ -244,4 +253,4 @@ class Received:
         return self._data == other._data and all(getattr(self, name) == getattr(other, name) for name in self._shown)
 
     def __hash__(self) -> int:
-        return hash((self._where, self._offset, self._message_id))
+        return hash((self._origin.where, self._offset, self._message_id))

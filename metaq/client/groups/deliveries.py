@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from itertools import repeat, starmap
 from typing import ClassVar, Final, Protocol, Self, TypeVar
 
-from metaq.client.records import Extras, Received, content_of
+from metaq.client.records import Origin, Received, content_of
 from metaq.errors import CodecMissing, CorruptFrame, CorruptRecord
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES, Frame
@@ -60,29 +61,53 @@ class Settler(Protocol):
     def acknowledge(self, delivery: HandedOut) -> None: ...
 
 
-class Reading:
+class Reading(Origin):
     """A partition as it is read from one offset on, until it is lost, rolled back or sought in.
 
     All messages of a reading share it. What was handed out in one that has ended cannot be settled any more.
     """
 
-    __slots__ = ("generation", "settler", "where")
+    __slots__ = ("generation", "settler")
+
+    attempt: ClassVar[int] = 1
 
     def __init__(self, where: TopicPartition, generation: int, settler: Settler) -> None:
-        self.where, self.generation, self.settler = where, generation, settler
+        super().__init__(where)
+        self.generation, self.settler = generation, settler
+
+    @property
+    def reading(self) -> Reading:
+        """As ``OwnOrigin``."""
+        return self
 
     def again(self) -> Reading:
         """Return one of the same partition that begins now."""
         return Reading(self.where, self.generation, self.settler)
 
 
+class OwnOrigin(Origin):
+    """That of a message which has more than its data, or comes again."""
+
+    __slots__ = ("attempt", "reading")
+
+    def __init__(
+        self,
+        reading: Reading,
+        attribute: str | None,
+        properties: Mapping[str, str] | None,
+        end: int | None,
+        attempt: int = 1,
+    ) -> None:
+        super().__init__(reading.where, attribute, properties, end)
+        self.reading, self.attempt = reading, attempt
+
+
 class Delivery(Received):
     """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1."""
 
-    __slots__ = ("_attempt", "_reading")
+    __slots__ = ()
 
-    _attempt: int
-    _reading: Reading
+    _origin: Reading | OwnOrigin
 
     __init__ = object.__init__  # the functions of this module set the slots
 
@@ -91,17 +116,17 @@ class Delivery(Received):
     @property
     def attempt(self) -> int:
         """See the class."""
-        return self._attempt
+        return self._origin.attempt
 
     @property
     def generation(self) -> int:
         """The assignment of the consumer that brought the partition."""
-        return self._reading.generation
+        return self._origin.reading.generation
 
     @property
     def reading(self) -> Reading:
         """What it was read in; for the consumer that hands it out."""
-        return self._reading
+        return self._origin.reading
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its partition are settled, too.
@@ -109,14 +134,14 @@ class Delivery(Received):
         Raises:
             PartitionLost: The partition has been released, or the message was rolled back.
         """
-        self._reading.settler.acknowledge(self)
+        self._origin.reading.settler.acknowledge(self)
 
     def again(self, refusals: int = 1) -> Delivery:
         """Return the delivery that comes next, if this one is refused so often."""
         one: Delivery = Delivery()
-        one._where, one._offset, one._message_id = self._where, self._offset, self._message_id
-        one._data, one._extras = self._data, self._extras
-        one._reading, one._attempt = self._reading, self._attempt + refusals
+        one._data, one._offset, one._message_id = self._data, self._offset, self._message_id
+        was = self._origin
+        one._origin = OwnOrigin(was.reading, was.attribute, was.properties, was.end, was.attempt + refusals)
         return one
 
 
@@ -130,30 +155,28 @@ def deliveries_in(
     not be, and the objects are made by the iterator.
     """
     found: list[Delivery] = []
-    total, where, unpack, crc, add = len(run), reading.where, _HEADER.unpack_from, crc32, found.append
-    starts_max = total - HEADER_BYTES
+    total, unpack, crc, mask, add = len(run), _HEADER.unpack_from, crc32, CHECKSUM_MASK, found.append
+    starts_max, head_bytes = total - HEADER_BYTES, HEADER_BYTES
     one: Delivery
     for one in starmap(Delivery, repeat((), count_max)):
         if start > starts_max:
             break
         length, checksum, one._message_id, flag = unpack(run, start)
-        body_start = start + HEADER_BYTES
+        body_start = start + head_bytes
         end = body_start + length
         if end > total:
             break
         one._data = data = run[body_start:end]
-        if crc(data) & CHECKSUM_MASK != checksum:
+        if crc(data) & mask != checksum:
             break
-        one._extras = None
+        one._offset, one._origin = base_offset + start, reading
         if flag:
-            frame = Frame(base_offset + start, one._message_id, flag, checksum, data)
+            frame = Frame(one._offset, one._message_id, flag, checksum, data)
             try:
                 one._data, attribute, properties = content_of(frame)
             except (CorruptFrame, CorruptRecord, CodecMissing):
                 break
-            one._extras = Extras(attribute, properties, frame.end)
-        one._where, one._offset = where, base_offset + start
-        one._reading, one._attempt = reading, 1
+            one._origin = OwnOrigin(reading, attribute, properties, frame.end)
         add(one)
         start = end
     return found, start
@@ -172,7 +195,6 @@ def delivery_of(frame: Frame, reading: Reading) -> Delivery:
     except CorruptRecord as error:
         raise CorruptFrame(str(reading.where), frame.offset, f"{error.where}: {error.reason}") from None
     one: Delivery = Delivery()
-    one._where, one._offset, one._message_id = reading.where, frame.offset, frame.message_id
-    one._data, one._extras = data, Extras(attribute, properties, frame.end)
-    one._reading, one._attempt = reading, 1
+    one._data, one._offset, one._message_id = data, frame.offset, frame.message_id
+    one._origin = OwnOrigin(reading, attribute, properties, frame.end)
     return one
