@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from metaq.client.batches import Batch
+from metaq.client.futures import awaited_future_of
 from metaq.client.submissions import Submissions
 from metaq.errors import WindowFull
 
@@ -33,60 +35,56 @@ class _Settlements(Generic[P, S]):
         self._lock = threading.Lock()
         self._settled: list[Batch[P, S]] = []
 
-    def add(self, batch: Batch[P, S]) -> None:
-        """Have the loop settle the futures of a batch. Any thread may call this."""
+    def settled(self, batch: Batch[P, S]) -> None:
+        """Have the futures of a batch settled, each in its loop. Any thread may call this."""
+        others = [loop for loop in batch.awaited if loop is not self.loop]
         with self._lock:
             is_first = not self._settled
             self._settled.append(batch)
         if is_first:
-            with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
-                self.loop.call_soon_threadsafe(self._hand_over)
+            _call_in(self.loop, self._hand_over)
+        for loop in others:
+            _call_in(loop, partial(_settle_awaited, batch, loop))
 
     def _hand_over(self) -> None:
         with self._lock:
             settled, self._settled = self._settled, []
         for batch in settled:
-            _settle_awaited(batch)
+            _settle_awaited(batch, self.loop)
         self.space.set()
 
 
-def _settle_awaited(batch: Batch[P, S]) -> None:
-    outcomes, failure = batch.outcomes, batch.failure
-    assert outcomes is not None
-    assert failure is not None
-    if len(batch.awaited) != len(outcomes):  # Ctrl-C came between a message and its future: whose is whose is unknown
-        outcomes = [None] * len(batch.awaited)
-    for future, outcome in zip(batch.awaited, outcomes, strict=True):
-        try:
-            if outcome is not None:
-                future.set_result(outcome)
-            else:
-                future.set_exception(failure)
-        except asyncio.InvalidStateError:
-            continue  # cancelled meanwhile
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
+        loop.call_soon_threadsafe(function)
+
+
+def _settle_awaited(batch: Batch[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    for future in batch.awaited.pop(loop, ()):
+        future.settle(batch)
 
 
 class AwaitedWindow(Generic[P, S]):
     """The window of one producer, whose ``submissions`` raise ``WindowFull`` and never wait.
 
-    Without ``waits``, ``WindowFull`` is the caller's. Loops may use it one after the other: what
-    was submitted in one is settled there, or nowhere if it was closed.
+    Without ``waits``, ``WindowFull`` is the caller's. Loops may use it one after the other: what is awaited in one is
+    settled there, or nowhere if it was closed.
     """
 
     def __init__(self, submissions: Submissions[Any, P, S], *, waits: bool) -> None:
         self._submissions, self._waits = submissions, waits
-        self._settlements: _Settlements[P, S] | None = None  # made in the loop that awaits first
+        self._settlements: _Settlements[P, S] | None = None  # made in the loop that submits first, or awaits space
 
     def offer(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S] | None:
         """Take a message if the window has space, and return its future. Raises as ``Submissions.put``."""
-        future: asyncio.Future[S] = self._here().loop.create_future()
+        if self._settlements is None:
+            self._here()
         try:
-            self._submissions.put(topic, queue, message, data_bytes, future)
+            return awaited_future_of(self._submissions.put(topic, queue, message, data_bytes))
         except WindowFull:
             if not self._waits:
                 raise
             return None
-        return future
 
     async def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S]:
         """As ``offer``, as soon as the window has space."""
@@ -98,7 +96,7 @@ class AwaitedWindow(Generic[P, S]):
         loop, settlements = asyncio.get_running_loop(), self._settlements
         if settlements is None or settlements.loop is not loop:
             settlements = self._settlements = _Settlements(loop)
-            self._submissions.listen(settlements.add)
+            self._submissions.settle_in(settlements)
         return settlements
 
 

@@ -7,12 +7,13 @@ became is made when somebody asks (``Outcomes``).
 
 from __future__ import annotations
 
+import logging
 import threading
-from asyncio import Future as LoopFuture
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from operator import methodcaller
-from typing import Final, Generic, Protocol, TypeVar
+from itertools import chain
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from metaq.errors import MetaqError
 
@@ -28,7 +29,7 @@ PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 
-_IS_CANCELLED: Final = methodcaller("cancelled")
+_LOG: Final = logging.getLogger(__name__)
 _STATES: Final = threading.RLock()
 """Guards what becomes of batches and who is notified of it. Nobody waits under it, or takes it for each message."""
 
@@ -54,23 +55,45 @@ class Watcher(Protocol[S_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
+class Awaited(Protocol):
+    """A future of an event loop that somebody waits for."""
+
+    row: int
+
+    def cancelled(self) -> bool: ...
+    def settle(self, batch: Batch[Any, Any], /) -> None: ...
+
+
+class Home(Protocol):
+    """The event loop of who submits, for batches of a producer for asyncio."""
+
+    @property
+    def loop(self) -> AbstractEventLoop: ...
+
+    def settled(self, batch: Batch[Any, Any], /) -> object:
+        """Take notice of a batch that is settled. Called in the thread that does it."""
+
+
 class Batch(Generic[P, S]):
     """Messages of one topic, and of one ``queue`` where the producer sends each queue's alone.
 
-    ``messages`` is filled until ``begin`` and empty from ``settle`` on. ``awaited`` has a future of an event loop for
-    each row, or nothing. ``listener`` is called when such a batch is settled, in the thread that does it.
+    ``messages`` is filled until ``begin`` and empty from ``settle`` on. ``awaited`` has the futures of event loops that
+    are waited for, by their loop; the others look at the batch. ``home`` is notified when the batch is settled.
     """
 
     __slots__ = (
-        *("_dropped", "_watchers", "awaited", "byte_count", "failure", "listener", "messages", "outcomes", "queue"),
-        *("since_s", "state", "topic"),
+        *("_dropped", "_has_failed", "_watchers", "awaited", "byte_count", "failure", "home", "is_asked", "messages"),
+        *("outcomes", "queue", "since_s", "state", "topic"),
     )
 
     def __init__(self, topic: str, queue: Hashable, since_s: float = 0.0) -> None:
         self.topic, self.queue, self.since_s = topic, queue, since_s
         self.messages: list[P] = []
-        self.awaited: list[LoopFuture[S]] = []
-        self.listener: Callable[[Batch[P, S]], object] | None = None
+        self.awaited: dict[AbstractEventLoop, list[Awaited]] = {}
+        self.home: Home | None = None
+        self.is_asked = False
+        """Whether a future of an event loop was asked what became of its message."""
+        self._has_failed = False
         self.byte_count = 0
         self.state = PENDING
         self.outcomes: Outcomes[S] | None = None
@@ -87,14 +110,22 @@ class Batch(Generic[P, S]):
             elif future.start(self.state, None, None):
                 self._watchers.append(future)
 
+    def add_awaited(self, loop: AbstractEventLoop, future: Awaited) -> bool:
+        """Have a future settled in its loop, by who is notified, once the batch is; false: the batch is settled."""
+        with _STATES:
+            if self.outcomes is not None:
+                return False
+            self.awaited.setdefault(loop, []).append(future)
+            return True
+
     def begin(self) -> None:
         """Messages are about to be sent. Those whose future was cancelled are left out; no other can be from now on."""
         with _STATES:
             self.state = RUNNING
             watchers = list(self._watchers)
+            awaited = list(chain.from_iterable(self.awaited.values()))
         dropped = {one.row for one in watchers if not one.set_running_or_notify_cancel()}
-        if any(map(_IS_CANCELLED, self.awaited)):
-            dropped.update(row for row, future in enumerate(self.awaited) if future.cancelled())
+        dropped.update(one.row for one in awaited if one.cancelled())
         if dropped:
             with _STATES:
                 self._watchers = [one for one in self._watchers if one.row not in dropped]
@@ -111,7 +142,7 @@ class Batch(Generic[P, S]):
         if self._dropped:
             outcomes = self._with_dropped(outcomes)
         with _STATES:
-            self.failure = failure or MetaqError("not acknowledged")
+            self.failure, self._has_failed = failure or MetaqError("not acknowledged"), failure is not None
             self.outcomes, self.messages = outcomes, []
             watchers, self._watchers = self._watchers, []
         for one in watchers:
@@ -120,8 +151,16 @@ class Batch(Generic[P, S]):
                 one.set_exception(self.failure)
             else:
                 one.set_result(found)
-        if self.awaited and self.listener is not None:
-            self.listener(self)
+        if self.home is not None:
+            self.home.settled(self)
+
+    def __del__(self) -> None:
+        """Say what nobody will ask for any more, as asyncio does for each future."""
+        if self._has_failed and self.home is not None and not self.is_asked:
+            count = sum(one is None for one in self.outcomes or ())
+            if count:
+                text = "%d messages to %s were not acknowledged, and nobody asked for their futures: %s"
+                _LOG.error(text, count, self.topic, self.failure)
 
     def _with_dropped(self, outcomes: Outcomes[S]) -> Sequence[S | None]:
         """Return ``outcomes`` with ``None`` for the messages that were left out."""
@@ -139,7 +178,7 @@ class Gathering(Generic[P, S]):
         self._messages_max, self._bytes_max, self._now_s = messages_max, bytes_max, now_s
         self._open: dict[tuple[str, Hashable], Batch[P, S]] = {}
         self.waiting: deque[Batch[P, S]] = deque()
-        self.listener: Callable[[Batch[P, S]], object] | None = None
+        self.home: Home | None = None
         """That of all batches that begin."""
 
     def add(self, topic: str, queue: Hashable, message: P, byte_count: int) -> tuple[Batch[P, S], int]:
@@ -158,7 +197,7 @@ class Gathering(Generic[P, S]):
 
     def _begin(self, topic: str, queue: Hashable) -> Batch[P, S]:
         batch: Batch[P, S] = Batch(topic, queue, self._now_s())
-        batch.listener = self.listener
+        batch.home = self.home
         self._open[topic, queue] = batch
         self.waiting.append(batch)
         return batch

@@ -1,13 +1,17 @@
 """A future for each message, light enough for millions of them: it looks at its batch until somebody waits for it.
 
 That of ``concurrent.futures.Future`` is a dozen objects, which the garbage collector walks through again and again
-while many messages are on their way, and settling it takes two locks.
+while many messages are on their way, and settling it takes two locks. That of asyncio has to be settled by its loop,
+one by one, and keeps its result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextvars import Context
 from typing import Any, TypeVar
 
 from metaq.client.batches import PENDING, Batch
@@ -69,3 +73,120 @@ def future_of(row: tuple[Batch[Any, S], int]) -> Future[S]:
     future: MessageFuture[S] = MessageFuture()
     future.batch, future.row = row
     return future
+
+
+class AwaitedFuture(asyncio.Future[S]):
+    """As ``asyncio.Future``, for a row of a batch, which ``awaited_future_of`` gives it.
+
+    The base class is made at the first use that needs it, in the loop that runs then: from then on its loop settles it.
+    Before, asking for a result that is there costs a look at the batch.
+    """
+
+    __slots__ = ("_batch", "row")
+
+    _batch: Batch[Any, S] | None
+    """``None``: the base class was made, and has the state."""
+    row: int
+
+    __init__ = object.__init__  # that of the base class looks for the loop
+
+    def _make(self) -> None:
+        batch = self._batch
+        if batch is None:
+            return
+        batch.is_asked = True
+        loop = _loop_of(batch)
+        asyncio.Future.__init__(self, loop=loop)
+        self._batch = None
+        if not batch.add_awaited(loop, self):
+            self.settle(batch)
+
+    def settle(self, batch: Batch[Any, S]) -> None:
+        """Take what became of the row, unless the future was cancelled. For its loop, once the base class was made."""
+        assert batch.outcomes is not None
+        assert batch.failure is not None
+        if super().done():
+            return
+        found = batch.outcomes[self.row]
+        if found is not None:
+            super().set_result(found)
+        else:
+            super().set_exception(batch.failure)
+
+    def done(self) -> bool:
+        """See the base class."""
+        return super().done() if self._batch is None else self._batch.outcomes is not None
+
+    def cancelled(self) -> bool:
+        """See the base class."""
+        return self._batch is None and super().cancelled()
+
+    def result(self) -> S:
+        """See the base class."""
+        if self._batch is not None and (outcomes := self._batch.outcomes) is not None:
+            found: S | None = outcomes[self.row]
+            if found is not None:
+                return found
+        self._make()
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """See the base class."""
+        self._make()
+        return super().exception()
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """See the base class."""
+        self._make()
+        return super().cancel(msg)
+
+    def set_result(self, result: S, /) -> None:
+        """See the base class."""
+        self._make()
+        super().set_result(result)
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        """See the base class."""
+        self._make()
+        super().set_exception(exception)
+
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """See the base class."""
+        self._make()
+        super().add_done_callback(fn, context=context)
+
+    def remove_done_callback(self, fn: Callable[[Any], object], /) -> int:
+        """See the base class."""
+        self._make()
+        return super().remove_done_callback(fn)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """See the base class."""
+        self._make()
+        return super().get_loop()
+
+    def __await__(self) -> Generator[Any, None, S]:
+        self._make()
+        return super().__await__()
+
+    __iter__ = __await__
+
+    def __repr__(self) -> str:
+        self._make()
+        return super().__repr__()
+
+
+def awaited_future_of(row: tuple[Batch[Any, S], int]) -> asyncio.Future[S]:
+    """Return a future of an event loop for a row of a batch, which has a home."""
+    future: AwaitedFuture[S] = AwaitedFuture()
+    future._batch, future.row = row
+    return future
+
+
+def _loop_of(batch: Batch[Any, Any]) -> asyncio.AbstractEventLoop:
+    """Return the loop that runs in this thread, or the one from which the batch was submitted."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        assert batch.home is not None
+        return batch.home.loop

@@ -10,11 +10,10 @@ import atexit
 import logging
 import threading
 import warnings
-from asyncio import Future as LoopFuture
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
-from metaq.client.batches import Batch, Gathering
+from metaq.client.batches import Batch, Gathering, Home
 from metaq.client.forks import notify_after_fork
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
@@ -84,10 +83,8 @@ class Submissions(Generic[M, P, S]):
         self._thread_waits = self._overflowed = self._closed = self._given_up = False
         self._thread: threading.Thread | None = None
 
-    def put(
-        self, topic: str, queue: Hashable, message: P, data_bytes: int, awaited: LoopFuture[S] | None = None
-    ) -> tuple[Batch[P, S], int]:
-        """Take a message; return its batch and its row there. ``awaited`` is settled with the batch.
+    def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> tuple[Batch[P, S], int]:
+        """Take a message; return its batch and its row there.
 
         Raises:
             WindowFull: It does not fit, with ``on_overflow="raise"``.
@@ -99,8 +96,6 @@ class Submissions(Generic[M, P, S]):
                 if self._closed:
                     raise ValueError("the producer is closed")
                 taken = self._gathering.add(topic, queue, message, byte_count)
-                if awaited is not None:
-                    taken[0].awaited.append(awaited)
                 self._bytes = byte_total = self._bytes + byte_count
                 if self._thread_waits:
                     if byte_total == byte_count or byte_total >= self._full_bytes:
@@ -108,7 +103,7 @@ class Submissions(Generic[M, P, S]):
                 elif self._thread is None:
                     self._start()
                 return taken
-        return self._refuse(topic, message, awaited)
+        return self._refuse(topic, message)
 
     def _wait_for_space(self, byte_count: int) -> bool:
         """Wait until so many bytes fit, if that is wanted; return whether they do."""
@@ -120,22 +115,21 @@ class Submissions(Generic[M, P, S]):
         self._settled.wait_for(lambda: not self._bytes or self._bytes <= limit or self._closed)
         return True
 
-    def _refuse(self, topic: str, message: P, awaited: LoopFuture[S] | None) -> tuple[Batch[P, S], int]:
+    def _refuse(self, topic: str, message: P) -> tuple[Batch[P, S], int]:
         """Raise, or give the message to the function that wants it; return a batch that has failed."""
         full = WindowFull(topic, self._window_bytes)
         if not callable(self._on_overflow):
             raise full
         self._on_overflow(topic, self._given(message))
-        if awaited is not None:
-            awaited.set_exception(full)
         refused: Batch[P, S] = Batch(topic, None)
+        refused.home = self._gathering.home
         refused.settle([None], full)
         return refused, 0
 
-    def listen(self, listener: Callable[[Batch[P, S]], object]) -> None:
-        """Have ``listener`` called with each batch that begins from now on, once it is settled and has awaited rows."""
+    def settle_in(self, home: Home) -> None:
+        """Have ``home`` notified of each batch that begins from now on, once it is settled."""
         with self._lock:
-            self._gathering.listener = listener
+            self._gathering.home = home
             self._gathering.close_all()
 
     def _start(self) -> None:
@@ -147,9 +141,9 @@ class Submissions(Generic[M, P, S]):
     def _forked(self) -> None:
         """In a child process: what was taken is sent by the parent; this process begins anew."""
         atexit.unregister(self._close_forgotten)
-        listener = self._gathering.listener
+        home = self._gathering.home
         self._begin()
-        self._gathering.listener = listener
+        self._gathering.home = home
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""

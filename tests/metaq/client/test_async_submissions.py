@@ -11,9 +11,7 @@ from test_submissions import Setting
 from waiting import in_loop
 
 from metaq.client.async_producer import AsyncProducer
-from metaq.client.async_submissions import _Settlements
-from metaq.client.batches import Batch
-from metaq.errors import MetaqError, SendFailed, WindowFull
+from metaq.errors import SendFailed, WindowFull
 from metaq.formats.frames import walk
 from metaq.model import Message, Partition
 from metaq.protocols.text.commands import Command, PutBatch
@@ -116,13 +114,12 @@ def test_each_loop_gets_what_was_submitted_in_it(setting: Setting) -> None:
 
 
 @in_loop
-async def test_futures_that_ctrl_c_has_left_without_their_message_fail() -> None:
-    batch: Batch[bytes, int] = Batch("orders", 0)
-    batch.messages = [b"0", b"1", b"2"]
-    batch.awaited = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    settlements = _Settlements[bytes, int](asyncio.get_running_loop())
-    batch.listener = settlements.add
-    batch.settle([0, 1, 2])
-    for future in batch.awaited:
-        with pytest.raises(MetaqError, match="not acknowledged"):
-            await future
+async def test_a_message_that_ctrl_c_has_left_without_its_future_confuses_no_other(setting: Setting) -> None:
+    async with producer_of(setting, linger_s=60) as producer:
+        here = Partition(0, 0)
+        first = await producer.submit("orders", b"a", partition=here)
+        _, frame = producer._producer.prepare("orders", b"bb", None, here, None)
+        producer._producer.submissions.put("orders", here, frame, len(frame))
+        third = await producer.submit("orders", b"c", partition=here)
+        await producer.flush(10)
+        assert [(await one).offset for one in (first, third)] == [0, 21 + 22]
