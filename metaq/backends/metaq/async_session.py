@@ -1,7 +1,10 @@
 """One connection to one broker for asyncio: requests out, replies in, matched by opaque.
 
-The same decoder, commands and rules as ``session``: after any error the connection is closed and not used again. One
-task receives; everything runs in the loop that ``connect`` was awaited in.
+The same decoder, commands and rules as ``session``: after any error the connection is closed and not used again.
+Everything runs in the loop that ``connect`` was awaited in.
+
+Bodies are received into one buffer that stays, and copied from there once. Asyncio's streams copy them twice more, and
+allocate each piece.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled, read_polled
@@ -17,7 +19,7 @@ from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, descr
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address
 from metaq.net.transport import Timeouts, reason_of
-from metaq.protocols.text.commands import NO_OPAQUE, Command, Filled, Get, GetFiltered, Reply, Result, Version
+from metaq.protocols.text.commands import NO_OPAQUE, Command, Filled, Get, GetFiltered, Reply, Result, Value, Version
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
@@ -25,26 +27,30 @@ from metaq.protocols.text.extensions import extensions_of
 if TYPE_CHECKING:
     import ssl
 
-_RECEIVE_BYTES: Final = 256 << 10
+_HEAD_BYTES: Final = 4 << 10
+"""Received at a time while no body is: the line in front of one, so that little is copied twice."""
+_BODY_BYTES_MAX: Final = 1 << 20
+"""Longest body that is received into the buffer; others are put together from their pieces."""
 
 Request = Get | GetFiltered | Version
 """What this session sends."""
 
 
-class AsyncSession:
+class AsyncSession(asyncio.BufferedProtocol):
     """A connection to the broker at ``address``; made by ``AsyncSession.connect``."""
 
-    def __init__(
-        self, address: Address, timeouts: Timeouts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    _transport: asyncio.Transport
+
+    def __init__(self, address: Address, timeouts: Timeouts) -> None:
         self.address, self.timeouts = address, timeouts
-        self._reader, self._writer = reader, writer
-        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX)
+        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, buffers=self._buffer_for)
+        self._head, self._body = bytearray(_HEAD_BYTES), bytearray()
+        self._fills_body = False
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._failure: MetaqError | None = None
         self._extensions: frozenset[str] | None = None
-        self._receiving = asyncio.create_task(self._receive(), name=f"metaq-receive-{address}")
+        self._lost = asyncio.Event()
 
     @classmethod
     async def connect(cls, address: Address, timeouts: Timeouts, context: ssl.SSLContext | None = None) -> AsyncSession:
@@ -54,16 +60,17 @@ class AsyncSession:
             ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer in ``timeouts.connect_s``.
         """
         name = None if context is None else address.host
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeouts.connect_s):
-                reader, writer = await asyncio.open_connection(
-                    address.host, address.port, ssl=context, server_hostname=name
+                _, session = await loop.create_connection(
+                    lambda: cls(address, timeouts), address.host, address.port, ssl=context, server_hostname=name
                 )
         except TimeoutError as error:
             raise DeadlineExceeded(address, "connect", timeouts.connect_s) from error
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(address, "connect", reason_of(error)) from error
-        return cls(address, timeouts, reader, writer)
+        return session
 
     @property
     def closed(self) -> bool:
@@ -95,13 +102,10 @@ class AsyncSession:
         futures = [self._waiting.setdefault(command.opaque, loop.create_future()) for command in numbered]
         try:
             async with asyncio.timeout(self.timeouts.request_s):
-                self._writer.write(written)
-                await self._writer.drain()
+                self._transport.write(written)
                 return [await future for future in futures]
         except TimeoutError:
             raise self._fail(DeadlineExceeded(self.address, describe(commands[0]), self.timeouts.request_s)) from None
-        except OSError as error:
-            raise self._fail(ConnectionFailed(self.address, "send", reason_of(error))) from error
         except asyncio.CancelledError:
             self._fail(ConnectionFailed(self.address, "call", "it was cancelled"))
             raise
@@ -135,17 +139,13 @@ class AsyncSession:
     async def close(self) -> None:
         """Drop the connection."""
         self._fail(ConnectionFailed(self.address, "call", "closed by the caller"))
-        self._receiving.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._receiving
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        await self._lost.wait()
 
     def _fail(self, error: MetaqError) -> MetaqError:
         """Close the connection; everybody who waits gets ``error``."""
         if self._failure is None:
             self._failure = error
-            self._writer.close()
+            self._transport.close()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(error)
@@ -153,23 +153,50 @@ class AsyncSession:
             self._waiting.clear()
         return error
 
-    async def _receive(self) -> None:
+    # what the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See the base class."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview | bytearray:
+        """See the base class."""
+        body = self._decoder.buffer
+        self._fills_body = body is not None
+        return self._head if body is None else body
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See the base class."""
         try:
-            while data := await self._reader.read(_RECEIVE_BYTES):
-                self._decoder.receive_data(data)
-                while (reply := self._decoder.next_reply()) is not NEED_DATA:
-                    self._settle(reply)
-            self._fail(ConnectionFailed(self.address, "receive", "the broker closed the connection"))
-        except OSError as error:
-            self._fail(ConnectionFailed(self.address, "receive", reason_of(error)))
+            if self._fills_body:
+                self._decoder.buffer_filled(nbytes)
+            else:
+                self._decoder.receive_data(memoryview(self._head)[:nbytes])
+            while (reply := self._decoder.next_reply()) is not NEED_DATA:
+                self._settle(reply)
         except ProtocolError as error:
             self._fail(ProtocolError(error.what, error.line, self.address))
 
-    def _settle(self, reply: object) -> None:
-        assert not isinstance(reply, Filled), "no request has a buffer"
-        opaque = getattr(reply, "opaque", None)
-        future = self._waiting.pop(opaque, None) if isinstance(opaque, int) else None
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See the base class."""
+        reason = "the broker closed the connection" if exc is None else reason_of(exc)
+        self._fail(ConnectionFailed(self.address, "receive", reason))
+        self._lost.set()
+
+    def _buffer_for(self, opaque: int, length: int) -> memoryview | None:
+        if not 0 < length <= _BODY_BYTES_MAX:
+            return None
+        if length > len(self._body):
+            self._body = bytearray(length)
+        return memoryview(self._body)[:length]
+
+    def _settle(self, reply: Reply | Filled) -> None:
+        future = self._waiting.pop(reply.opaque, None)
         if future is None:
-            raise ProtocolError(f"a reply to request {opaque}, which is not under way")
-        if not future.done():
-            future.set_result(reply)  # type: ignore[arg-type]
+            raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
+        if future.done():
+            return
+        if isinstance(reply, Filled):
+            reply = Value(bytes(memoryview(self._body)[: reply.size]), reply.opaque)
+        future.set_result(reply)
