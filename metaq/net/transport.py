@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from math import ceil
+from typing import Final, Protocol, TypeVar
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
-from metaq.model import Address, Buffer
+from metaq.model import INT32_MAX, Address, Buffer
 from metaq.net.loopback import disable_pacing
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
 
@@ -121,16 +126,29 @@ class TcpStream:
             raise mapped(error, self._address, "send", timeout_s) from error
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
-        try:
-            self._socket.settimeout(timeout_s)
-            return self._socket.recv(bytes_max)
-        except OSError as error:
-            raise mapped(error, self._address, "receive", timeout_s) from error
+        return self._receive(self._socket.recv, bytes_max, timeout_s)
 
     def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
+        return self._receive(self._socket.recv_into, buffer, timeout_s)
+
+    def _receive(self, receive: Callable[[A], R], where: A, timeout_s: float) -> R:
+        """Take what is there before waiting for it: after each call of the system a thread waits for the interpreter.
+
+        With a timeout of its own the socket would be asked first whether there is anything.
+        """
+        deadline_s: float | None = None
         try:
-            self._socket.settimeout(timeout_s)
-            return self._socket.recv_into(buffer)
+            if self._socket.gettimeout() != 0:
+                self._socket.settimeout(0)
+            while True:
+                try:
+                    return receive(where)
+                except BlockingIOError:
+                    now_s = time.monotonic()
+                    deadline_s = now_s + timeout_s if deadline_s is None else deadline_s
+                    left_ms = min(ceil((deadline_s - now_s) * 1000), INT32_MAX)
+                    if left_ms <= 0 or not self._poll.poll(left_ms):
+                        raise TimeoutError from None
         except OSError as error:
             raise mapped(error, self._address, "receive", timeout_s) from error
 

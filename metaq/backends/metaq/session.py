@@ -51,6 +51,9 @@ _RECEIVE_BYTES: Final = 64 << 10
 which costs ten times as much as a short reply."""
 _BODY_BYTES_MAX: Final = 1 << 20
 """Most that is received at a time of a body. Each time, the thread may have to wait for the interpreter's lock."""
+_OWN_BODY_BYTES_MIN: Final = 128 << 10
+"""Shortest body that is received into the session's own buffer: it is not allocated by the system for each piece, and
+copied once when it is complete."""
 _HEAD_BYTES: Final = 4 << 10
 """Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
 
@@ -66,6 +69,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         self._transport = transport
         self._sent = itertools.count()
         self._buffers: dict[int, memoryview] = {}
+        self._own_body = memoryview(b"")
         self._open()
 
     @classmethod
@@ -244,7 +248,13 @@ class Session(RequestSession[Command, Reply | Filled]):
 
     def _buffer_for(self, opaque: int, length: int) -> memoryview | None:
         buffer = self._buffers.get(opaque)
-        return buffer[:length] if buffer is not None and 0 < length <= len(buffer) else None
+        if buffer is not None:
+            return buffer[:length] if 0 < length <= len(buffer) else None
+        if not _OWN_BODY_BYTES_MIN <= length <= _BODY_BYTES_MAX:
+            return None
+        if length > len(self._own_body):
+            self._own_body = memoryview(bytearray(length))
+        return self._own_body[:length]
 
     def _take_reply(self, deadline: float) -> None:
         reply = self._decoder.next_reply()
@@ -252,7 +262,9 @@ class Session(RequestSession[Command, Reply | Filled]):
             self._receive(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
-        self._buffers.pop(reply.opaque, None)
+        buffer = self._buffers.pop(reply.opaque, None)
+        if buffer is None and isinstance(reply, Filled):
+            reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)
         self._take(reply.opaque, reply)
 
     def _receive(self, deadline: float) -> None:
