@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import INT32_MAX, Address, Buffer
+from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.loopback import disable_pacing
 
 A = TypeVar("A")
@@ -144,7 +144,7 @@ class TcpStream:
                 try:
                     return receive(where)
                 except BlockingIOError:
-                    now_s = time.monotonic()
+                    now_s = SYSTEM_CLOCK.monotonic()
                     deadline_s = now_s + timeout_s if deadline_s is None else deadline_s
                     left_ms = min(ceil((deadline_s - now_s) * 1000), INT32_MAX)
                     if left_ms <= 0 or not self._poll.poll(left_ms):
