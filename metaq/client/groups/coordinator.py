@@ -212,14 +212,17 @@ class Coordinator:
             if not self._register():
                 return
             self._dirty = True
+        failed: MetaqError | None = None
         if self._dirty or (self._again_s and now_s >= self._again_s) or self._refresh_is_due(now_s):
             self._dirty, self._again_s = False, 0.0
-            self._rebalance()
+            failed = self._rebalance()
         if self._membership.connected and self._membership.registered:
             self._state.resume()
         if now_s >= self._save_due_s:
             self._save_due_s = now_s + self._settings.save_s
             self.save()
+        if failed is not None:
+            raise failed
 
     def _refresh_is_due(self, now_s: float) -> bool:
         return bool(self._refresh_due_s) and now_s >= self._refresh_due_s
@@ -240,11 +243,12 @@ class Coordinator:
         self._since_s = None
         return True
 
-    def _rebalance(self) -> None:
+    def _rebalance(self) -> MetaqError | None:
+        """Read what is this consumer's now; return why it cannot begin with some of it: it goes on with the rest."""
         view = self._membership.view()
         if self._membership.consumer_id not in view.members:
             self._again_s = self._clock.monotonic() + AGAIN_S
-            return  # the session has just ended
+            return None  # the session has just ended
         wanted = wanted_partitions(
             *(self._settings.strategy, self._membership.consumer_id, view.members, view.partitions),
             order=self._settings.order,
@@ -255,12 +259,13 @@ class Coordinator:
         claimed = self._membership.claim(wanted)
         self._drop(wanted - claimed)
         self._claimed = claimed
-        self._take_over(claimed)
+        failed = self._take_over(claimed)
         if missing := wanted - claimed:
             self._again_s = self._clock.monotonic() + AGAIN_S
             _LOG.info("group %s: %d partitions are still another consumer's", self._membership.group, len(missing))
         if (refresh_s := self._membership.refresh_s) is not None:
             self._refresh_due_s = self._clock.monotonic() + refresh_s
+        return failed
 
     def _release(self, lose: set[TopicPartition]) -> None:
         """Give partitions up: drained, saved, fenced, and only then released."""
@@ -307,8 +312,8 @@ class Coordinator:
                 self._state.remove(gone)
         _LOG.info("group %s: released %s", self._membership.group, _named(gone))
 
-    def _take_over(self, claimed: set[TopicPartition]) -> None:
-        """Read what is claimed, from the group's offset, or from where this consumer was."""
+    def _take_over(self, claimed: set[TopicPartition]) -> MetaqError | None:
+        """Read what is claimed, from the group's offset, or from where this consumer was; return why some is not."""
         with self._saving:
             self._drop([where for where, one in self._state.partitions.items() if one.lost], saving=True)
             stored = self._storage.load(self._membership.group, claimed)
@@ -335,8 +340,7 @@ class Coordinator:
                     raise
                 failed = error
         self._add(starts, stored)
-        if failed is not None:
-            raise failed
+        return failed
 
     def _start(self, where: TopicPartition) -> GroupOffset:
         try:
