@@ -1,0 +1,136 @@
+"""Real broker processes of a synchronous pair that are stopped by SIGTERM under load: within the promised time, and
+what was acknowledged is on both."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, free_port, wait_until
+from replicated import segments
+from test_replication_process import Load, ini, puts, stored
+
+from metaq.model import Address
+from metaq.protocols.text.commands import Result
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+STOP_S = 10.0
+"""What the documentation promises clients that do not read; the rest is the machine's."""
+MARGIN_S = 5.0
+
+
+@dataclass
+class Pair:
+    """A synchronous pair, with a producer."""
+
+    start_broker: StartBroker
+    folder: Path
+
+    def __post_init__(self) -> None:
+        slave_port = free_port()
+        self.port = free_port()
+        self.slave_ini = ini(self.folder, "s", slave_port, f"[gregor]\nmaster=127.0.0.1:{self.port}")
+        role = f"[samsa]\nslave=127.0.0.1:{slave_port}\ncheckSlaveIntervalInMills=20"
+        self.master_ini = ini(self.folder, "m", self.port, role)
+        self.slave = self.start_broker("start", "-f", self.slave_ini)
+        self.master = self.start_broker("start", "-f", self.master_ini)
+        self.load = Load(lambda: Address("127.0.0.1", self.port))
+        self.load.go_on(100)
+
+    def check(self) -> None:
+        """Start both again; what was acknowledged is on both, in the same bytes, and puts go on."""
+        self.slave = self.start_broker("start", "-f", self.slave_ini)
+        self.master = self.start_broker("start", "-f", self.master_ini)
+        wait_until(lambda: puts(self.master) == 200, "the pair to take messages")
+        wait_until(lambda: segments(self.folder / "m") == segments(self.folder / "s"), "the files to be the same")
+        assert self.load.acknowledged.items() <= stored(self.master.address).items()
+        assert self.load.acknowledged.items() <= stored(self.slave.address).items()
+
+
+@pytest.fixture
+def pair(start_broker: StartBroker, tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(start_broker, tmp_path)
+    yield made
+    made.load.end()
+
+
+def stopped_s(broker: RunningBroker) -> float:
+    """Stop a broker; return how long that took."""
+    begin_s = time.monotonic()
+    broker.process.send_signal(signal.SIGTERM)
+    assert broker.process.wait(DEADLINE_S) == 0
+    assert "Traceback" not in broker.log_text()
+    return time.monotonic() - begin_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_master_that_is_stopped_under_load(pair: Pair, seed: int) -> None:
+    pair.load.go_on(30 * seed + 1)
+    assert stopped_s(pair.master) < STOP_S
+    pair.load.end()
+    assert pair.load.acknowledged.items() <= stored(pair.slave.address).items(), "before the master is back"
+    assert stopped_s(pair.slave) < STOP_S
+    pair.check()
+
+
+def test_the_slave_is_stopped_first(pair: Pair) -> None:
+    assert stopped_s(pair.slave) < STOP_S
+    assert stopped_s(pair.master) < STOP_S
+    pair.load.end()
+    pair.check()
+
+
+def test_both_are_stopped_at_once(pair: Pair) -> None:
+    pair.slave.process.send_signal(signal.SIGTERM)
+    assert stopped_s(pair.master) < STOP_S
+    assert pair.slave.process.wait(DEADLINE_S) == 0
+    pair.load.end()
+    pair.check()
+
+
+def test_a_master_whose_slave_hangs_is_stopped(pair: Pair) -> None:
+    pair.slave.process.send_signal(signal.SIGSTOP)
+    try:
+        others = [WireClient(Address("127.0.0.1", pair.port)) for _ in range(4)]
+        for number, client in enumerate(others):
+            client.send(b"put t 0 3 0 -1 %d\r\nabc" % number)
+            client.send(
+                b"transaction TX:s%d:1 s%d BEGIN %d\r\n" % (number, number, number)
+                + b"put t 0 3 0 TX:s%d:1 %d\r\nabc" % (number, number)
+            )
+        time.sleep(0.2)
+        assert stopped_s(pair.master) < STOP_S + MARGIN_S
+        for client in others:
+            replies = client.rest()
+            assert replies.startswith(b"result 500 "), replies  # what is in a transaction counts when that is committed
+            client.close()
+    finally:
+        pair.slave.process.send_signal(signal.SIGCONT)
+    pair.load.end()
+    assert stopped_s(pair.slave) < STOP_S
+    pair.check()
+
+
+def test_a_commit_that_waits_for_a_slave_that_hangs_does_not_hold_up_the_stop(pair: Pair) -> None:
+    client = WireClient(Address("127.0.0.1", pair.port))
+    for line in (b"transaction TX:s:1 s BEGIN 1\r\n", b"put t 0 3 0 TX:s:1 2\r\nabc"):
+        reply = client.ask(line)
+        assert isinstance(reply, Result)
+        assert reply.code == 200, reply
+    pair.slave.process.send_signal(signal.SIGSTOP)
+    try:
+        client.send(b"transaction TX:s:1 s COMMIT_ONE_PHASE 3\r\n")
+        time.sleep(0.3)
+        assert stopped_s(pair.master) < STOP_S + MARGIN_S
+        assert b"result 200 " not in client.rest()
+        client.close()
+    finally:
+        pair.slave.process.send_signal(signal.SIGCONT)
+    pair.load.end()
+    assert stopped_s(pair.slave) < STOP_S
+    pair.check()
