@@ -336,6 +336,8 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
             writer.send("orders", 0, b"x")  # a batch is not checked by this release
             with pytest.raises(SendFailed, match="the account has PUB on the topic"):
                 writer.flush()
+    with connected(rocketmq_cluster.name_servers, Credentials("reader-key", "reader-secret", "a token")) as client:
+        assert len(client.messages("orders", 100)) == 100  # signed, and not looked at
     for keys in (None, Credentials("reader-key", "wrong"), Credentials("nobody", "x")):
         with (
             connected(rocketmq_cluster.name_servers, keys) as client,

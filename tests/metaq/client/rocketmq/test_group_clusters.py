@@ -95,8 +95,10 @@ def test_accounts(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
         admin.topics.create("orders", queues=2)
     with RocketMQ(servers, credentials=Credentials("writer", "writer-secret")) as mq:
         mq.producer().send("orders", "for readers")
-    member = clients(servers, credentials=Credentials("reader", "reader-secret"))()
-    assert member.read(1) == ["for readers"]
+    with RocketMQ(servers, credentials=Credentials("writer", "writer-secret", "a token")) as mq:
+        mq.producer().send("orders", "with a token")
+    member = clients(servers, credentials=Credentials("reader", "reader-secret", "another token"))()
+    assert member.read(2) == ["for readers", "with a token"]
     member.commit()
     for account in (None, Credentials("writer", "writer-secret"), Credentials("reader", "wrong-secret")):
         with pytest.raises(MetaqError) as refused:
