@@ -24,6 +24,7 @@ from metaq.model import Address
 from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.admin.reload import Reloader
 from metaq_broker.admin.services import BrokerParts
+from metaq_broker.broker_loop import new_loop
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
@@ -421,7 +422,8 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
         StartFailed: It could not start.
     """
     raise_limit()
-    asyncio.run(_serve(config, announce, file))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(config, announce, file))
 
 
 async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:

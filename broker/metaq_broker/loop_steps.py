@@ -70,7 +70,10 @@ class LoopStep:
             for _ in range(PASSES_MAX):
                 left, self._left = self._left, []
                 for callback in left:
-                    self._call(callback)
+                    try:
+                        callback()
+                    except Exception as failure:
+                        self._failed(failure)
                 if not self._left:
                     break
         finally:
@@ -78,12 +81,9 @@ class LoopStep:
             if self._left:
                 self._loop.call_soon(self._end)
 
-    def _call(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception as failure:
-            context = {"message": "what was left for the end of a step failed", "exception": failure}
-            self._loop.call_exception_handler(context)
+    def _failed(self, failure: Exception) -> None:
+        context = {"message": "what was left for the end of a step failed", "exception": failure}
+        self._loop.call_exception_handler(context)
 
 
 _STEPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStep]] = WeakKeyDictionary()

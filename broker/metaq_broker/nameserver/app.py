@@ -15,6 +15,7 @@ from typing import Final
 import metaq
 from metaq.model import Address
 from metaq.protocols.remoting.channel import ChannelLimits
+from metaq_broker.broker_loop import new_loop
 from metaq_broker.clock import Clock
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.frontends.net.server import Server, bind
@@ -122,7 +123,8 @@ def run(config: NameServerConfig, file: Path, announce: Callable[[int], None] = 
         StartFailed: The port cannot be used.
     """
     raise_limit()
-    asyncio.run(_serve(config, file, announce))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(config, file, announce))
 
 
 async def _serve(config: NameServerConfig, file: Path, announce: Callable[[int], None]) -> None:

@@ -28,6 +28,7 @@ from metaq.model import Buffer
 from metaq.protocols.remoting.binary_header import read_binary, write_binary
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.json_header import write_json
+from metaq.protocols.remoting.pull_headers import FRONTS, PULLS
 from metaq.protocols.remoting.send_headers import SENDS
 
 FRAME_BYTES_MAX: Final = 16 << 20
@@ -99,18 +100,23 @@ class FrameDecoder:
         Raises:
             ProtocolError: The bytes are no frame (raised by the iterator); final.
         """
+        self.feed(chunk)
+        return self._commands()
+
+    def feed(self, chunk: Buffer) -> None:
+        """Take the next bytes of the stream, in a piece of any size."""
         if self._error is None and len(chunk):
             if type(self._received) is bytearray:
                 self._received += chunk
             else:
                 self._received = bytearray(chunk)
-        return self._commands()
 
     def _commands(self) -> Iterator[RemotingCommand]:
-        while (command := self._next()) is not None:
+        while (command := self.take()) is not None:
             yield command
 
-    def _next(self) -> RemotingCommand | None:
+    def take(self) -> RemotingCommand | None:
+        """Return the next command that is complete, ``None`` if there is none. Raises as the iterator."""
         if self._error is not None:
             raise self._error
         try:
@@ -147,7 +153,9 @@ class FrameDecoder:
         else:
             assert isinstance(received, bytearray)
             del received[:end]
-        return SENDS.read(header, body) if codec == Codec.JSON else read_binary(header, body)
+        if codec == Codec.JSON:
+            return PULLS.read(header, body) if header.startswith(FRONTS) else SENDS.read(header, body)
+        return read_binary(header, body)
 
     def _check_length(self, length: int) -> None:
         if length < _WORD.size:

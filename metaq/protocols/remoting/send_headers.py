@@ -8,6 +8,7 @@ these fields, so what comes out is what ``read_json`` reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from metaq.errors import ProtocolError
@@ -29,28 +30,52 @@ _BORN_DIGITS_MAX, _OPAQUE_DIGITS_MAX = 18, 9
 _ZERO: Final = ord("0")
 
 _Pieces = tuple[bytes, bytes, bytes, bytes]
-
-
 _Cut = tuple[_Pieces, str, str, int]
 """The four pieces of a header, and the values between them."""
+
+
+class LikeFields(dict[str, str]):
+    """Fields of a header that is like earlier ones: ``born`` and ``properties`` are this one's, all others are theirs.
+
+    ``shared`` is the same object for all of them.
+    """
+
+    __slots__ = ("born", "properties", "shared")
+
+    born: str
+    properties: str
+    shared: SharedFields
+
+
+class SharedFields:
+    """Fields that headers have in common. ``header`` is for who reads them: what it made of them."""
+
+    __slots__ = ("fields", "header")
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = fields
+        self.header: object = None
 
 
 class SendHeaders:
     """See the module. ``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Pieces, RemotingCommand] = {}
+        self._kept: dict[_Pieces, tuple[RemotingCommand, SharedFields]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
         """Return the command of which ``header`` is the header. Raises as ``read_json``."""
         if not header.startswith(FRONT) or len(header) > KEPT_BYTES_MAX or (cut := _cut(header)) is None:
             return read_json(header, body)
         pieces, born, properties, opaque = cut
-        like = self._kept.get(pieces)
-        if like is None:
+        kept = self._kept.get(pieces)
+        if kept is None:
             self._keep(pieces)
             return read_json(header, body)
-        ext = {**like.ext, "g": born, "i": properties}
+        like, shared = kept
+        ext = LikeFields(shared.fields)
+        ext["g"], ext["i"] = born, properties
+        ext.born, ext.properties, ext.shared = born, properties, shared
         return RemotingCommand(
             like.code, ext, body, opaque, like.flag, like.remark, like.language, like.version, like.codec
         )
@@ -68,7 +93,7 @@ class SendHeaders:
         ) and (like.ext.get("g"), like.ext.get("i"), like.opaque) == ("7", "P", 7):
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
-            self._kept[pieces] = like
+            self._kept[pieces] = like, SharedFields(like.ext)
 
 
 def _cut(header: bytes) -> _Cut | None:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from metaq_broker.broker_loop import new_loop
 from metaq_broker.frontends.net.socket_transport import SocketTransport, SocketWatch
-from waiting import in_loop, until
+from waiting import until
 
 DEADLINE_S = 10.0
 LARGE = bytes(range(256)) * (1 << 14)
 """More than a socket takes at once."""
+
+
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+LOOPS = [new_loop, asyncio.new_event_loop]
+"""A broker's, and any other."""
+
+
+def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on each kind of loop, for a minute at most."""
+
+    def run(loop: Callable[[], asyncio.AbstractEventLoop], **named: Any) -> None:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(asyncio.wait_for(test(**named), 60))
+
+    own = inspect.signature(test).parameters.values()
+    run.__signature__ = inspect.Signature([*own, inspect.Parameter("loop", KEYWORD)])  # type: ignore[attr-defined]
+    return pytest.mark.parametrize("loop", LOOPS)(run)
 
 
 class Recorder(asyncio.BufferedProtocol):
@@ -82,7 +102,7 @@ async def received(client: socket.socket, count: int) -> bytes:
     return data
 
 
-@in_loop
+@on_each_loop
 async def test_what_arrives_is_received_and_an_answer_sent() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):
@@ -95,7 +115,7 @@ async def test_what_arrives_is_received_and_an_answer_sent() -> None:
         assert protocol.transport.get_extra_info("ssl_object") is None
 
 
-@in_loop
+@on_each_loop
 async def test_nothing_is_received_while_reading_is_paused() -> None:
     protocol, other = Recorder(), Recorder()
     async with connected(protocol, other) as (_, [client, other_client]):
@@ -109,7 +129,7 @@ async def test_nothing_is_received_while_reading_is_paused() -> None:
         await until(lambda: protocol.received == b"a")
 
 
-@in_loop
+@on_each_loop
 async def test_the_protocol_pauses_until_all_bytes_are_in_the_socket() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):
@@ -124,7 +144,7 @@ async def test_the_protocol_pauses_until_all_bytes_are_in_the_socket() -> None:
         assert not protocol.transport.get_write_buffer_size()
 
 
-@in_loop
+@on_each_loop
 async def test_closing_sends_the_rest_first_and_aborting_does_not() -> None:
     closed, aborted = Recorder(), Recorder()
     async with connected(closed, aborted) as (_, [client, other]):
@@ -141,7 +161,7 @@ async def test_closing_sends_the_rest_first_and_aborting_does_not() -> None:
 
 
 @pytest.mark.parametrize("keep_open", [True, False])
-@in_loop
+@on_each_loop
 async def test_the_protocol_decides_what_the_end_of_the_input_means(keep_open: bool) -> None:
     protocol = Recorder(keep_open=keep_open)
     async with connected(protocol) as (_, [client]):
@@ -157,7 +177,7 @@ async def test_the_protocol_decides_what_the_end_of_the_input_means(keep_open: b
             assert await received(client, 1) == b""
 
 
-@in_loop
+@on_each_loop
 async def test_a_reset_ends_the_connection_once_and_is_no_defect() -> None:
     protocol, faults = Recorder(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
@@ -170,7 +190,7 @@ async def test_a_reset_ends_the_connection_once_and_is_no_defect() -> None:
     assert not faults
 
 
-@in_loop
+@on_each_loop
 async def test_a_defect_of_the_protocol_is_reported_and_ends_its_connection_alone() -> None:
     broken, well, faults = Recorder(broken=True), Recorder(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
@@ -182,7 +202,7 @@ async def test_a_defect_of_the_protocol_is_reported_and_ends_its_connection_alon
     assert [type(each) for each in faults] == [ZeroDivisionError]
 
 
-@in_loop
+@on_each_loop
 async def test_a_paused_connection_is_not_watched_so_that_its_end_does_not_wake_the_loop() -> None:
     protocol, other = Recorder(), Recorder()
     async with connected(protocol, other) as (watch, [client, other_client]):
@@ -192,10 +212,10 @@ async def test_a_paused_connection_is_not_watched_so_that_its_end_does_not_wake_
         other_client.send(b"b")
         await until(lambda: other.received)
         assert not protocol.events
-        assert list(watch._transports.values()) == [other.transport]
+        assert list(watch._sockets._watched.values()) == [other.transport]
 
 
-@in_loop
+@on_each_loop
 async def test_a_connection_that_another_one_ends_in_the_same_turn_is_not_served() -> None:
     class Ending(Recorder):
         """Ends the other one when it receives something."""
@@ -215,7 +235,7 @@ async def test_a_connection_that_another_one_ends_in_the_same_turn_is_not_served
         assert len(first.received + second.received) == 1
 
 
-@in_loop
+@on_each_loop
 async def test_limits_that_cannot_be_kept_are_refused() -> None:
     protocol = Recorder()
     async with connected(protocol):
@@ -224,7 +244,7 @@ async def test_limits_that_cannot_be_kept_are_refused() -> None:
             protocol.transport.set_write_buffer_limits(high=1)
 
 
-@in_loop
+@on_each_loop
 async def test_the_end_may_be_sent_alone_and_what_arrives_is_still_received() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):

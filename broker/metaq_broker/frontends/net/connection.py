@@ -337,11 +337,28 @@ class Connection(asyncio.BufferedProtocol):
             return
         began = self._loop.time()
         self._quantum_end = began + quantum_s
-        self._send()
-        requests = QUANTUM_REQUESTS
+        replies = self._replies
+        if self._file is not None or not replies.empty:
+            self._send()
+        if self._input:
+            self._carry_out_some()
+        self._server.round_robin.charge(self._loop.time() - began)
+        self._quantum_end = 0.0
+        self._regulate()
+        if self._input and not self._paused:
+            self._wait()
+        self._report()
+        if self._eof or replies.ended:
+            # A client that closed its side takes no answers of requests that are held for long, such as pulls.
+            is_done = replies.settled if self._finishing else replies.empty and not self._input
+            if (replies.ended or is_done) and self._file is None:
+                self._close()
+
+    def _carry_out_some(self) -> None:
+        requests, replies = QUANTUM_REQUESTS, self._replies
         while self._input and not self._session.finished and requests > 0 and self._loop.time() < self._quantum_end:
-            allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
-            if allowed <= 0 or self._paused or self._replies.ready_bytes > self._limits.output_bytes_max:
+            allowed = min(requests, self._limits.pipelined_requests_max - replies.unanswered)
+            if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
                 break
             self._working = True
             try:
@@ -349,18 +366,8 @@ class Connection(asyncio.BufferedProtocol):
             finally:
                 self._working = False
             requests -= allowed
-            self._send()
-        self._server.round_robin.charge(self._loop.time() - began)
-        self._quantum_end = 0.0
-        self._regulate()
-        if self._input and not self._paused:
-            self._wait()
-        self._report()
-        replies = self._replies
-        # A client that closed its side takes no answers of requests that are held for long, such as pulls.
-        is_done = replies.settled if self._finishing else replies.empty and not self._input
-        if (replies.ended or (self._eof and is_done)) and self._file is None:
-            self._close()
+            if self._file is not None or not replies.empty:
+                self._send()
 
     def _close(self) -> None:
         silent_s = self._loop.time() - self.last_activity
@@ -445,6 +452,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _regulate(self) -> None:
         unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
+        if not unanswered and not output_bytes and not self._input and self._reading and not self._paused:
+            return  # as it is with most clients at most times
         requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
         if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
             self._paused = True

@@ -170,8 +170,13 @@ class ReplyQueue:
 
         When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
         """
-        parts, self._pushed = self._pushed or [], None
-        slots, size = self._slots, sum(map(len, parts))
+        pushed, self._pushed, slots = self._pushed, None, self._slots
+        if not slots:
+            ready = b"" if pushed is None else pushed[0] if len(pushed) == 1 else b"".join(pushed)
+            self.ready_bytes -= len(ready)
+            return Output(ready, None)
+        parts = pushed or []
+        size = sum(map(len, parts))
         self.ready_bytes -= size
         while slots and size < bytes_max and not self.ended:
             slot = slots[0]

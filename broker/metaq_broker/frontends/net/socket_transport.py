@@ -1,8 +1,7 @@
 """Transports of connections without TLS, lean enough for very many idle ones.
 
-They do what asyncio's own do for a ``BufferedProtocol``, with a fifth of the memory and less work for each event: all
-sockets of a server are in one epoll, which asyncio watches like a single file. Systems without epoll use asyncio's
-transports.
+They do what asyncio's own do for a ``BufferedProtocol``, with a fifth of the memory and less work for each event
+(``broker_loop``). Systems without epoll use asyncio's transports.
 
 Any byte that the socket did not take yet counts as a full buffer: the protocol is told to pause, and to resume when all
 of them are gone.
@@ -12,33 +11,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 import socket
-from typing import Any, Final
+from typing import Any
 
-from metaq_broker.loop_steps import LoopStep
-
-IN: Final[int] = getattr(select, "EPOLLIN", 1)
-OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
-
-EVENTS_MAX: Final = 256
-"""Sockets that are served before asyncio looks what else there is to do."""
+from metaq_broker.broker_loop import IN, OUT, BrokerLoop, SocketSelector
 
 
 class SocketWatch:
-    """Sockets that are watched for a server. Used on one event loop."""
+    """Sockets that are watched for a server. Used on one event loop.
+
+    On a ``BrokerLoop`` they are in the loop's own epoll, on others in one that the loop watches like a single file.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._epoll = select.epoll()
-        self._transports: dict[int, SocketTransport] = {}
-        self._step = LoopStep.of(loop)
-        loop.add_reader(self._epoll.fileno(), self._look)
+        self._own: SocketSelector | None = None
+        if isinstance(loop, BrokerLoop):
+            self._sockets = loop.sockets
+        else:
+            self._sockets = self._own = SocketSelector()
+            self._own.serve(loop)
+            loop.add_reader(self._own.fileno(), self._own.select, 0)
 
     @staticmethod
     def is_supported() -> bool:
         """Say whether this system has what is needed."""
-        return hasattr(select, "epoll")
+        return SocketSelector.is_supported()
 
     def connect(self, connected: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
         """Make the transport of a socket that was accepted, and tell ``protocol`` of it."""
@@ -54,28 +52,14 @@ class SocketWatch:
 
     def close(self) -> None:
         """Watch no more; the transports are closed before."""
-        if not self._epoll.closed:
-            self.loop.remove_reader(self._epoll.fileno())
-            self._epoll.close()
+        if self._own is not None:
+            self.loop.remove_reader(self._own.fileno())
+            self._own.close()
+            self._own = None
 
     def change(self, transport: SocketTransport, descriptor: int, before: int, events: int) -> None:
         """Watch a socket for ``events``, 0 for none at all; ``before`` is what it is watched for now."""
-        if not events:  # an error of a socket that is in there is reported whatever is asked for
-            del self._transports[descriptor]
-            self._epoll.unregister(descriptor)
-        elif before:
-            self._epoll.modify(descriptor, events)
-        else:
-            self._transports[descriptor] = transport
-            self._epoll.register(descriptor, events)
-
-    def _look(self) -> None:
-        transports = self._transports
-        with self._step:
-            for descriptor, events in self._epoll.poll(0, EVENTS_MAX):
-                transport = transports.get(descriptor)
-                if transport is not None:  # else another one has ended it
-                    transport.ready(events)
+        self._sockets.watch(descriptor, before, events, transport)
 
 
 class SocketTransport(asyncio.Transport):

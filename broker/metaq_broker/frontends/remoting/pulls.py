@@ -22,6 +22,7 @@ from metaq.formats.rocketmq.records import encode_record
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
+from metaq.protocols.remoting.pull_headers import LikePull
 from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import NothingAt, PartitionEmpty, Refusal
@@ -100,13 +101,13 @@ class Pulls:
     def pull(self, call: Call) -> RemotingCommand | None:
         """Carry out a pull."""
         command = call.request
-        asked = PullMessage.from_ext({**_DEFAULTS, **command.ext}, command.code)
+        asked, queue_offset, commit_offset = _read_header(command)
         refused = self._refusal(command, asked)
         if isinstance(refused, Refused):
             return command.reply(refused.code, remark=refused.remark)
         if asked.sys_flag & COMMIT_OFFSET and asked.consumer_group:
-            self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, asked.commit_offset)
-        return _Pull(self, call, asked, refused).start()
+            self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, commit_offset)
+        return _Pull(self, call, asked, queue_offset, refused).start()
 
     def refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | None:
         """Check a pull; return why it is refused."""
@@ -199,14 +200,35 @@ class Pulls:
         self._store.when_numbered(pending, pull.numbered)
 
 
+def _read_header(command: RemotingCommand) -> tuple[PullMessage, int, int]:
+    """Return the header of a pull, its queue offset, and the offset that it commits.
+
+    The header may be that of an earlier pull from which this one differs in the two offsets only.
+
+    Raises:
+        FieldError: A field is missing or of another type.
+    """
+    ext = command.ext
+    if type(ext) is LikePull:
+        shared = ext.shared
+        if not isinstance(shared.header, PullMessage):
+            shared.header = PullMessage.from_ext({**_DEFAULTS, **shared.fields}, command.code)
+        return shared.header, ext.queue_offset, ext.commit_offset
+    asked = PullMessage.from_ext({**_DEFAULTS, **ext}, command.code)
+    return asked, asked.queue_offset, asked.commit_offset
+
+
 class _Pull:
-    """One pull that passed the checks, from the first look until it is answered."""
+    """One pull that passed the checks, from the first look until it is answered.
 
-    __slots__ = ("_offset", "_picked", "_pulls", "asked", "call")
+    ``asked`` is its header, but for the offsets (``_read_header``).
+    """
 
-    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, picked: Picked) -> None:
+    __slots__ = ("_first", "_offset", "_picked", "_pulls", "asked", "call")
+
+    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, queue_offset: int, picked: Picked) -> None:
         self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
-        self._offset = asked.queue_offset
+        self._offset = self._first = queue_offset
 
     def start(self) -> RemotingCommand | None:
         """Look for messages; return the response, ``None`` if it comes later."""
@@ -271,7 +293,7 @@ class _Pull:
                 self.call.answer_frame(_FOUND.frame(command.opaque, values, found.records))
                 return None
             return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
-        if found.looked_at or found.next_offset != offset or offset != self.asked.queue_offset:
+        if found.looked_at or found.next_offset != offset or offset != self._first:
             return self._reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found.next_offset, found)
         if found.max_offset == 0:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND

@@ -133,7 +133,7 @@ class RemotingSession:
     @property
     def receive_data(self) -> Callable[[Buffer], None]:
         """Takes bytes that were received."""
-        return self._receive
+        return self._decoder.feed
 
     @property
     def buffer_filled(self) -> Callable[[int], None]:
@@ -142,11 +142,12 @@ class RemotingSession:
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
-        commands, decoder = self._decoder.receive(b""), self._decoder
+        decoder = self._decoder
         while requests_max > 0:
-            there = decoder.pending_bytes
+            if not (there := decoder.pending_bytes):
+                return False
             try:
-                command = next(commands, None)
+                command = decoder.take()
             except ProtocolError as error:
                 _LOG.info("connection ended", extra={"fields": {"peer": self.client.peer, "reason": error}})
                 self._end()
@@ -239,9 +240,6 @@ class RemotingSession:
             _fail(expired.owner, DeadlineExceeded(self.client.peer, name, EXPIRE_S))
 
     # ---- the work
-
-    def _receive(self, data: Buffer) -> None:
-        self._decoder.receive(data)
 
     def _arrived(self, command: RemotingCommand, frame_bytes: int) -> None:
         if not command.flag & RESPONSE_FLAG:
