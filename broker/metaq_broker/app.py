@@ -40,6 +40,7 @@ from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.transactions import TransactionCommands
+from metaq_broker.kernel_syncs import KernelSyncs
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
 from metaq_broker.monitoring.statistics import Statistics
@@ -91,7 +92,8 @@ class Broker:
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
         paired = isinstance(config.role, SamsaConfig)
-        self._commit = PairedCommit(self._flush_policy) if paired else GroupCommit(self._flush_policy)
+        make_commit = PairedCommit if paired else GroupCommit
+        self._commit = make_commit(self._flush_policy, kernel=KernelSyncs.open)
         self._closing = contextlib.AsyncExitStack()
 
     async def open(self) -> None:

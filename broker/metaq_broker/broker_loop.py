@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
 from typing import Any, Final, Protocol
 
+from metaq_broker.clock import MONOTONIC
 from metaq_broker.loop_steps import LoopStep
 
 IN: Final[int] = getattr(select, "EPOLLIN", 1)
@@ -178,6 +179,8 @@ def _reported(key: SelectorKey, happened: int) -> tuple[SelectorKey, int]:
 
 class BrokerLoop(asyncio.SelectorEventLoop):
     """See the module. Its ``sockets`` are those of clients."""
+
+    time = staticmethod(MONOTONIC)
 
     def __init__(self) -> None:
         self.sockets = SocketSelector()

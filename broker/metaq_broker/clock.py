@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
+MONOTONIC: Final = time.monotonic
+"""The clock of event loops, which ask it many times for each request."""
+
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -145,6 +145,8 @@ def number_made(
     Raises:
         BlockRefused: A body is too long.
     """
+    if len(frames) == 1:
+        return _number_one(frames[0], ids.first, message_bytes_max)
     block, start, next_mark = bytearray().join(frames), 0, 0
     if len(frames) >= COMPILED_FRAMES_MIN:
         if BLOCKS.loop is None:
@@ -161,6 +163,14 @@ def number_made(
         pack(block, start + _ID_AT, message_id)
         start += len(frame)
     return block, Marks(pairs)
+
+
+def _number_one(frame: bytes, message_id: int, message_bytes_max: int) -> tuple[bytearray, Marks]:
+    if len(frame) > HEADER_BYTES + message_bytes_max:
+        raise BlockRefused(_length_fault(0, 0, len(frame) - HEADER_BYTES, message_bytes_max, len(frame)))
+    block = bytearray(frame)
+    _ID.pack_into(block, _ID_AT, message_id)
+    return block, Marks(array("q", (0, 0)))
 
 
 def consecutive(ids: IdRange) -> Sequence[int]:

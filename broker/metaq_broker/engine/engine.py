@@ -161,7 +161,7 @@ class Engine:
         return outcome
 
     def _append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
-        ids, body_bytes_max = self.reserve_ids(block.messages), self._system.message_bytes_max + block.extra_bytes
+        ids, body_bytes_max = self._fresh_ids(block.messages), self._system.message_bytes_max + block.extra_bytes
         try:
             numbered, marks = number_made(block.frames, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
@@ -173,7 +173,7 @@ class Engine:
         count = block.messages
         try:
             check_count(block.frames, count)  # first: ids that are taken for nothing are gone
-            ids = self.reserve_ids(count)
+            ids = self._fresh_ids(count)
             body_bytes_max = self._system.message_bytes_max
             numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
@@ -249,6 +249,10 @@ class Engine:
     def reserve_ids(self, count: int) -> IdRange:
         """Return ``count`` fresh consecutive message ids."""
         return self._ids.reserve(count, self.id_clock.time_ms())
+
+    def _fresh_ids(self, count: int) -> IdRange:
+        """Return the same for a put that was just checked: the clocks were read for that."""
+        return self._ids.reserve(count, self.id_clock.latest_ms)
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
         """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it.

@@ -48,6 +48,8 @@ class IdClock:
         self._last_used_ms: int | None = None
         self.fault: str | None = None
         """Why the clock was not trusted when it was last read."""
+        self.latest_ms = EPOCH_MS + 1
+        """The time for ids when the clocks were last read."""
 
     def expect(self, last_used_ms: int) -> None:
         """Take note of when the data was last used, before the first reading."""
@@ -55,6 +57,10 @@ class IdClock:
 
     def time_ms(self) -> int:
         """Read the clocks; return the time for ids. ``fault`` says whether it is the wall clock's."""
+        self.latest_ms = self._read()
+        return self.latest_ms
+
+    def _read(self) -> int:
         now_ms, grown_s = self._clock.now_ms(), self._clock.since_boot()
         offset_ms = now_ms - grown_s * 1000
         fault = self._fault(now_ms, offset_ms, grown_s)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.storage.group_commit import OnDurable
+from metaq_broker.storage.kernel_jobs import KernelSyncs
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
@@ -26,8 +27,10 @@ class NotOnBoth(Exception):
 class PairedCommit(GroupCommit):
     """See the module. Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
 
-    def __init__(self, policy_for: Callable[[str], FlushPolicy]) -> None:
-        super().__init__(policy_for)
+    def __init__(
+        self, policy_for: Callable[[str], FlushPolicy], *, kernel: Callable[[], KernelSyncs | None] = lambda: None
+    ) -> None:
+        super().__init__(policy_for, kernel=kernel)
         self.send_missing: Carry | None = None
         self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
         self._impatient: set[_Waiter] = set()

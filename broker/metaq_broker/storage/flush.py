@@ -10,6 +10,9 @@ answers leave together. One that takes long does not hold up the others: every `
 completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
 wake-up.
 
+Where the kernel takes syncs to run them itself (``KernelSyncs``), those that are a sync of one file and nothing else
+need no thread. All else is the same.
+
 Where the syncs of a disk are so quick that a change of threads takes longer (``SyncTimes``), a round of few runs on the
 loop, one after the other, while there is one client alone, so that nobody else waits for them.
 
@@ -37,6 +40,7 @@ from typing import Final, TypeVar
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage.group_commit import OnDurable, SyncQueue
+from metaq_broker.storage.kernel_jobs import KernelJobs, KernelSyncs
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 from metaq_broker.storage.sync_times import SyncTimes
@@ -145,7 +149,11 @@ class GroupCommit:
     """See the module. Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
 
     def __init__(
-        self, policy_for: Callable[[str], FlushPolicy] = lambda topic: FlushPolicy(), *, workers: int = 4
+        self,
+        policy_for: Callable[[str], FlushPolicy] = lambda topic: FlushPolicy(),
+        *,
+        workers: int = 4,
+        kernel: Callable[[], KernelSyncs | None] = lambda: None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"{workers} sync workers: expected 1 or more")
@@ -153,6 +161,7 @@ class GroupCommit:
         """How long syncs took, failed ones included."""
         self._policy_for = policy_for
         self._workers_max = workers
+        self._kernel: KernelJobs[_Partition] = KernelJobs(kernel, self._take_ended)
         self._partitions: dict[PartitionLog, _Partition] = {}
         self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
         self._disks: dict[Path, _Disk] = {}
@@ -273,6 +282,7 @@ class GroupCommit:
             partition.stop_timer()
         if self._late is not None:
             self._late.cancel()
+        self._kernel.close()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -361,6 +371,30 @@ class GroupCommit:
         disk.began = loop.time()
         if self._late is None:
             self._late = loop.call_later(LATE_S, self._look_after_late)
+        if not self._kernel.submit(loop, partition, job):
+            self._hand_over(partition, job)
+
+    def _take_ended(self) -> None:
+        """Take note of syncs that the kernel has run."""
+        is_last = False
+        for partition, job, seconds in self._kernel.take():
+            if job.failure is not None:  # a thread takes note of it on the disk
+                self._hand_over(partition, job)
+            else:
+                is_last |= self._count_ended((partition, job, seconds, None))
+        if is_last:
+            self._complete_all()
+
+    def _count_ended(self, done: tuple[_Partition, SyncJob, float, OSError | None]) -> bool:
+        """Count a sync that has ended (any thread); say whether it is the last one of a round, or of as many."""
+        self._done.append(done)
+        disk = done[0].disk
+        with self._lock:
+            disk.ended += 1
+            return disk.ended >= disk.under_way or len(self._done) >= self._workers_max
+
+    def _hand_over(self, partition: _Partition, job: SyncJob) -> None:
+        """Have a thread run a sync."""
         if len(self._threads) < min(self._workers_max, self._under_way):
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
@@ -385,11 +419,8 @@ class GroupCommit:
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
             partition, job = item
-            self._done.append((partition, job, *self._run(job)))
+            is_last = self._count_ended((partition, job, *self._run(job)))
             with self._lock:
-                disk = partition.disk
-                disk.ended += 1
-                is_last = disk.ended >= disk.under_way or len(self._done) >= self._workers_max
                 wake = is_last and not self._waking
                 self._waking |= wake
             if wake:

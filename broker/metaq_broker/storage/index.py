@@ -381,6 +381,9 @@ class IndexBuilder:
             self.entries.records += records
             self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
             return
+        if count == 1 and len(block) < self.interval_bytes - (self.offset - self._marked):
+            self.advance(block, 1, _time_at(block, 0, now_ms))
+            return
         last = marks.pairs[-2]
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end

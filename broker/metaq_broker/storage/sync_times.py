@@ -12,7 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 QUICK_S: Final = 0.000_4
-"""Seconds that a sync on the loop may take, on average."""
+"""Seconds that a sync on the loop may take, on average, where several are to be run: in threads they overlap."""
+
+QUICK_ALONE_S: Final = 0.000_8
+"""The same where one is to be run. A change of threads takes about as long, in which nothing else is done either."""
 
 ROUND_S: Final = 0.002
 """Seconds that the syncs of one round may take together on the loop: less than the quantum of a connection."""
@@ -46,7 +49,8 @@ class SyncTimes:
     def are_quick(self, count: int, now: float) -> bool:
         """Say whether ``count`` syncs are to be run on the loop."""
         is_likely = self._likely_share >= LIKELY_SHARE and now >= self._pause_end
-        return is_likely and count * self._on_loop_s <= ROUND_S
+        is_quick = count == 1 or (self._on_loop_s <= QUICK_S and count * self._on_loop_s <= ROUND_S)
+        return is_likely and is_quick
 
     def took(self, seconds: float, *, failed: bool = False) -> None:
         """Take note of a sync in a thread."""
@@ -56,6 +60,6 @@ class SyncTimes:
     def took_on_loop(self, seconds: float, now: float, *, failed: bool = False) -> None:
         """Take note of a sync on the loop."""
         self._on_loop_s += ((FAILED_S if failed else seconds) - self._on_loop_s) / RECENT
-        if self._on_loop_s > QUICK_S:
+        if self._on_loop_s > QUICK_ALONE_S:
             self._on_loop_s = QUICK_S / 2
             self._pause_end = now + PAUSE_S

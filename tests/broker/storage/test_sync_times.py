@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq_broker.storage.sync_times import LIKELY_S, PAUSE_S, QUICK_S, RECENT, ROUND_S, SyncTimes
+from metaq_broker.storage.sync_times import LIKELY_S, PAUSE_S, QUICK_ALONE_S, QUICK_S, RECENT, ROUND_S, SyncTimes
 
 MANY = 10 * RECENT
 
@@ -53,6 +53,19 @@ def test_a_round_is_of_as_many_as_fit() -> None:
     fit = int(ROUND_S / (QUICK_S / 2))
     assert times.are_quick(fit - 1, 0.0)
     assert not times.are_quick(fit + 1, 0.0)
+
+
+def test_one_alone_may_take_longer_than_each_of_several() -> None:
+    times = likely()
+    for _ in range(MANY):
+        times.took_on_loop((QUICK_S + QUICK_ALONE_S) / 2, 0.0)
+    assert times.are_quick(1, 0.0)
+    assert not times.are_quick(2, 0.0)
+    for _ in range(MANY):
+        times.took_on_loop(QUICK_ALONE_S * 1.1, 0.0)
+        if not times.are_quick(1, 0.0):
+            break
+    assert not times.are_quick(1, 0.0)
 
 
 def test_syncs_that_are_not_quick_on_average_end_it_for_a_while() -> None:

@@ -7,8 +7,9 @@ others. A broker loads it in a background thread when it has been asked for more
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame
@@ -43,6 +44,11 @@ def compiled() -> RecordLoop:
 
     out, sizes = numpy.empty(OUT_BYTES, numpy.uint8), numpy.empty(RECORDS_MAX, numpy.int64)
     limits = numpy.zeros(3, numpy.int64)
+    limits[2] = crc32
+
+    @lru_cache(maxsize=256)
+    def as_array(ends: bytes) -> Any:
+        return numpy.frombuffer(bytearray(ends), numpy.uint8)
 
     def make(
         queue: QueueRecords,
@@ -55,8 +61,8 @@ def compiled() -> RecordLoop:
     ) -> tuple[int, bool]:
         wanted, made_before = into.wanted, len(into.records)
         count_max = min(wanted.messages_max - made_before, wanted.looked_at_max - into.looked_at)
-        limits[:] = min(count_max, RECORDS_MAX), wanted.bytes_max, crc32
-        data, ends = numpy.frombuffer(run, numpy.uint8), numpy.frombuffer(bytearray(queue.ends), numpy.uint8)
+        limits[0], limits[1] = min(count_max, RECORDS_MAX), wanted.bytes_max
+        data, ends = numpy.frombuffer(run, numpy.uint8), as_array(queue.ends)
         passed, made, reason = records(
             data,
             offset,
