@@ -175,7 +175,7 @@ def _check_handovers(queue: str, owners: list[tuple[Member, list[str]]], sent_tw
         once = [text for text in texts if text not in sent_twice]
         assert once == sorted(set(once)), f"{one.name} did not read {queue} in order: {once}"
         assert by_java or not once or once[0] > ended, f"{queue} was not handed over at its end: {described}"
-        ended, by_java = once[-1] if once else ended, one.name.startswith("java")
+        ended, by_java = once[-1] if once else ended, one.is_java
 
 
 def _is_ours_twice(rows: list[tuple[int, Member]]) -> bool:
