@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from metaq.model import Address, Buffer
-from metaq.net.transport import Stream, TcpStream, map_exceptions, open_socket, reason_of
+from metaq.net.transport import A, R, Stream, TcpStream, map_exceptions, mapped, open_socket, reason_of
 
 if TYPE_CHECKING:
     import ssl
@@ -98,6 +99,14 @@ class TlsStream(TcpStream):
         data = self.recv(len(buffer), timeout_s)
         buffer[: len(data)] = data
         return len(data)
+
+    def _receive(self, receive: Callable[[A], R], where: A, timeout_s: float) -> R:
+        """Take what is there, or wait: the socket knows itself whether it must read or write for that."""
+        try:
+            self._secured.settimeout(timeout_s)
+            return receive(where)
+        except OSError as error:
+            raise mapped(error, self._address, "receive", timeout_s) from error
 
     def readable(self) -> bool:
         if self._available or self._ended or self._secured.fileno() < 0:
