@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -60,7 +61,8 @@ class ForkedBroker:
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

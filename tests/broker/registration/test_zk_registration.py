@@ -89,9 +89,12 @@ def test_the_tree_is_the_recorded_one_of_a_java_broker(brokers: Brokers, tmp_pat
     earlier = brokers.start("b", GOLDEN_TOPICS)
     put(earlier, "wild-1")
     topic = '{"numParts":2,"broker":"3-m"}'
-    wait_until(lambda: zookeeper.text("/brokers/topics-sub/wild-1/3-m") == topic, "a topic of a pattern is registered")
-    assert zookeeper.text("/brokers/topics-pub/wild-1/3-m") == topic
-    assert zookeeper.text("/brokers/topics/wild-1/3-m") == "2"
+    expected = {"topics": "2", "topics-sub": topic, "topics-pub": topic}
+
+    def registered() -> dict[str, str | None]:
+        return {folder: zookeeper.text(f"/brokers/{folder}/wild-1/3-m") for folder in expected}
+
+    wait_until(lambda: registered() == expected, "a topic of a pattern is registered")
     assert earlier.stop() == 0
     shutil.rmtree(tmp_path / "b" / "data")
     broker = brokers.start("b", GOLDEN_TOPICS)
