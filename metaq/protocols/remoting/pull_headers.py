@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq.errors import ProtocolError
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.json_header import read_json
-from metaq.protocols.remoting.send_headers import KEPT_BYTES_MAX, KEPT_MAX, SharedFields
+from metaq.protocols.remoting.like_headers import (
+    KEPT_BYTES_MAX,
+    KEPT_MAX,
+    OPAQUE,
+    Pieces,
+    SharedFields,
+    is_opaque,
+    proven,
+)
 
 FRONTS: Final = (b'{"code":11,', b'{"code":361,')
 """What a header begins with that is looked at here: a pull, written by fastjson."""
 
 COMMIT_OFFSET, QUEUE_OFFSET = "commitOffset", "queueOffset"
 
-_COMMIT, _QUEUE, _OPAQUE = b'"commitOffset":"', b'"queueOffset":"', b'"opaque":'
-_COMMIT_BYTES, _QUEUE_BYTES, _OPAQUE_BYTES = len(_COMMIT), len(_QUEUE), len(_OPAQUE)
-_OFFSET_DIGITS_MAX, _OPAQUE_DIGITS_MAX = 18, 9
-_ZERO: Final = ord("0")
+_COMMIT, _QUEUE = b'"commitOffset":"', b'"queueOffset":"'
+_COMMIT_BYTES, _QUEUE_BYTES, _OPAQUE_BYTES = len(_COMMIT), len(_QUEUE), len(OPAQUE)
+_OFFSET_DIGITS_MAX: Final = 18
 
-_Pieces = tuple[bytes, bytes, bytes, bytes]
-_Cut = tuple[_Pieces, bytes, bytes, bytes]
+_Cut = tuple[Pieces, bytes, bytes, bytes]
 """The four pieces of a header, and the numbers between them: two offsets and the opaque."""
 
 
@@ -45,7 +50,7 @@ class PullHeaders:
     """See the module. ``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Pieces, tuple[RemotingCommand, SharedFields, bool]] = {}
+        self._kept: dict[Pieces, tuple[RemotingCommand, SharedFields, bool]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
         """Return the command of which ``header`` is the header. Raises as ``read_json``."""
@@ -64,31 +69,13 @@ class PullHeaders:
             like.code, ext, body, int(opaque), like.flag, like.remark, like.language, like.version, like.codec
         )
 
-    def _keep(self, pieces: _Pieces) -> None:
-        probe, other = _joined(pieces, b"7", b"4", b"5"), _joined(pieces, b"8", b"6", b"9")
-        try:
-            like, unlike = read_json(probe, b""), read_json(other, b"")
-        except ProtocolError:
-            return
-        is_first = like.ext.get(COMMIT_OFFSET) == "7"
-        first, second = (COMMIT_OFFSET, QUEUE_OFFSET) if is_first else (QUEUE_OFFSET, COMMIT_OFFSET)
-        if unlike == RemotingCommand(
-            like.code,
-            {**like.ext, first: "8", second: "6"},
-            b"",
-            9,
-            like.flag,
-            like.remark,
-            like.language,
-            like.version,
-        ) and (like.ext.get(first), like.ext.get(second), like.opaque) == ("7", "4", 5):
+    def _keep(self, pieces: Pieces) -> None:
+        is_first = pieces[0].endswith(_COMMIT)
+        names = (COMMIT_OFFSET, QUEUE_OFFSET) if is_first else (QUEUE_OFFSET, COMMIT_OFFSET)
+        if (like := proven(pieces, names, ("7", "4"), ("8", "6"))) is not None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
             self._kept[pieces] = like, SharedFields(like.ext), is_first
-
-
-def _joined(pieces: _Pieces, first: bytes, second: bytes, opaque: bytes) -> bytes:
-    return b"".join((pieces[0], first, pieces[1], second, pieces[2], opaque, pieces[3]))
 
 
 def _cut(header: bytes) -> _Cut | None:
@@ -100,14 +87,14 @@ def _cut(header: bytes) -> _Cut | None:
     if second_at < first_at:
         first_at, second_at = second_at, first_at
     first_end, second_end = find(b'"', first_at), find(b'"', second_at)
-    opaque_at = find(_OPAQUE, second_end) + _OPAQUE_BYTES
+    opaque_at = find(OPAQUE, second_end) + _OPAQUE_BYTES
     opaque_end = find(b",", opaque_at)
     if not first_at < first_end < second_at < second_end < opaque_at < opaque_end:
         return None
     first, second, opaque = header[first_at:first_end], header[second_at:second_end], header[opaque_at:opaque_end]
-    if not (first.isdigit() and second.isdigit() and opaque.isdigit()) or (opaque[0] == _ZERO and len(opaque) > 1):
+    if not (first.isdigit() and second.isdigit() and is_opaque(opaque)):
         return None
-    if max(len(first), len(second)) > _OFFSET_DIGITS_MAX or len(opaque) > _OPAQUE_DIGITS_MAX:
+    if max(len(first), len(second)) > _OFFSET_DIGITS_MAX:
         return None
     pieces = header[:first_at], header[first_end:second_at], header[second_end:opaque_at], header[opaque_end:]
     return pieces, first, second, opaque

@@ -8,29 +8,28 @@ these fields, so what comes out is what ``read_json`` reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from metaq.errors import ProtocolError
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.json_header import read_json
-
-KEPT_MAX: Final = 512
-"""Headers that are kept: one for each producer, topic and queue."""
-
-KEPT_BYTES_MAX: Final = 2048
-"""Of one header."""
+from metaq.protocols.remoting.like_headers import (
+    KEPT_BYTES_MAX,
+    KEPT_MAX,
+    OPAQUE,
+    Pieces,
+    SharedFields,
+    is_opaque,
+    proven,
+)
 
 FRONT: Final = b'{"code":310,'
 """What a header begins with that is looked at here: a send with short names, written by fastjson."""
 
-_BORN, _PROPERTIES, _OPAQUE = b',"g":"', b',"i":"', b'"opaque":'
-_BORN_BYTES, _OPAQUE_BYTES = len(_BORN), len(_OPAQUE)
-_BORN_DIGITS_MAX, _OPAQUE_DIGITS_MAX = 18, 9
-_ZERO: Final = ord("0")
+_BORN, _PROPERTIES = b',"g":"', b',"i":"'
+_BORN_BYTES, _OPAQUE_BYTES = len(_BORN), len(OPAQUE)
+_BORN_DIGITS_MAX: Final = 18
 
-_Pieces = tuple[bytes, bytes, bytes, bytes]
-_Cut = tuple[_Pieces, str, str, int]
+_Cut = tuple[Pieces, str, str, int]
 """The four pieces of a header, and the values between them."""
 
 
@@ -47,21 +46,11 @@ class LikeFields(dict[str, str]):
     shared: SharedFields
 
 
-class SharedFields:
-    """Fields that headers have in common. ``header`` is for who reads them: what it made of them."""
-
-    __slots__ = ("fields", "header")
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = fields
-        self.header: object = None
-
-
 class SendHeaders:
     """See the module. ``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Pieces, tuple[RemotingCommand, SharedFields]] = {}
+        self._kept: dict[Pieces, tuple[RemotingCommand, SharedFields]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
         """Return the command of which ``header`` is the header. Raises as ``read_json``."""
@@ -80,17 +69,8 @@ class SendHeaders:
             like.code, ext, body, opaque, like.flag, like.remark, like.language, like.version, like.codec
         )
 
-    def _keep(self, pieces: _Pieces) -> None:
-        before_born, before_properties, before_opaque, behind = pieces
-        probe = b"".join((before_born, b"7", before_properties, b"P", before_opaque, b"7", behind))
-        other = b"".join((before_born, b"8", before_properties, b"Q", before_opaque, b"8", behind))
-        try:
-            like, unlike = read_json(probe, b""), read_json(other, b"")
-        except ProtocolError:
-            return
-        if unlike == RemotingCommand(
-            like.code, {**like.ext, "g": "8", "i": "Q"}, b"", 8, like.flag, like.remark, like.language, like.version
-        ) and (like.ext.get("g"), like.ext.get("i"), like.opaque) == ("7", "P", 7):
+    def _keep(self, pieces: Pieces) -> None:
+        if (like := proven(pieces, ("g", "i"), ("7", "P"), ("8", "Q"))) is not None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
             self._kept[pieces] = like, SharedFields(like.ext)
@@ -103,17 +83,17 @@ def _cut(header: bytes) -> _Cut | None:
     born_end = find(b'"', born_at)
     properties_at = find(_PROPERTIES, born_end) + len(_PROPERTIES)
     properties_end = find(b'"', properties_at)
-    opaque_at = find(_OPAQUE, properties_end) + _OPAQUE_BYTES
+    opaque_at = find(OPAQUE, properties_end) + _OPAQUE_BYTES
     opaque_end = find(b",", opaque_at)
     if not _BORN_BYTES < born_at < born_end < properties_at < properties_end < opaque_at < opaque_end:
         return None
     born, opaque = header[born_at:born_end], header[opaque_at:opaque_end]
-    if not born.isdigit() or not opaque.isdigit() or len(born) > _BORN_DIGITS_MAX or len(opaque) > _OPAQUE_DIGITS_MAX:
+    if not born.isdigit() or len(born) > _BORN_DIGITS_MAX or not is_opaque(opaque):
         return None
     text = header[properties_at:properties_end].decode("utf-8", "replace")
     properties = text.replace("\\u0001", "\x01").replace("\\u0002", "\x02")
-    if "\\" in properties or not text.isprintable() or (opaque[0] == _ZERO and len(opaque) > 1):
-        return None  # it has other escapes, what JSON wants to be escaped, or is no number in JSON
+    if "\\" in properties or not text.isprintable():
+        return None  # it has other escapes, or what JSON wants to be escaped
     pieces = header[:born_at], header[born_end:properties_at], header[properties_end:opaque_at], header[opaque_end:]
     return pieces, born.decode(), properties, int(opaque)
 
