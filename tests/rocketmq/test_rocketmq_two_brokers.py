@@ -139,13 +139,18 @@ def test_one_of_two_masters_is_killed(rocketmq_cluster: Cluster, stack: ExitStac
     assert {one.messages_behind for one in group.mq.cluster.lag("g", ["orders"])} <= {0, 1}
 
 
-def test_a_slave_is_read_from_while_its_master_is_away(rocketmq_cluster: Cluster, stack: ExitStack) -> None:
-    cluster = rocketmq_cluster
+def start_with_a_slave(cluster: Cluster) -> tuple[JavaServer, JavaServer]:
+    """Start ``broker-a``, and ``broker-b`` with a slave; return those two. Both have the topic ``orders``."""
     cluster.start_name_server()
     cluster.start_broker("broker-a")
     master = cluster.start_broker("broker-b", brokerRole="ASYNC_MASTER")
     cluster.create_topic("orders", queues=2)
-    slave = cluster.start_broker("broker-b", broker_id=1, slaveReadEnable="true")
+    return master, cluster.start_broker("broker-b", broker_id=1, slaveReadEnable="true")
+
+
+def test_a_slave_is_read_from_while_its_master_is_away(rocketmq_cluster: Cluster, stack: ExitStack) -> None:
+    cluster = rocketmq_cluster
+    master, slave = start_with_a_slave(cluster)
     group = Group(stack, cluster, FILTERS["tags"])
     group.divide(OF_A + OF_B)
     expected = group.send("first", OF_A + OF_B)
@@ -167,11 +172,7 @@ def test_a_slave_is_read_from_while_its_master_is_away(rocketmq_cluster: Cluster
 
 def test_new_owners_go_on_where_the_slave_knows_the_group_to_be(rocketmq_cluster: Cluster, stack: ExitStack) -> None:
     cluster = rocketmq_cluster
-    cluster.start_name_server()
-    cluster.start_broker("broker-a")
-    master = cluster.start_broker("broker-b", brokerRole="ASYNC_MASTER")
-    cluster.create_topic("orders", queues=2)
-    slave = cluster.start_broker("broker-b", broker_id=1, slaveReadEnable="true")
+    master, slave = start_with_a_slave(cluster)
     with ExitStack() as first_members:
         group = Group(first_members, cluster, FILTERS["tags"])
         group.divide(OF_A + OF_B)

@@ -17,6 +17,7 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from quick_files import QuickFiles
 from stored import START_MS, frames
+from sync_bench import SyncBench, played
 from waiting import until
 
 SETTINGS = LogSettings(index_interval_bytes=1 << 20)
@@ -68,44 +69,19 @@ class Kernel:
         os.close(self._events)
 
 
-class Bench:
-    """Logs of one broker, and what was acknowledged."""
-
+class Bench(SyncBench):
     def __init__(self, root: Path) -> None:
-        self.root, self.files, self.kernel = root, Files(), Kernel()
-        self.commit = GroupCommit(kernel=lambda: self.kernel)
-        self.told: list[tuple[str, Exception | None]] = []
+        self.files, self.kernel = Files(), Kernel()
+        super().__init__(root, self.files, GroupCommit(kernel=lambda: self.kernel))
 
     def log(self, name: str) -> PartitionLog:
-        """A log whose names are durable."""
-        made = PartitionLog.open(self.files, ManualClock(START_MS), self.root / name, SETTINGS)
-        made.append(frames(1))
-        made.sync()
+        made = self.open(self.root / name, SETTINGS)
         self.files.syncs = 0
         return made
 
-    def put(self, *logs: PartitionLog) -> None:
-        with self.commit.together():
-            for log in logs:
-                log.append(frames(1, log.end_ordinal))
-                end, name = log.end_offset, log.directory.name
-
-                def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
-                    assert (error is None) == (log.readable_end >= end)
-                    self.told.append((name, error))
-
-                self.commit.wait(log, end, done)
-
 
 def play(root: Path, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
-    async def run() -> Bench:
-        bench = Bench(root)
-        await scenario(bench)
-        await bench.commit.drain()
-        bench.commit.stop()
-        return bench
-
-    return asyncio.run(run())
+    return played(Bench(root), scenario)
 
 
 def test_the_kernel_syncs_and_no_thread_does(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaq_broker.clock import ManualClock
 from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage import flush
 from metaq_broker.storage.errors import LogFailed
@@ -18,7 +17,8 @@ from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.storage.sync import SMALL_BYTES
 from metaq_broker.storage.sync_times import SyncTimes
 from quick_files import QuickFiles
-from stored import ONE_SEGMENT, START_MS, frame, frames
+from stored import ONE_SEGMENT, frame, frames
+from sync_bench import SyncBench, played
 from waiting import until
 
 
@@ -38,46 +38,21 @@ class Disk(QuickFiles):
             raise self.error
 
 
-class Bench:
-    """Logs of one broker, and what was acknowledged."""
-
+class Bench(SyncBench):
     def __init__(self, root: Path) -> None:
-        self.root, self.disk, self.commit = root, Disk(), GroupCommit()
-        self.told: list[tuple[str, Exception | None]] = []
+        self.disk = Disk()
+        super().__init__(root, self.disk, GroupCommit())
 
     def log(self, name: str, folder: str = "data", settings: LogSettings = ONE_SEGMENT) -> PartitionLog:
-        """A log whose names are durable."""
         data = self.root / folder
         data.mkdir(exist_ok=True)
-        made = PartitionLog.open(self.disk, ManualClock(START_MS), data / name, settings)
-        made.append(frames(1))
-        made.sync()
+        made = self.open(data / name, settings)
         self.disk.on_loop.clear()
         return made
 
-    def put(self, *logs: PartitionLog) -> None:
-        with self.commit.together():
-            for log in logs:
-                log.append(frames(1, log.end_ordinal))
-                end, name = log.end_offset, log.directory.name
-
-                def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
-                    assert (error is None) == (log.readable_end >= end)
-                    self.told.append((name, error))
-
-                self.commit.wait(log, end, done)
-                assert log.readable_end < end
-
 
 def play(root: Path, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
-    async def run() -> Bench:
-        bench = Bench(root)
-        await scenario(bench)
-        await bench.commit.drain()
-        bench.commit.stop()
-        return bench
-
-    return asyncio.run(run())
+    return played(Bench(root), scenario)
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
+from header_outcomes import outcome
 
-from metaq.errors import ProtocolError
 from metaq.protocols.remoting import pull_headers
-from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.json_header import read_json
 from metaq.protocols.remoting.pull_headers import LikePull, PullHeaders
 
@@ -32,15 +31,6 @@ def other_order() -> str:
         .replace("queueOffset", "commitOffset")
         .replace('"x"', '"queueOffset"')
     )
-
-
-def outcome(read: object, text: str | bytes) -> RemotingCommand | str:
-    data = text if isinstance(text, bytes) else text.encode()
-    try:
-        command: RemotingCommand = read(data, b"body")  # type: ignore[operator]
-    except ProtocolError as error:
-        return str(error)
-    return command
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
+from header_outcomes import outcome
 
-from metaq.errors import ProtocolError
 from metaq.protocols.remoting import send_headers
-from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.json_header import read_json
 from metaq.protocols.remoting.send_headers import SendHeaders
 
@@ -22,15 +21,6 @@ def header(born: str = "1795425834392", properties: str = "KEYS\\u0001k\\u0002TA
         f'{{"code":310,"extFields":{{"a":"P","b":"CT","e":"1","f":"0","g":"{born}","h":"0","i":"{properties}","j":"0"}},'
         f'"flag":0,"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":407}}'
     )
-
-
-def outcome(read: object, text: str | bytes) -> RemotingCommand | str:
-    data = text if isinstance(text, bytes) else text.encode()
-    try:
-        command: RemotingCommand = read(data, b"body")  # type: ignore[operator]
-    except ProtocolError as error:
-        return str(error)
-    return command
 
 
 @pytest.fixture
