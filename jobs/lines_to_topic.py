@@ -22,7 +22,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -131,7 +131,8 @@ def count_partitions(brokers: str, topic: str) -> int:
         MetaqError: A broker cannot be reached, or none accepts the topic.
     """
     addresses = [Address.parse(broker) for broker in brokers.split(",")]
-    return len(FixedDirectory(addresses, SessionPool()).writable(topic))
+    with closing(SessionPool()) as pool:
+        return len(FixedDirectory(addresses, pool).writable(topic))
 
 
 def count_queues(name_servers: str, topic: str) -> int:
@@ -141,9 +142,8 @@ def count_queues(name_servers: str, topic: str) -> int:
         ValueError: ``name_servers`` is not host:port, separated by semicolons.
         MetaqError: No name server can be reached, or none knows the topic.
     """
-    pool = RocketMQPool()
-    queues = NameServerDirectory(parse_name_servers(name_servers), pool).writable(topic)
-    pool.close()
+    with closing(RocketMQPool()) as pool:
+        queues = NameServerDirectory(parse_name_servers(name_servers), pool).writable(topic)
     if not queues:
         raise TopicNotFound(topic, [name_servers], [])
     return len(queues)

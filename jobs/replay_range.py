@@ -18,6 +18,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from job_failures import sentence
@@ -75,12 +76,13 @@ def settle_places(arguments: argparse.Namespace) -> Places:
         ValueError: The target has too few partitions.
         MetaqError: A broker could not be asked, or the target does not accept the topic.
     """
-    source = FixedDirectory(addresses(arguments.brokers), SessionPool())
-    target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), SessionPool())
-    targets = list(target.writable(arguments.to_topic))
-    if arguments.to_brokers is not None:
-        return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, arguments.fold)
-    stored = source.partitions(arguments.topic)
+    with closing(SessionPool()) as pool:
+        source = FixedDirectory(addresses(arguments.brokers), pool)
+        target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), pool)
+        targets = list(target.writable(arguments.to_topic))
+        if arguments.to_brokers is not None:
+            return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, arguments.fold)
+        stored = source.partitions(arguments.topic)
     known = {partition: partition for partition in stored if partition in targets}
     return assign(arguments.topic, stored, targets, known, arguments.fold)
 

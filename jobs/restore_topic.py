@@ -17,6 +17,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from archive_manifests import ArchiveError, Manifest, check_chain, where_of
@@ -87,8 +88,9 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     if not partitions:
         known = ", ".join(sorted({where.topic for where in sources})) or "none"
         raise ArchiveError(f"--topic {arguments.topic!r}: the archive has nothing of it; its topics are: {known}")
-    directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], SessionPool())
-    targets = list(directory.writable(arguments.to_topic))
+    with closing(SessionPool()) as pool:
+        directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], pool)
+        targets = list(directory.writable(arguments.to_topic))
     places = assign(arguments.topic, partitions, targets, {}, arguments.fold)
     paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
     batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")

@@ -71,6 +71,7 @@ class Pool(Generic[S]):
         self._connect, self._clock, self._idle_s_max = connect, clock, idle_s_max
         self._idle_max_per_address = idle_max_per_address
         self._idle_by_process: dict[int, _Idle[S]] = {}
+        self._closed = False
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[S]:
@@ -103,7 +104,8 @@ class Pool(Generic[S]):
         return self._clock
 
     def close(self) -> None:
-        """Close this process's idle sessions. Leased ones are closed by their users' ``with`` blocks as usual."""
+        """Close this process's idle sessions, and keep no more: leased ones are closed when they come back."""
+        self._closed = True
         self._idle().drain()
 
     def idle_count(self, address: Address) -> int:
@@ -151,7 +153,8 @@ class Pool(Generic[S]):
         with idle.lock:
             kept = idle.sessions.setdefault(session.address, [])
             kept.append((session, self._clock.monotonic()))
-            surplus = kept.pop(0)[0] if len(kept) > self._idle_max_per_address else None
+            # close() sets _closed before it takes the lock to drain: what is kept here is drained there, or not kept.
+            surplus = kept.pop(0)[0] if len(kept) > (0 if self._closed else self._idle_max_per_address) else None
         if surplus is not None:
             surplus.close("one idle session too many")
 

@@ -182,8 +182,12 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
     """A connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
     with map_exceptions(address, "connect", timeout_s):
         connected = socket.create_connection((address.host, address.port), timeout_s)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        disable_pacing(connected)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            disable_pacing(connected)
+        except BaseException:  # the connection may have ended already
+            connected.close()
+            raise
     return connected
 
 

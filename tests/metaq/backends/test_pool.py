@@ -120,6 +120,15 @@ def test_close_drops_idle_sessions_and_the_pool_goes_on(bench: Bench) -> None:
     assert bench.use() is not old
 
 
+def test_what_comes_back_to_a_closed_pool_is_closed(bench: Bench) -> None:
+    with bench.pool.lease(ADDRESS) as session:
+        bench.pool.close()
+        assert not session.closed
+    assert session.closed
+    assert bench.use().closed
+    assert bench.pool.idle_count(ADDRESS) == 0
+
+
 def test_a_negative_maximum_is_refused() -> None:
     with pytest.raises(ValueError, match="idle_max_per_address=-1"):
         SessionPool(idle_max_per_address=-1)

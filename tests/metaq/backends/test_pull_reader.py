@@ -9,6 +9,7 @@ import pytest
 from scripted_bench import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused
+from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings, ReadFrom, RecordRun, pull_range
 from metaq.backends.rocketmq.pulls import Subscription
 from metaq.errors import ConnectionFailed, DataMissing, MetaqError, ProtocolError
@@ -183,6 +184,7 @@ def test_suggestions_are_followed_unless_the_master_is_wanted(bench: Bench) -> N
     assert bench.bodies() == MESSAGES
     assert bench.pool.idle_count(slave) == 1
     bench.pool.close()
+    bench.pool = SessionPool(clock=bench.clock)
     assert bench.bodies(read_from=ReadFrom.MASTER) == MESSAGES
     assert (bench.pool.idle_count(slave), bench.pool.idle_count(master)) == (0, 1)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from fix_client import LoopbackPeer
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address
@@ -152,6 +154,20 @@ def test_nobody_listening_is_a_failed_connection(kind: str) -> None:
 def test_a_name_that_no_resolver_can_be_asked_for_is_a_failed_connection() -> None:
     with pytest.raises(ConnectionFailed, match="connect failed"):
         TCP.connect_tcp(Address("a" * 300, 8123), 5)
+
+
+def test_a_connection_that_ends_before_it_is_set_up_is_closed(
+    loopback: Callable[[Sequence[Step]], LoopbackPeer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(connected: socket.socket) -> None:
+        opened.append(connected)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    opened: list[socket.socket] = []
+    monkeypatch.setattr("metaq.net.transport.disable_pacing", refused)
+    with pytest.raises(ConnectionFailed, match="connect failed: Invalid argument"):
+        TCP.connect_tcp(loopback([]).address, 5)
+    assert [each.fileno() for each in opened] == [-1]
 
 
 def test_the_scripted_peer_rejects_what_its_script_does_not_expect() -> None:
