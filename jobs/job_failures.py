@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _OURS = re.compile(
-    r"(?:^|: )(?:metaq[\w.]*|partition_places|numbered_files|archive_manifests)\.[A-Z]\w*: (.+?)(?: SQLSTATE: \w+)*$",
+    r"(?:^|: )(?:metaq[\w.]*|numbered_files|archive_manifests)\.[A-Z]\w*: (.+?)(?: SQLSTATE: \w+)*$",
     re.M,
 )
 _RAISED_BY_A_ROW = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)*$", re.M)

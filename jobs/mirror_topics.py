@@ -9,8 +9,8 @@ on where it was; with ``--every`` it keeps running. ``docs/jobs.md`` says what i
 ``--from-rocketmq`` and ``--to-rocketmq`` name the name servers of a RocketMQ cluster instead: in either direction, a
 tag is an attribute. RocketMQ has no transaction over several messages, so there a repeated batch is written again.
 
-Which partition goes where is settled when a partition is first seen (``partition_places.assign``) and remembered in the
-folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
+Which partition goes where is settled when a partition is first seen (``metaq.client.mirror.targets``) and remembered
+in the folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
 
     {"v": 1, "name": "mirror-0f9c...", "prefix": "", "topics": {"orders": {"0-0": "7-0", "0-1": "7-1"}}}
 
@@ -32,12 +32,13 @@ from job_failures import sentence
 from job_report import JobReport
 from mirror_endpoints import copies_between, endpoint
 from numbered_files import NumberedFiles, spark_path
-from partition_places import Places, assign, place_messages, whole_attribute
+from partition_places import Places, place_messages, whole_attribute
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from metaq.client.mirror.targets import assign
 from metaq.errors import MetaqError
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
@@ -137,7 +138,7 @@ class Mirror:
             sources = self.source.sources(topic)
             if set(sources) - set(known.get(topic, {})):
                 targets = self.target.targets(arguments.prefix + topic)
-                places[topic] = assign(topic, sources, targets, known.get(topic, {}), arguments.fold)
+                places[topic] = assign(topic, sources, targets, known.get(topic, {}), fold=arguments.fold)
         return places
 
     def _has_news(self) -> bool:

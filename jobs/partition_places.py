@@ -1,9 +1,10 @@
 """Which partition a copy of a message goes to, for jobs that copy topics and keep partitions and order.
 
 A *place* is settled once for each partition of the source and never changes, so that the copies of a partition's
-messages stay in one partition, one behind the other, whatever partitions come later on either side. ``assign`` is the
-rule. ``place_messages`` makes a column of it, ``ordered_partitions`` the connector's option that belongs to it: a list
-of names, so that a message whose partition is away fails the write instead of going elsewhere.
+messages stay in one partition, one behind the other, whatever partitions come later on either side. The rule is
+``metaq.client.mirror.targets.assign``. ``place_messages`` makes a column of it, ``ordered_partitions`` the connector's
+option that belongs to it: a list of names, so that a message whose partition is away fails the write instead of going
+elsewhere.
 
 Used on the driver only; executors need nothing of this file.
 """
@@ -11,7 +12,7 @@ Used on the driver only; executors need nothing of this file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,33 +26,6 @@ Places = Mapping[Partition, Partition]
 
 REPLACEMENT_CHARACTER = "\ufffd"
 """What the connector shows for bytes of an attribute that are not UTF-8."""
-
-
-class TooFewPartitions(ValueError):
-    """A target has no partition of its own for every partition of the source."""
-
-
-def assign(topic: str, sources: Iterable[Partition], targets: Sequence[Partition], known: Places, fold: bool) -> Places:
-    """``known``, and a place for each of ``sources`` that had none.
-
-    In the order of broker id and index, the sources take those ``targets`` that are not taken, in the same order. With
-    ``fold``, the n-th source (from 0) that finds none free shares the target at place ``n % number of targets``.
-
-    Raises:
-        TooFewPartitions: None is free, and ``fold`` is false. Names ``topic``.
-    """
-    places = dict(known)
-    wanting, targets = sorted(set(sources) - set(known)), sorted(targets)
-    free = (target for target in targets if target not in set(known.values()))
-    for source in wanting:
-        target = next(free, None)
-        if target is None and not fold:
-            raise TooFewPartitions(
-                f"topic {topic!r}: {len(known) + len(wanting)} partitions at the source, only {len(targets)} at the "
-                f"target, and none is left for {source}; give the target's topic more, or let them share with --fold"
-            )
-        places[source] = target or targets[len(places) % len(targets)]
-    return places
 
 
 def partitions_of(directory: Directory, topic: str) -> list[Partition]:

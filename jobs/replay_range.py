@@ -26,7 +26,6 @@ from job_report import JobReport, append
 from partition_places import (
     Places,
     all_targets,
-    assign,
     ordered_partitions,
     partitions_of,
     place_messages,
@@ -37,6 +36,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
@@ -81,10 +81,10 @@ def settle_places(arguments: argparse.Namespace) -> Places:
         target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), pool)
         targets = list(target.writable(arguments.to_topic))
         if arguments.to_brokers is not None:
-            return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, arguments.fold)
+            return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, fold=arguments.fold)
         stored = source.partitions(arguments.topic)
     known = {partition: partition for partition in stored if partition in targets}
-    return assign(arguments.topic, stored, targets, known, arguments.fold)
+    return assign(arguments.topic, stored, targets, known, fold=arguments.fold)
 
 
 def transform(messages: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:

@@ -25,12 +25,13 @@ from archive_topics import ARCHIVE_SCHEMA, read_manifests
 from job_failures import sentence
 from job_report import JobReport, append
 from numbered_files import NumberedFiles, spark_path
-from partition_places import Places, all_targets, assign, ordered_partitions, place_messages, whole_attribute
+from partition_places import Places, all_targets, ordered_partitions, place_messages, whole_attribute
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address
@@ -91,7 +92,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with closing(SessionPool()) as pool:
         directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], pool)
         targets = list(directory.writable(arguments.to_topic))
-    places = assign(arguments.topic, partitions, targets, {}, arguments.fold)
+    places = assign(arguments.topic, partitions, targets, {}, fold=arguments.fold)
     paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
     batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")
     archived = spark.read.schema(ARCHIVE_SCHEMA).parquet(*paths).withColumn("batch", batch)

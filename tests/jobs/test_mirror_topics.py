@@ -13,12 +13,12 @@ from chispa.dataframe_comparer import assert_df_equality
 from fix_broker import RunningBroker, StartBroker, wait_until
 from fix_spark import spark_environment
 from mirror_topics import Memory, parse_arguments, refuse_circles, run, transform
-from partition_places import TooFewPartitions
 from plain_client import put_all, stored
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.mirror.targets import TooFewPartitions
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
 

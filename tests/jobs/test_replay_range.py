@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from fix_broker import StartBroker
-from partition_places import TooFewPartitions
 from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from replay_range import dry_run, parse_arguments, read_options, replay_name, run
 
+from metaq.client.mirror.targets import TooFewPartitions
 from metaq.model import Message, Partition
 
 BASE = ["--brokers", "h:1", "--topic", "orders", "--to-topic", "again"]

@@ -8,11 +8,11 @@ import archive_topics
 import pytest
 from archive_manifests import ArchiveError
 from fix_broker import StartBroker
-from partition_places import TooFewPartitions
 from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from restore_topic import files_of, parse_arguments, restore_name, run
 
+from metaq.client.mirror.targets import TooFewPartitions
 from metaq.model import Message
 
 

@@ -77,7 +77,7 @@ class Mirror:
         """Give every partition of the topics its target, and save that; partitions that have one keep it.
 
         Raises:
-            ValueError: The target has too few partitions.
+            TooFewPartitions: The target has not enough.
             TopicNotFound: The source does not have a topic, or the target does not take it.
             StoreFailed: The progress cannot be saved.
             MetaqError: A cluster could not be asked.

@@ -1,4 +1,4 @@
-"""Which partition of the target takes the copies of a partition of the source: the rule of the job ``mirror_topics``.
+"""Which partition of the target takes the copies of a partition of the source: the rule of all that copy topics.
 
 A target is settled once for each partition of the source and never changes, so that copies of a partition's messages
 stay in one partition, one behind the other.
@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from metaq.model import Partition
+
+
+class TooFewPartitions(ValueError):
+    """A target has no partition of its own for every partition of the source."""
 
 
 def assign(
@@ -25,7 +29,7 @@ def assign(
     order. With ``fold``, the n-th source (from 0) that finds none free shares target n modulo their number.
 
     Raises:
-        ValueError: None is free, and ``fold`` is false.
+        TooFewPartitions: None is free, and ``fold`` is false. Names ``topic``.
     """
     settled = dict(known)
     wanting, targets = sorted(set(sources) - set(known)), sorted(targets)
@@ -33,7 +37,7 @@ def assign(
     for source in wanting:
         target = next(free, None)
         if target is None and not fold:
-            raise ValueError(
+            raise TooFewPartitions(
                 f"topic {topic!r}: {len(known) + len(wanting)} partitions at the source, only {len(targets)} at the "
                 f"target, and none is left for {source}; give the target's topic more, or let them share with --fold"
             )

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 
-from metaq.client.mirror.targets import assign
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Address, Message, Partition
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
@@ -194,19 +193,3 @@ def test_what_is_wrong_is_said(
     assert (status, f"orders/0-0, offset {offset}: the message cannot be copied: tag 'a|b'" in err) == (2, True)
     cluster.broker().refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.NO_PERMISSION, "is forbidden", times=99)
     assert command("mirror", str(HERE), rocketmq, "orders", "--checkpoint", str(tmp_path / "o"))[0] in (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("sources", "targets", "known", "fold", "settled"),
-    [
-        ("0-0 0-1 1-0", "7-0 7-1 7-2", "", False, "7-0 7-1 7-2"),
-        ("0-0 0-1", "7-0 7-1 7-2", "0-1=7-0", False, "7-1 7-0"),
-        ("0-0 0-1 0-2", "7-0 7-1", "", True, "7-0 7-1 7-0"),
-        ("0-0", "7-0", "0-5=7-9", False, "7-0"),
-    ],
-)
-def test_targets(sources: str, targets: str, known: str, fold: bool, settled: str) -> None:
-    parse = Partition.parse_any
-    before = {parse(one.split("=")[0]): parse(one.split("=")[1]) for one in known.split()}
-    found = assign("t", map(parse, sources.split()), list(map(parse, targets.split())), before, fold=fold)
-    assert [str(found[parse(one)]) for one in sources.split()] == settled.split()
