@@ -99,9 +99,7 @@ class KeyIndex:
         Raises:
             OSError: The folder cannot be made or read.
         """
-        if not files.exists(folder):
-            files.makedir(folder)
-            files.fsync_dir(folder.parent)
+        files.make_folders(folder)
         runs = []
         for name in files.listdir(folder):
             path = folder / name

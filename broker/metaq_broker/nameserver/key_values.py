@@ -68,7 +68,7 @@ class KeyValues:
             ConfigError: It cannot be read, is none, or another name server uses it.
         """
         try:
-            self._make_folder(self.path.parent)
+            self._files.make_folders(self.path.parent)
             self._lock = self._files.lock_exclusive(self.path.with_name(self.path.name + ".lock"))
             content = self._files.read_bytes(self.path) if self._files.exists(self.path) else b""
         except BlockingIOError:
@@ -143,11 +143,6 @@ class KeyValues:
         ):
             if len(text) > limit:
                 raise FieldError("PUT_KV_CONFIG", name, text, f"at most {limit} characters")
-
-    def _make_folder(self, folder: Path) -> None:
-        if not self._files.exists(folder):
-            self._make_folder(folder.parent)
-            self._files.makedir(folder)
 
 
 def read_table(content: bytes, path: Path) -> Table:

@@ -79,7 +79,6 @@ class LiveSettings:
         return None
 
     def _write(self, values: dict[str, str]) -> None:
-        if not self._files.exists(self._file.parent):
-            self._files.makedir(self._file.parent)
+        self._files.make_folders(self._file.parent)
         text = self._files.read_bytes(self._file).decode("utf-8", "replace") if self._files.exists(self._file) else ""
         self._files.write_atomic(self._file, changed_properties(text, values).encode())

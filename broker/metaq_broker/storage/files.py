@@ -162,6 +162,14 @@ class Files:
         """Create one folder whose parent exists."""
         os.mkdir(path)
 
+    def make_folders(self, path: Path) -> None:
+        """Create a folder, and those above it, if it is not there; their names are durable on return."""
+        if self.is_dir(path):
+            return
+        self.make_folders(path.parent)
+        self.makedir(path)
+        self.fsync_dir(path.parent)
+
     def rename(self, old: Path, new: Path) -> None:
         """Give a file another name in one step, replacing what had that name."""
         os.rename(old, new)

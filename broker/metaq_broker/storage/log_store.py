@@ -96,7 +96,7 @@ class LogStore:
             StoreLocked: Another broker uses the folder.
             OSError: The folder itself cannot be used.
         """
-        _make_folders(files, data_path)
+        files.make_folders(data_path)
         store = cls(files, clock, data_path, settings_for, _lock(files, data_path), open_files_max)
         try:
             store._load(verify, load_threads)
@@ -378,14 +378,6 @@ def _is_partition(folder: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _make_folders(files: Files, path: Path) -> None:
-    if files.is_dir(path):
-        return
-    _make_folders(files, path.parent)
-    files.makedir(path)
-    files.fsync_dir(path.parent)
 
 
 def _lock(files: Files, data_path: Path) -> int:

@@ -40,7 +40,7 @@ def claim_folder(files: Files, directory: Path) -> int:
         StoreLocked: Another broker uses the folder.
         OSError: It cannot be made.
     """
-    _make(files, directory)
+    files.make_folders(directory)
     foreign = [name for name in files.listdir(directory) if _JAVA_JOURNAL.fullmatch(name)]
     if foreign:
         rule = "transactions that a Java broker left unfinished in them are not taken over"
@@ -52,14 +52,6 @@ def claim_folder(files: Files, directory: Path) -> int:
         with contextlib.suppress(OSError):
             owner = files.read_bytes(directory / LOCK_NAME).strip()
         raise StoreLocked(directory, owner.decode(errors="replace") or "unknown") from None
-
-
-def _make(files: Files, directory: Path) -> None:
-    if files.exists(directory):
-        return
-    _make(files, directory.parent)
-    files.makedir(directory)
-    files.fsync_dir(directory.parent)
 
 
 FILE_NAME: Final = "extent"

@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.nameserver.key_values import Change, KeyValueLimits, KeyValues, read_table
 from metaq_broker.storage.files import Files
+from metaq_broker.testing import FaultyFiles
 from waiting import in_loop
 
 from metaq.errors import FieldError
@@ -142,3 +144,11 @@ def test_the_folder_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     assert applied(folder, [("n", "k", "v")])[1] == {"n": {"k": "v"}}
     assert json.loads((folder / "kv.json").read_text()) == {"configTable": {"n": {"k": "v"}}}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pairs_in_a_new_folder_outlive_a_power_cut(tmp_path: Path, seed: int) -> None:
+    disk, folder = FaultyFiles(tmp_path), tmp_path / "a" / "b"
+    assert applied(folder, [("n", "k", "v")], disk)[0] == [None]
+    disk.crash(Random(seed))
+    assert applied(folder, [])[1] == {"n": {"k": "v"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 from metaq_broker.config.ini import ConfigError
@@ -12,6 +13,7 @@ from metaq_broker.nameserver.config import CHANGEABLE, IGNORED_KEYS, KEYS, load,
 from metaq_broker.nameserver.properties import changed_properties, read_properties, write_property
 from metaq_broker.nameserver.settings import LiveSettings
 from metaq_broker.storage.files import Files
+from metaq_broker.testing import FaultyFiles
 
 
 @pytest.mark.parametrize(
@@ -89,9 +91,9 @@ class TestKeys:
 
 class TestChanges:
     @staticmethod
-    def changed(folder: Path, body: str) -> tuple[str | None, LiveSettings]:
+    def changed(folder: Path, body: str, files: Files | None = None) -> tuple[str | None, LiveSettings]:
         async def run() -> tuple[str | None, LiveSettings]:
-            settings = LiveSettings(load("", "f")[0], Files(), folder / "namesrv.properties")
+            settings = LiveSettings(load("", "f")[0], files or Files(), folder / "namesrv.properties")
             return await settings.change(body), settings
 
         return asyncio.run(run())
@@ -123,6 +125,13 @@ class TestChanges:
     def test_unknown_keys_and_no_change_write_nothing(self, tmp_path: Path) -> None:
         assert self.changed(tmp_path, "nonsense=1\norderMessageEnable=false\n")[0] is None
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_change_in_a_new_folder_outlives_a_power_cut(self, tmp_path: Path, seed: int) -> None:
+        files = FaultyFiles(tmp_path)
+        assert self.changed(tmp_path / "rocketmq", "orderMessageEnable=true\n", files)[0] is None
+        files.crash(Random(seed))
+        assert load((tmp_path / "rocketmq" / "namesrv.properties").read_text(), "f")[0].order_messages
 
 
 class TestCommand:
