@@ -61,7 +61,7 @@ class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
                     log.answered(answers)
                     outcomes = answers
                 except (MetaqError, KeyError, ValueError) as error:
-                    log.failed(str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}")
+                    log.failed(error)
                     outcomes = [None] * len(asked)
                     if session is not None:
                         await session.close()

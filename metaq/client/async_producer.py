@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Self
 
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
-from metaq.client.shells import ClosedByAsyncBlock
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
 from metaq.client.thread_calls import carry_out
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
@@ -90,10 +88,11 @@ class AsyncProducer(ClosedByAsyncBlock):
         return AsyncTransaction(self._producer.transaction(timeout))
 
 
-class AsyncTransaction:
+class AsyncTransaction(EndedByAsyncBlock):
     """As ``LocalTransaction``: leaving the ``async with`` block commits it, an exception rolls it back."""
 
     def __init__(self, transaction: LocalTransaction) -> None:
+        super().__init__(transaction)
         self._transaction = transaction
 
     async def send(
@@ -118,19 +117,12 @@ class AsyncTransaction:
         """Drop the messages."""
         await asyncio.to_thread(self._transaction.rollback)
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await carry_out(self._transaction.__exit__, kind, error, trace)
-
-
-class AsyncXaBranch:
+class AsyncXaBranch(EndedByAsyncBlock):
     """As ``XaBranch``: call ``prepare`` inside of the ``async with`` block; without it, leaving rolls back."""
 
     def __init__(self, branch: XaBranch) -> None:
+        super().__init__(branch)
         self._branch = branch
         self.xid = branch.xid
 
@@ -147,11 +139,3 @@ class AsyncXaBranch:
     async def rollback(self) -> None:
         """Drop the messages."""
         await asyncio.to_thread(self._branch.rollback)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await carry_out(self._branch.__exit__, kind, error, trace)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from metaq.client.submissions import OnOverflow
+from metaq.client.thread_calls import carry_out
 
 M = TypeVar("M")
 
@@ -44,6 +46,22 @@ class ClosedByAsyncBlock(ABC):
     @abstractmethod
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted, for ``timeout`` seconds at most, and close."""
+
+
+class EndedByAsyncBlock:
+    """Something with a ``with`` block, for ``async with``: the block is left in a thread, also by a task that is
+    cancelled."""
+
+    def __init__(self, block: AbstractContextManager[object, None]) -> None:
+        self._block = block
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await carry_out(self._block.__exit__, kind, error, trace)
 
 
 def _leave_limit_s(kind: type[BaseException] | None) -> float | None:

@@ -81,6 +81,19 @@ class _Open(ABC):
             receipt = put(session, topic, where.index, message, transaction)
         return Sent(topic=topic, partition=where, offset=receipt.offset, message_id=receipt.message_id)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._ended:
+            self._leave(kind)
+
+    @abstractmethod
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        """End it as a block does that is left by ``kind``, or in the usual way."""
+
     def _require_open(self) -> None:
         if self._ended:
             raise ValueError(self._ended_text)
@@ -139,14 +152,7 @@ class LocalTransaction(_Open):
         """Drop the messages. Raises as ``commit``."""
         self._finish(lambda steps: steps.rollback(self._transaction(steps)))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._ended:
-            return
+    def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is None:
             self.commit()
             return
@@ -183,14 +189,7 @@ class XaBranch(_Open):
         """Drop the messages. Raises as ``prepare``."""
         self._finish(lambda steps: steps.rollback(self.xid))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._ended:
-            return
+    def _leave(self, kind: type[BaseException] | None) -> None:
         try:
             self.rollback()
         except MetaqError:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled, read_polled
-from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, describe
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
+from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, TextReplies, describe
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address
 from metaq.net.transport import Timeouts, reason_of
-from metaq.protocols.text.commands import NO_OPAQUE, Command, Filled, Get, GetFiltered, Reply, Result, Value, Version
+from metaq.protocols.text.commands import NO_OPAQUE, Filled, Get, GetFiltered, Reply, Value, Version
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
@@ -36,7 +36,7 @@ Request = Get | GetFiltered | Version
 """What this session sends."""
 
 
-class AsyncSession(asyncio.BufferedProtocol):
+class AsyncSession(asyncio.BufferedProtocol, TextReplies):
     """A connection to the broker at ``address``; made by ``AsyncSession.connect``."""
 
     _transport: asyncio.Transport
@@ -116,19 +116,6 @@ class AsyncSession(asyncio.BufferedProtocol):
         commands = [request.command(extensions) for request in requests]
         replies = await self.call_all(commands)
         return [read_polled(self, command, reply) for command, reply in zip(commands, replies, strict=True)]
-
-    def text_of(self, reply: Reply, command: Command) -> str:
-        """Return the text of a reply to ``command`` with code 200.
-
-        Raises:
-            BrokerError: Any other code.
-            ProtocolError: The reply is not a result at all; the session is closed.
-        """
-        if not isinstance(reply, Result):
-            raise self.protocol_error(f"message bytes came as the reply to {describe(command)}")
-        if reply.code != 200:
-            raise BrokerError(self.address, describe(command), reply.code, reply.text)
-        return reply.text
 
     def protocol_error(self, what: str) -> ProtocolError:
         """Close the session because of an answer that no broker gives; the error to raise."""

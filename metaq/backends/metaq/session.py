@@ -8,10 +8,11 @@ closed and stays closed until ``reopen``. A refusal (code other than 200) is an 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-from metaq.errors import BrokerError
+from metaq.errors import BrokerError, ProtocolError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.session import RequestSession
@@ -58,7 +59,30 @@ _HEAD_BYTES: Final = 4 << 10
 """Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
 
 
-class Session(RequestSession[Command, Reply | Filled]):
+class TextReplies(ABC):
+    """What a session makes of replies that are text; the same for threads and for asyncio."""
+
+    address: Address
+
+    @abstractmethod
+    def protocol_error(self, what: str) -> ProtocolError:
+        """Close the session because of an answer that no broker gives; the error to raise."""
+
+    def text_of(self, reply: Reply, command: Command) -> str:
+        """The text of a reply to ``command`` with code 200.
+
+        Raises:
+            BrokerError: Any other code.
+            ProtocolError: The reply is not a result at all; the session is closed.
+        """
+        if not isinstance(reply, Result):
+            raise self.protocol_error(f"message bytes came as the reply to {describe(command)}")
+        if reply.code != 200:
+            raise BrokerError(self.address, describe(command), reply.code, reply.text)
+        return reply.text
+
+
+class Session(RequestSession[Command, Reply | Filled], TextReplies):
     """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
 
     protocol, server, response = "MetaQ's protocol", "broker", "reply"
@@ -141,19 +165,6 @@ class Session(RequestSession[Command, Reply | Filled]):
             BrokerError: Any other code. The session stays usable.
         """
         return self.text_of(self.call(command, timeout_s), command)
-
-    def text_of(self, reply: Reply, command: Command) -> str:
-        """The text of a reply to ``command`` with code 200.
-
-        Raises:
-            BrokerError: Any other code.
-            ProtocolError: The reply is not a result at all; the session is closed.
-        """
-        if not isinstance(reply, Result):
-            raise self.protocol_error(f"message bytes came as the reply to {describe(command)}")
-        if reply.code != 200:
-            raise BrokerError(self.address, describe(command), reply.code, reply.text)
-        return reply.text
 
     def stats(self, items: Sequence[str]) -> dict[str, str]:
         """The answers to ``stats ITEM`` for each item, all sent before the first is waited for. Raises as ``ask``."""

@@ -47,10 +47,6 @@ class AsyncGroupReader(GroupMember[D]):
     async def _stop_fetching(self) -> None:
         """End that; the group was left."""
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
-        return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
-
     async def __aenter__(self) -> Self:
         if self._closed or self._loop is not None:
             raise ValueError("the consumer is closed, or in use")
@@ -120,12 +116,6 @@ class AsyncGroupReader(GroupMember[D]):
             failure = failures.exceptions[0]
         if failure is not None:
             raise failure
-
-    def stop(self) -> None:
-        """Have the iteration, or ``run``, end behind the message in hand."""
-        self._stopped = True
-        with self._state.lock:
-            self._state.notify()
 
     # settling
 
@@ -227,9 +217,7 @@ class AsyncGroupReader(GroupMember[D]):
 
     async def _wait(self, waiter: asyncio.Event, left_s: float) -> None:
         with self._state.lock:
-            due_s = self._state.next_retry_s()
-        if due_s is not None:
-            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
+            left_s = self._state.wait_s(left_s, self._core.clock.monotonic())
         try:
             async with asyncio.timeout(left_s):
                 await waiter.wait()
@@ -243,9 +231,8 @@ class AsyncGroupReader(GroupMember[D]):
             with self._state.lock:
                 if self._state.failure is not None:
                     raise self._state.failure
-                delivery = self._state.take(self._core.clock.monotonic(), free_only=free_only)
-                if delivery is not None and free_only:
-                    self._state.partitions[delivery.where].busy = True
+                take = self._state.take_free if free_only else self._state.take
+                delivery = take(self._core.clock.monotonic())
             if delivery is None or free_only:
                 return delivery
             if self._core.is_exhausted(delivery):
@@ -287,11 +274,7 @@ class AsyncGroupReader(GroupMember[D]):
             try:
                 await self._handle(handler, delivery)
             finally:
-                with self._state.lock:
-                    partition = self._state.partitions.get(where)
-                    if partition is not None:
-                        partition.busy = False
-                        self._state.notify()
+                self._state.handled(where)
 
     async def _handle(self, handler: Callable[[D], Awaitable[object]], delivery: D) -> None:
         try:

@@ -38,8 +38,11 @@ class FetchLog:
     def __init__(self, group: str, broker: int | str) -> None:
         self._group, self._broker, self._said = group, broker, ""
 
-    def failed(self, reason: str) -> None:
-        """The broker could not be asked, or refused something."""
+    def failed(self, error: Exception) -> None:
+        """The broker could not be asked."""
+        self._note(str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}")
+
+    def _note(self, reason: str) -> None:
         if reason != self._said:
             _LOG.warning("group %s, broker %s: %s; trying again", self._group, self._broker, reason)
             self._said = reason
@@ -48,7 +51,7 @@ class FetchLog:
         """The broker has answered."""
         refusals = [str(outcome) for outcome in outcomes if isinstance(outcome, BrokerError)]
         if refusals:
-            self.failed(refusals[0])
+            self._note(refusals[0])
         elif self._said:
             _LOG.info("group %s, broker %s answers again", self._group, self._broker)
             self._said = ""
@@ -152,7 +155,7 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
                     log.answered(answers)
                     outcomes = answers
                 except (MetaqError, KeyError, ValueError) as error:
-                    log.failed(str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}")
+                    log.failed(error)
                     outcomes = [None] * len(asked)
                     if session is not None:
                         session.close("failed")

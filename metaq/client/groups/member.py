@@ -30,6 +30,16 @@ class GroupMember(Generic[D]):
         self._stopped = self._closed = self._is_parents = False
         self._closed_text = "the consumer is closed"
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
+        return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
+
+    def stop(self) -> None:
+        """Have the iteration, or ``run``, end behind the message in hand."""
+        self._stopped = True
+        with self._state.lock:
+            self._state.notify()
+
     def _forked(self) -> None:
         """In a child process: the parent goes on reading, this process cannot."""
         self._closed = self._stopped = self._is_parents = True

@@ -51,10 +51,6 @@ class GroupReader(GroupMember[D]):
     def _start_fetching(self) -> Fetching:
         """Have fetched what this consumer will own. Called once, before it joins the group."""
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
-        return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
-
     def __enter__(self) -> Self:
         self._start()
         return self
@@ -130,12 +126,6 @@ class GroupReader(GroupMember[D]):
                         self._state.changed.wait(_LOOK_S)
         finally:
             threads.stop(self._options.drain_s if self._stopped else 0.0)
-
-    def stop(self) -> None:
-        """Have the iteration, or ``run``, end behind the message in hand."""
-        self._stopped = True
-        with self._state.lock:
-            self._state.notify()
 
     # settling
 
@@ -235,10 +225,7 @@ class GroupReader(GroupMember[D]):
 
     def _wait(self, left_s: float) -> None:
         """Wait for a change, with the lock."""
-        due_s = self._state.next_retry_s()
-        if due_s is not None:
-            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
-        self._state.changed.wait(left_s)
+        self._state.changed.wait(self._state.wait_s(left_s, self._core.clock.monotonic()))
 
     def _check(self) -> None:
         if self._state.failure is not None:

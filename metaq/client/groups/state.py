@@ -197,6 +197,21 @@ class GroupState(Generic[D, Q, O]):
             self._order.rotate(-1)
         return None
 
+    def take_free(self, now_s: float) -> D | None:
+        """As ``take``, of a partition that nobody handles; it is handled from now on, until ``handled`` is called."""
+        delivery = self.take(now_s, free_only=True)
+        if delivery is not None:
+            self.partitions[delivery.where].busy = True
+        return delivery
+
+    def handled(self, where: TopicPartition) -> None:
+        """Messages of a partition are not handled any more."""
+        with self.lock:
+            partition = self.partitions.get(where)
+            if partition is not None:
+                partition.busy = False
+                self.notify()
+
     def take_more(self, where: TopicPartition, now_s: float) -> D | None:
         """Hand out the next message of one partition. The caller has the lock.
 
@@ -255,9 +270,10 @@ class GroupState(Generic[D, Q, O]):
             partition = self.partitions.get(span.first.where)
             return [] if partition is None else partition.within(span)
 
-    def next_retry_s(self) -> float | None:
-        """Return when the next refused message is due. The caller has the lock."""
-        return min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
+    def wait_s(self, longest_s: float, now_s: float) -> float:
+        """Return how long to wait for a change: less if a refused message is due before. The caller has the lock."""
+        due_s = min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
+        return longest_s if due_s is None else min(longest_s, max(0.0, due_s - now_s) + 0.001)
 
     def acknowledge(self, delivery: HandedOut) -> None:
         """Settle a message.

@@ -49,11 +49,9 @@ class Workers(Generic[D]):
         with state.lock:
             while not self._stopped and state.failure is None:
                 now_s = self._clock.monotonic()
-                if (delivery := state.take(now_s, free_only=True)) is not None:
-                    state.partitions[delivery.where].busy = True
+                if (delivery := state.take_free(now_s)) is not None:
                     return delivery
-                due_s = state.next_retry_s()
-                state.changed.wait(_LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - now_s) + 0.001))
+                state.changed.wait(state.wait_s(_LOOK_S, now_s))
         return None
 
     def _work_on(self, first: D) -> None:
@@ -70,8 +68,4 @@ class Workers(Generic[D]):
                 if delivery is not None:
                     self._handle(delivery)
         finally:
-            with self._state.lock:
-                partition = self._state.partitions.get(where)
-                if partition is not None:
-                    partition.busy = False
-                    self._state.notify()
+            self._state.handled(where)

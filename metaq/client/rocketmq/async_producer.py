@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self, Unpack, cast
 
 from metaq.backends.rocketmq.half_messages import Outcome
@@ -18,7 +17,7 @@ from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Senda
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
-from metaq.client.shells import ClosedByAsyncBlock
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
 from metaq.client.thread_calls import carry_out
 from metaq.model import Partition
 
@@ -158,13 +157,14 @@ class AsyncTransactionalProducer(AsyncRocketProducer):
         return wait_for
 
 
-class AsyncRocketTransaction:
+class AsyncRocketTransaction(EndedByAsyncBlock):
     """As ``RocketTransaction``: leaving the ``async with`` block commits it, an exception rolls it back.
 
     A task that is cancelled leaves it open: the broker asks ``check``.
     """
 
     def __init__(self, transaction: RocketTransaction) -> None:
+        super().__init__(transaction)
         self._transaction = transaction
 
     def __repr__(self) -> str:
@@ -202,11 +202,3 @@ class AsyncRocketTransaction:
     def leave(self) -> None:
         """Say nothing: the broker asks ``check``."""
         self._transaction.leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await carry_out(self._transaction.__exit__, kind, error, trace)

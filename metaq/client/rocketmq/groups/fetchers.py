@@ -87,5 +87,5 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
         if is_lasting(error):
             self._state.fail(error)
         elif not self._state.closing:
-            log.failed(str(error))
+            log.failed(error)
         self._state.fetched([(queue, pull)], [None], self._clock.monotonic())
