@@ -231,8 +231,7 @@ class AsyncGroupReader(GroupMember[D]):
             with self._state.lock:
                 if self._state.failure is not None:
                     raise self._state.failure
-                take = self._state.take_free if free_only else self._state.take
-                delivery = take(self._core.clock.monotonic())
+                delivery = self._state.take(self._core.clock.monotonic(), free_only=free_only)
             if delivery is None or free_only:
                 return delivery
             if self._core.is_exhausted(delivery):

@@ -184,6 +184,8 @@ class GroupState(Generic[D, Q, O]):
     def take(self, now_s: float, *, free_only: bool = False) -> D | None:
         """Hand out a message, of the partition that the last one was of, as long as it has some. Caller has the lock.
 
+        ``free_only``: of a partition that nobody handles; it is handled from then on, until ``handled`` is called.
+
         Raises:
             CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
@@ -193,16 +195,11 @@ class GroupState(Generic[D, Q, O]):
             partition = self.partitions[self._order[0]]
             is_free = not (free_only and partition.busy)
             if is_free and (delivery := self._take(partition, now_s)) is not None:
+                if free_only:
+                    partition.busy = True
                 return delivery
             self._order.rotate(-1)
         return None
-
-    def take_free(self, now_s: float) -> D | None:
-        """As ``take``, of a partition that nobody handles; it is handled from now on, until ``handled`` is called."""
-        delivery = self.take(now_s, free_only=True)
-        if delivery is not None:
-            self.partitions[delivery.where].busy = True
-        return delivery
 
     def handled(self, where: TopicPartition) -> None:
         """Messages of a partition are not handled any more."""

@@ -49,7 +49,7 @@ class Workers(Generic[D]):
         with state.lock:
             while not self._stopped and state.failure is None:
                 now_s = self._clock.monotonic()
-                if (delivery := state.take_free(now_s)) is not None:
+                if (delivery := state.take(now_s, free_only=True)) is not None:
                     return delivery
                 state.changed.wait(state.wait_s(_LOOK_S, now_s))
         return None
