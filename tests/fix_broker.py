@@ -149,7 +149,7 @@ class WireClient:
 StartBroker = Callable[..., RunningBroker]
 
 
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Return as soon as ``condition`` holds; fail with ``what`` when it does not in time."""
     end = time.monotonic() + deadline_s
     while not condition():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, free_port, write_ini
-from listening import Listener
+from listeners import Listener
 
 from metaq.backends.metaq.pool import SessionPool, shared_pool
 from metaq.backends.metaq.session import Session

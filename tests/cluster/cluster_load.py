@@ -5,7 +5,6 @@ Every payload is sent once, whatever becomes of it. So it may be stored once, or
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections import Counter
@@ -13,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fix_broker import DEADLINE_S, wait_until
+from listeners import Relay
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
@@ -155,70 +155,23 @@ def holes(receipts: Collection[Receipt], found: Mapping[Position, bytes]) -> lis
     return [each for each in missing if each.offset < kept.get(each.partition, -1)]
 
 
-class Cable:
-    """The connection of one broker to ZooKeeper: a TCP relay that can be cut and mended."""
+class Cable(Relay):
+    """The connection of one broker to ZooKeeper, which can be cut and mended."""
 
     def __init__(self, port: int) -> None:
-        self._there = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._lock = threading.Lock()
         self._whole = True
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def hosts(self) -> str:
-        """What stands for ZooKeeper at the broker's end."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        super().__init__(Address("127.0.0.1", port))
 
     def cut(self) -> None:
-        """Reset what is connected, and everybody who tries from now on."""
-        with self._lock:
-            self._whole = False
-            ends, self._ends = self._ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        """End what is connected, and everybody who tries from now on."""
+        self._whole = False
+        self.end_connections()
 
     def mend(self) -> None:
         """Let connections through again."""
-        with self._lock:
-            self._whole = True
+        self._whole = True
 
-    def close(self) -> None:
-        """Cut it for good."""
-        self.cut()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                here, _ = self._listener.accept()
-                with contextlib.suppress(OSError):  # ZooKeeper is away
-                    self._join(here)
-
-    def _join(self, here: socket.socket) -> None:
-        with self._lock:
-            if not self._whole:
-                here.close()
-                return
-            try:
-                there = socket.create_connection(self._there, DEADLINE_S)
-            except OSError:
-                here.close()
-                raise
-            there.settimeout(None)
-            self._ends += [here, there]
-        for source, target in ((here, there), (there, here)):
-            threading.Thread(target=_carry, args=(source, target), daemon=True).start()
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := source.recv(1 << 16):
-            target.sendall(chunk)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR)
+    def _relay(self, client: socket.socket) -> None:
+        if self._whole:
+            super()._relay(client)
+        client.close()

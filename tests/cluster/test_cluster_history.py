@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from cluster_load import TOPIC, Cable, Position, Producers, Receipt, holes, lost, repeated, stored
 from fix_broker import RunningBroker, StartBroker, broker_command, free_port, wait_until
-from fix_zookeeper import SESSION_S, Node
-from fix_zookeeper_brokers import Brokers, meta
+from fix_zookeeper import SESSION_S, Brokers, Node, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from metaq.formats.checksum import crc32
@@ -37,7 +36,7 @@ class Cluster:
 
     def start(self, broker_id: int) -> None:
         """Start a broker, also again; that of id 3 has its own cable to ZooKeeper."""
-        way = {"zkConnect": self.cable.hosts} if broker_id == 3 else {}
+        way = {"zkConnect": self.cable.address} if broker_id == 3 else {}
         self.running[broker_id] = self.brokers.start(f"b{broker_id}", TOPICS, broker_id, **way)
 
     def ini(self, broker_id: int) -> Path:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 from fix_databases import ONLY_IF_ASKED, Database
-from fix_zookeeper import SESSION_S, ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 
 from metaq import MetaQ
 from metaq.client.offsets import OffsetStorage

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker
 from fix_spark_java import named
-from fix_zookeeper import ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import Brokers, ZooKeeperRoot
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.consumer import Consumer

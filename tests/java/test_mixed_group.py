@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 from fix_spark_java import named
-from fix_zookeeper import SESSION_S, ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from mixed_group import DEADLINE_S, GROUP, PARTITIONS, TOPIC, MixedGroup
 
 from metaq import MetaQ

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from servers import CHECKS, OurServer, RealServer, Server
 
-from peers.rocketmq.bundled import BundledServer
 from peers.rocketmq.clients import NAMES, Client, client
 from peers.rocketmq.conversation import Conversation
 from peers.rocketmq.jars import Unavailable, release
@@ -62,8 +61,8 @@ def server(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A server that all tests share; each makes topics and groups of its own."""
     folder = tmp_path_factory.mktemp(f"server-{server_name}")
     if server_name == OURS:
-        with BundledServer(folder, CHECKS) as bundled:
-            yield OurServer(bundled)
+        with OurServer(folder, CHECKS) as ours:
+            yield ours
         return
     try:
         there = release(server_name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import fix_broker
 
 from peers.rocketmq.ask import Answer, ask
 from peers.rocketmq.bundled import BundledServer
@@ -14,87 +16,41 @@ from peers.rocketmq.servers import Cluster
 CHECKS: Final = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 1000}
 """Many checks: a client may need half a minute until the broker knows it by its heartbeat."""
 
-DEADLINE_S: Final = 30.0
 UPDATE_GROUP, QUERY_OFFSET = 200, 14
 
 
-class Server(Protocol):
-    """A broker with its name server. It keeps its port and its messages over ``restart``."""
-
-    @property
-    def name(self) -> str:
-        """``ours`` or the release."""
-
-    @property
-    def name_servers(self) -> str:
-        """What clients are given."""
-
-    @property
-    def broker_address(self) -> str:
-        """The broker's own, ``host:port``."""
-
-    def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic and wait until it has a route."""
-
-    def restart(self) -> None:
-        """Stop it as an operator does, start it, and wait until it serves."""
-
-
 class RealServer:
-    """RocketMQ's own name server and broker."""
+    """RocketMQ's own name server and broker. It keeps its port and its messages over ``restart``."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.name = cluster.release.version
+        self.create_topic: Final = cluster.create_topic
         cluster.start_name_server()
         self._broker = cluster.start_broker("broker-a", **CHECKS)
-
-    @property
-    def name_servers(self) -> str:
-        """As ``Server``."""
-        return self._cluster.name_servers
-
-    @property
-    def broker_address(self) -> str:
-        """As ``Server``."""
-        return self._broker.address
-
-    def create_topic(self, topic: str, queues: int) -> None:
-        """As ``Server``."""
-        self._cluster.create_topic(topic, queues)
+        self.name_servers: Final = cluster.name_servers
+        self.broker_address: Final = self._broker.address
 
     def restart(self) -> None:
-        """As ``Server``."""
         self._broker.stop()
         self._broker.start()
 
 
-class OurServer:
+class OurServer(BundledServer):
     """This project's broker: name server and broker on one port, MetaQ on another."""
-
-    name = "ours"
-
-    def __init__(self, bundled: BundledServer) -> None:
-        self.bundled = bundled
 
     @property
     def name_servers(self) -> str:
-        """As ``Server``."""
-        return self.bundled.address
+        return self.address
 
     @property
     def broker_address(self) -> str:
-        """As ``Server``."""
-        return self.bundled.address
-
-    def create_topic(self, topic: str, queues: int) -> None:
-        """As ``Server``."""
-        self.bundled.create_topic(topic, queues)
+        return self.address
 
     def restart(self) -> None:
-        """As ``Server``."""
-        self.bundled.stop()
-        self.bundled.start()
+        self.stop()
+        self.start()
+
+
+Server = RealServer | OurServer
 
 
 def limit_retries(server: Server, group: str, retries: int) -> Answer:
@@ -120,9 +76,4 @@ def committed(server: Server, group: str, topic: str, queues: int) -> int:
     return sum(int(answer.fields["offset"]) for answer in answers if not answer.code)
 
 
-def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until it is true."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"waited {deadline_s:g} s for {what}"
-        time.sleep(0.05)
+wait_until = partial(fix_broker.wait_until, deadline_s=30.0)

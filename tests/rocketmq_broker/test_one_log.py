@@ -49,7 +49,7 @@ def test_everybody_reads_what_everybody_sends(
         groups = [f"{group}-{number}" for number in range(len(there))]
         pairs = zip(there, groups, strict=True)
         consumers = [start(kind, role="push", group=each, topic=name) for kind, each in pairs]
-        mq = stack.enter_context(MetaQ(server.bundled.metaq_address))
+        mq = stack.enter_context(MetaQ(server.metaq_address))
         for number in range(MESSAGES):
             mq.producer().send(name, f"metaq-{number}", attribute="red", partition=Partition(0, number % QUEUES))
             expected.add(f"metaq-{number}")

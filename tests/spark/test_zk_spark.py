@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from fix_zookeeper import ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers, meta
+from fix_zookeeper import Brokers, ZooKeeperRoot, meta
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, broker_command, wait_until
-from fix_zookeeper import ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers, meta, waits_until_stopped
+from fix_zookeeper import Brokers, ZooKeeperRoot, meta, waits_until_stopped
 from metaq_broker.registration.own_session import FILE_NAME
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -7,8 +7,7 @@ import signal
 
 import pytest
 from fix_broker import RunningBroker, wait_until
-from fix_zookeeper import ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import Brokers, ZooKeeperRoot
 from metaq_broker.registration.forget import forget_broker
 
 from metaq.backends.metaq.pool import SessionPool

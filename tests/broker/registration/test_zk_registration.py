@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, broker_command, wait_until
-from fix_zookeeper import SESSION_S, Node
-from fix_zookeeper_brokers import Brokers, meta, waits_until_stopped
+from fix_zookeeper import SESSION_S, Brokers, Node, meta, waits_until_stopped
 from kazoo.exceptions import NotEmptyError
 from metaq_broker.cli import main
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from fix_zookeeper import SESSION_S, ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 
 from metaq import MetaQ
 from metaq.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE

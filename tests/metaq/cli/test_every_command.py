@@ -30,7 +30,7 @@ from cli_commands import (
 )
 from examples import spread
 from fix_broker import free_port
-from listening import Listener
+from listeners import Listener
 
 from metaq.cli.main import main
 

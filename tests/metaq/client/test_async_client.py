@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, wait_until
-from fix_zookeeper import SESSION_S, ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from waiting import run_watched, until
 
 import metaq

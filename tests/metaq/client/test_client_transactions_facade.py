@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from cutting_relay import Cut, CuttingRelay
 from fix_broker import RunningBroker, StartBroker
 from forked import in_child
+from listeners import Cut, CuttingRelay
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client import transactions

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_zookeeper import SESSION_S, ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from kazoo.client import KazooClient
 
 from metaq import MetaQ

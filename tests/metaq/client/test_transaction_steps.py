@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import pytest
-from cutting_relay import Cut, CuttingRelay
 from fix_broker import RunningBroker, StartBroker
+from listeners import Cut, CuttingRelay
 
 from metaq import MetaQ
 from metaq.errors import ConnectionFailed, DeadlineExceeded, TransactionNotFound

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import broker_command, wait_until
-from fix_zookeeper import SESSION_S, ZooKeeperRoot, ZooKeeperServer
-from fix_zookeeper_brokers import Brokers, meta
+from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot, ZooKeeperServer, meta
 
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_tls import Certificates
-from remoting_server import Answer, RemotingServer, Served, echo
+from listeners import Answer, RemotingServer, Served, echo
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError, TooManyInFlight
 from metaq.model import Address

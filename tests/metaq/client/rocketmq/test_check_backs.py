@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from remoting_server import Answer, RemotingServer, Served
+from listeners import Answer, RemotingServer, Served
 
 from metaq.backends.rocketmq import heartbeats
 from metaq.backends.rocketmq.errors import NameServersAway

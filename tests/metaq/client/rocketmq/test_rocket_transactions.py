@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import pytest
 import transaction_steps
-from fix_broker import launch_in, wait_until
-from fix_eager_broker import EAGER, EagerBroker
+from fix_broker import RunningBroker, launch_in, wait_until
 from forked import in_child
 from waiting import in_loop
 
@@ -34,11 +33,20 @@ pytestmark = pytest.mark.process
 
 HELPER = Path(transaction_steps.__file__)
 QUICK = 0.1
+EAGER = "[topic=*]\n[rocketmq]\nenabled=true\nport=0\ntransactionTimeOut=1\ntransactionCheckInterval=100\n"
+
+
+@pytest.fixture(scope="module")
+def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """It asks about half messages soon."""
+    broker = launch_in(tmp_path_factory.mktemp("eager"), EAGER)
+    yield broker
+    broker.end()
 
 
 @pytest.fixture
-def mq(eager_broker: EagerBroker) -> Iterator[RocketMQ]:
-    with RocketMQ(eager_broker.name_servers, timeouts=Timeouts(5.0, 5.0)) as made:
+def mq(eager_broker: RunningBroker) -> Iterator[RocketMQ]:
+    with RocketMQ(str(eager_broker.rocketmq_address), timeouts=Timeouts(5.0, 5.0)) as made:
         yield made
 
 
@@ -195,10 +203,10 @@ def test_a_slow_check_is_not_called_twice_and_keeps_no_other_waiting(mq: RocketM
 
 @pytest.mark.parametrize("step", ["sent", "done", "told", "asked"])
 def test_another_member_answers_for_one_that_died(
-    eager_broker: EagerBroker, mq: RocketMQ, topic: str, step: str, tmp_path: Path
+    eager_broker: RunningBroker, mq: RocketMQ, topic: str, step: str, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    command = [sys.executable, str(HELPER), eager_broker.name_servers, topic, step, str(done)]
+    command = [sys.executable, str(HELPER), str(eager_broker.rocketmq_address), topic, step, str(done)]
     assert subprocess.run(command, timeout=30, check=False).returncode == 9
     asked: list[str] = []
 
@@ -234,7 +242,7 @@ def test_a_message_that_was_rolled_back_meanwhile_cannot_be_committed(mq: Rocket
 
 
 @in_loop
-async def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
+async def test_the_same_with_asyncio(eager_broker: RunningBroker, topic: str) -> None:
     asked: list[tuple[bytes, bool]] = []
 
     async def check(message: RocketReceived) -> Outcome:
@@ -248,7 +256,7 @@ async def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> N
             begun.set()
             await asyncio.sleep(60)
 
-    async with AsyncRocketMQ(eager_broker.name_servers) as mq:
+    async with AsyncRocketMQ(str(eager_broker.rocketmq_address)) as mq:
         unused = mq.transactional_producer("g-" + topic, check)
         with pytest.raises(ValueError, match="inside of its async with block"):
             unused.transaction()
@@ -274,10 +282,10 @@ async def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> N
         assert asked == [(b"left", True)]
 
 
-def test_names_have_their_namespace_at_the_broker_only(eager_broker: EagerBroker, topic: str) -> None:
+def test_names_have_their_namespace_at_the_broker_only(eager_broker: RunningBroker, topic: str) -> None:
     check = Checks("commit")
     with (
-        RocketMQ(eager_broker.name_servers, namespace="ns") as mq,
+        RocketMQ(str(eager_broker.rocketmq_address), namespace="ns") as mq,
         mq.transactional_producer("g", check, heartbeat_s=QUICK) as producer,
     ):
         with producer.transaction(ask_after=60) as transaction:
@@ -287,7 +295,7 @@ def test_names_have_their_namespace_at_the_broker_only(eager_broker: EagerBroker
         left.leave()
         wait_until(lambda: texts(mq, topic) == ["committed", "left"], "both are there")
     assert [one.topic for one in check.asked] == [topic]
-    with RocketMQ(eager_broker.name_servers) as mq:
+    with RocketMQ(str(eager_broker.rocketmq_address)) as mq:
         assert texts(mq, f"ns%{topic}") == ["committed", "left"]
 
 
