@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from manual_loop import Steps
 from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.engine.outcomes import NothingAt, Refusal
 from metaq_broker.engine.topics import Topics
@@ -27,8 +28,7 @@ from metaq_broker.groups.members import Members
 from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import StateTable
-from quick_files import QuickFiles
-from state_steps import Steps
+from stored import QuickFiles
 
 from metaq.formats.rocketmq.records import Record
 from metaq.protocols.remoting.bodies.json_body import JsonBody

@@ -1,18 +1,25 @@
-"""What the storage tests are made of: frames with known content, and a partition to put them in."""
+"""What the storage tests are made of: frames with known content, partitions to put them in, and failing power."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
+from random import Random
+from typing import Any, Protocol, TypeVar
 
+import pytest
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
-from quick_files import QuickFiles
+from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
-from metaq.formats.frames import Frame, encode_frame
+from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.stored_form import encode_head, encode_stored
+from metaq.model import Buffer
 
 FOLDER = "orders-0"
 SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
@@ -84,3 +91,116 @@ def by_offset(stored: Sequence[bytes], start: int = 0) -> dict[int, bytes]:
 
 def last_segment(root: Path) -> Path:
     return max((root / FOLDER).glob("*.meta"))
+
+
+class QuickFiles(Files):
+    """The real disk without waiting for it, for tests in which no power is lost."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
+def marks(block: Buffer) -> Marks:
+    """Those of every frame of a block."""
+    found, at = Marks(), 0
+    while at < len(block):
+        found.add(at, len(found))
+        at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
+    return found
+
+
+def ends_before_the_cut(work: Callable[[], object]) -> bool:
+    """Do ``work``; return whether it ended, or was stopped by a ``PowerCut``."""
+    try:
+        work()
+    except PowerCut:
+        return False
+    return True
+
+
+class Life(Protocol):
+    """Work on the files of a folder, which remembers what it was promised."""
+
+    def run(self, files: FaultyFiles) -> None:
+        """Do the work."""
+
+    def check(self, files: FaultyFiles) -> None:
+        """See whether the promises hold after a restart."""
+
+
+def each_call(folder: Path, life_in: Callable[[Path], Life]) -> Iterator[tuple[int, Path]]:
+    """The number of each call of a life that changes files, from 1, and a folder for the life in which it fails."""
+    (folder / "count").mkdir()
+    counting = FaultyFiles(folder / "count")
+    life_in(folder / "count").run(counting)
+    for at in range(1, len(counting.calls) + 1):
+        root = folder / str(at)
+        root.mkdir()
+        yield at, root
+
+
+def cut_at_every_call(folder: Path, life_in: Callable[[Path], Life], kept: float) -> int:
+    """Let the power go at each call that changes files, and twice in a row; return how many calls there are.
+
+    ``kept`` is how much of an interrupted write is there.
+    """
+    at = 0
+    for at, root in each_call(folder, life_in):
+        files, life = FaultyFiles(root, Fault(at, None, kept)), life_in(root)
+        with pytest.raises(PowerCut):
+            life.run(files)
+        after = files.crash(Random(at))
+        life.check(after)
+        life.check(after.crash(Random(at + 1)))
+    return at
+
+
+class SyncBench:
+    """``told`` has the names of logs that were acknowledged, in order, each with the error, if there was one."""
+
+    def __init__(self, root: Path, files: Files, commit: GroupCommit) -> None:
+        self.root, self.commit = root, commit
+        self._files = files
+        self.told: list[tuple[str, Exception | None]] = []
+
+    def open(self, folder: Path, settings: LogSettings) -> PartitionLog:
+        """A log whose names are durable."""
+        made = PartitionLog.open(self._files, ManualClock(START_MS), folder, settings)
+        made.append(frames(1))
+        made.sync()
+        return made
+
+    def put(self, *logs: PartitionLog) -> None:
+        """Append a message to each, and wait for it to be durable: not before the caller goes on."""
+        with self.commit.together():
+            for log in logs:
+                log.append(frames(1, log.end_ordinal))
+                end, name = log.end_offset, log.directory.name
+
+                def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
+                    assert (error is None) == (log.readable_end >= end)
+                    self.told.append((name, error))
+
+                self.commit.wait(log, end, done)
+                assert log.readable_end < end
+
+
+B = TypeVar("B", bound=SyncBench)
+
+
+def played(bench: B, scenario: Callable[[B], Coroutine[Any, Any, None]]) -> B:
+    """Run a scenario to its end, and stop."""
+
+    async def run() -> B:
+        await scenario(bench)
+        await bench.commit.drain()
+        bench.commit.stop()
+        return bench
+
+    return asyncio.run(run())

@@ -8,8 +8,7 @@ from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import PartitionLog
-from quick_files import QuickFiles
-from stored import SMALL, START_MS, frames
+from stored import SMALL, START_MS, QuickFiles, frames
 
 COUNT = 60
 

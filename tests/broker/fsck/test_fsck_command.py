@@ -14,7 +14,7 @@ from metaq_broker.fsck.progress import Progress, size_text
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.records import Undecided
-from quick_files import QuickFiles
+from stored import QuickFiles
 from stored_folder import COUNT, fill, flip, open_store, segments
 
 INI = """[system]

@@ -14,8 +14,7 @@ from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.report import as_json, as_text, exit_status
 from metaq_broker.storage.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from quick_files import QuickFiles
-from stored import SMALL, START_MS, frames
+from stored import SMALL, START_MS, QuickFiles, frames
 from stored_folder import COUNT, fill, flip, open_store, segments, served, snapshot
 
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from manual_loop import Steps
 from metaq_broker.cli import main
 from metaq_broker.storage.state_table import FILE_NAME, StateTable
-from quick_files import QuickFiles
-from state_steps import Steps
+from stored import QuickFiles
 from stored_folder import fill
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from manual_loop import Steps
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused
 from metaq_broker.storage.errors import StateFull
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import StateTable
 from metaq_broker.testing import FaultyFiles
-from quick_files import QuickFiles
-from state_steps import Steps
+from stored import QuickFiles
 
 
 def opened(root: Path, files: Files | None = None, steps: Steps | None = None, bytes_max: int = 1 << 20) -> StateTable:

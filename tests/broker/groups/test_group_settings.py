@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from manual_loop import Steps
 from metaq_broker.groups.group_settings import Groups, GroupSettings
 from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused
 from metaq_broker.storage.state_table import StateTable
-from quick_files import QuickFiles
-from state_steps import Steps
+from stored import QuickFiles
 
 
 def opened(root: Path) -> StateTable:

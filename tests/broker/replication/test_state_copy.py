@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from manual_loop import Steps
 from metaq_broker.app import Broker
 from metaq_broker.frontends.remoting.partition_numbers import LEFT_OUT
 from metaq_broker.frontends.text.peer import parse_state_part
@@ -21,9 +22,8 @@ from metaq_broker.replication.state_copy import Change, StateCopy, StateSource
 from metaq_broker.storage.state_mark import NUMBERS_AT_ONCE
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
 from metaq_broker.storage.state_table import StatePart, StateTable
-from quick_files import QuickFiles
 from replicated import client, configured, put_many, run, running, slave_of
-from state_steps import Steps
+from stored import QuickFiles
 from waiting import until
 
 from metaq.errors import ProtocolError
@@ -64,9 +64,9 @@ def test_a_part_ends_where_a_step_ended(tmp_path: Path) -> None:
 def test_there_is_no_part_while_a_fresh_file_is_written(tmp_path: Path) -> None:
     table, steps = opened(tmp_path)
     table.replace({"b": b"2"}, lambda error: None)
-    for call in steps.calls:
+    for call in steps.timers:
         call.callback()
-    steps.calls.clear()
+    steps.timers.clear()
     assert steps.jobs
     assert table.part(0, 0, 100) is None
     steps.run_all()
@@ -95,9 +95,9 @@ def test_entries_are_replaced_in_one_step(tmp_path: Path) -> None:
 def test_entries_are_replaced_also_while_others_are_written(tmp_path: Path) -> None:
     table, steps = opened(tmp_path)
     table.put("a", b"1", lambda error: None)
-    for call in steps.calls:
+    for call in steps.timers:
         call.callback()
-    steps.calls.clear()
+    steps.timers.clear()
     assert steps.jobs  # the write of "a" has begun
     table.replace({"b": b"2"}, lambda error: None)
     steps.run_all(1.0)

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
-from quick_files import QuickFiles
-from stored import ONE_SEGMENT, frames, open_log
+from stored import ONE_SEGMENT, QuickFiles, frames, open_log
 from test_group_commit import NEVER, GatedFiles, Put, committing, gated
 from waiting import in_loop, until
 

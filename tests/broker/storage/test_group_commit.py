@@ -13,8 +13,7 @@ import pytest
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
-from quick_files import QuickFiles
-from stored import frames, open_log
+from stored import QuickFiles, frames, open_log
 from waiting import in_loop, until
 
 DEADLINE_S = 10.0

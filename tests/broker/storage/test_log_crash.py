@@ -18,8 +18,7 @@ from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from quick_files import marks
-from stored import contents, frame, frames, open_log
+from stored import contents, frame, frames, marks, open_log
 
 SETTINGS = LogSettings(segment_bytes_max=700, index_interval_bytes=150)
 POWER_CUT = None

@@ -10,8 +10,7 @@ from metaq_broker.storage.errors import LogFailed, LogFull
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings
 from metaq_broker.testing import Fault, FaultyFiles
-from quick_files import marks
-from stored import by_offset, contents, frames, last_segment, open_log
+from stored import by_offset, contents, frames, last_segment, marks, open_log
 
 SMALL = LogSettings(segment_bytes_max=500, index_interval_bytes=100)
 

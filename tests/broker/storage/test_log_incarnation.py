@@ -14,8 +14,7 @@ from metaq_broker.storage.incarnation import FILE_NAME
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from quick_files import QuickFiles
-from stored import FOLDER, ONE_SEGMENT, SMALL, START_MS, contents, filled, frames, open_log
+from stored import FOLDER, ONE_SEGMENT, SMALL, START_MS, QuickFiles, contents, filled, frames, open_log
 
 
 def incarnation_file(root: Path, folder: str = FOLDER) -> Path:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
-from quick_files import marks
-from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, open_log
+from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, marks, open_log
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS

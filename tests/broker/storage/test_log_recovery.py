@@ -12,7 +12,6 @@ import pytest
 from examples import spread
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
-from quick_files import marks
 from stored import (
     FOLDER,
     ONE_SEGMENT,
@@ -23,6 +22,7 @@ from stored import (
     frame,
     frames,
     last_segment,
+    marks,
     message_id,
     open_log,
 )

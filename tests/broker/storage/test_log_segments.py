@@ -18,9 +18,21 @@ from metaq_broker.storage.partition_log import (
     Slice,
 )
 from metaq_broker.storage.segment import delete_segment
-from quick_files import QuickFiles, marks
 from recordings import METAQ
-from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, last_segment, open_log
+from stored import (
+    FOLDER,
+    SMALL,
+    START_MS,
+    QuickFiles,
+    by_offset,
+    contents,
+    filled,
+    frame,
+    frames,
+    last_segment,
+    marks,
+    open_log,
+)
 
 from metaq.model import Message
 

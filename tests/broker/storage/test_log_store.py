@@ -19,8 +19,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import LogSettings, Verify
 from metaq_broker.testing import Fault, FaultyFiles
-from quick_files import QuickFiles
-from stored import SMALL, START_MS, by_offset, contents, frames
+from stored import SMALL, START_MS, QuickFiles, by_offset, contents, frames
 
 HOLD_LOCK = """
 import sys

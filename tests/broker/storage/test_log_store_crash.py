@@ -12,8 +12,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import LogSettings
 from metaq_broker.testing import FaultyFiles
-from power_cuts import cut_at_every_call
-from stored import START_MS, contents, frames
+from stored import START_MS, contents, cut_at_every_call, frames
 
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=100)
 

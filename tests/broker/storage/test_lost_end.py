@@ -18,8 +18,7 @@ from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Moved
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from quick_files import QuickFiles
-from stored import FOLDER, SMALL, START_MS, by_offset, contents, frames
+from stored import FOLDER, SMALL, START_MS, QuickFiles, by_offset, contents, frames
 
 from metaq.model import OffsetRange
 

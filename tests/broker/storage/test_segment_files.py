@@ -13,7 +13,7 @@ from metaq_broker.storage.loading import LogSettings
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.segment_files import seed_partition
 from metaq_broker.testing import Fault, FaultyFiles
-from power_cuts import ends_before_the_cut
+from stored import ends_before_the_cut
 
 LIFE = "ab" * 16
 CALLS = 12

@@ -11,7 +11,7 @@ import pytest
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_mark import FILE_NAME, KEY, NUMBERS_AT_ONCE, StateMark
 from metaq_broker.storage.state_table import LoopDriver, StateTable
-from quick_files import QuickFiles
+from stored import QuickFiles
 
 from metaq.model import Buffer
 

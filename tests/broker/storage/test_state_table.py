@@ -8,14 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from manual_loop import Steps
 from metaq_broker.storage.errors import StateDamaged, StateFull, StateNotWritten
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
 from metaq_broker.storage.state_table import COMPACT_BYTES_MIN, LoopDriver, StateTable
 from metaq_broker.testing import Fault, FaultyFiles
-from power_cuts import cut_at_every_call, each_call
-from quick_files import QuickFiles
-from state_steps import Steps
+from stored import QuickFiles, cut_at_every_call, each_call
 from waiting import in_loop
 
 

@@ -13,8 +13,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.storage import flush
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
-from quick_files import QuickFiles
-from stored import ONE_SEGMENT, START_MS, frames
+from stored import ONE_SEGMENT, START_MS, QuickFiles, frames
 from waiting import until
 
 DEADLINE_S = 10.0

@@ -15,9 +15,7 @@ from metaq_broker.kernel_syncs import KernelSyncs
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
-from quick_files import QuickFiles
-from stored import START_MS, frames
-from sync_bench import SyncBench, played
+from stored import START_MS, QuickFiles, SyncBench, frames, played
 from waiting import until
 
 SETTINGS = LogSettings(index_interval_bytes=1 << 20)

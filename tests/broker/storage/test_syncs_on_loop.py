@@ -16,9 +16,7 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.storage.sync import SMALL_BYTES
 from metaq_broker.storage.sync_times import SyncTimes
-from quick_files import QuickFiles
-from stored import ONE_SEGMENT, frame, frames
-from sync_bench import SyncBench, played
+from stored import ONE_SEGMENT, QuickFiles, SyncBench, frame, frames, played
 from waiting import until
 
 

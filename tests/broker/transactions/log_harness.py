@@ -24,7 +24,7 @@ from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
-from quick_files import marks
+from stored import marks
 from tx_harness import Harness, PlainStore
 
 from metaq.formats.frames import Frame

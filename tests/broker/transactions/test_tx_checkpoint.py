@@ -9,7 +9,7 @@ from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
-from quick_files import QuickFiles
+from stored import QuickFiles
 from tx_harness import Harness, local, xid
 
 SMALL = CheckpointSettings(checkpoints_max=3, file_bytes=20_000)

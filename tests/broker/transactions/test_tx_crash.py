@@ -18,8 +18,8 @@ from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
-from power_cuts import ends_before_the_cut
 from promises import Promises
+from stored import ends_before_the_cut
 from tx_harness import Harness, local, xid
 
 P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)

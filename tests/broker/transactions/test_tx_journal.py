@@ -33,7 +33,7 @@ from metaq_broker.transactions.records import (
     decode,
     encode,
 )
-from quick_files import QuickFiles
+from stored import QuickFiles
 from tx_harness import local, xid
 
 from metaq.model import LocalTransactionId, Xid

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from log_harness import LogHarness
-from metaq_broker.clock import ManualClock
+from manual_loop import ManualLoop
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import FaultyFiles
@@ -17,8 +17,8 @@ from metaq_broker.transactions.interfaces import Durability, TransactionLimits, 
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
 from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
-from quick_files import QuickFiles, marks
-from tx_harness import Harness, ManualLoop, local, xid
+from stored import QuickFiles, marks
+from tx_harness import Harness, local, xid
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
@@ -208,7 +208,7 @@ def test_many_small_puts_leave_few_marks() -> None:
 def test_the_journal_becomes_durable_before_anybody_waits(tmp_path: Path, durability: Durability, early: int) -> None:
     journal = Journal(QuickFiles(), tmp_path, 1 << 20)
     journal.load(lambda location, record: None)
-    loop = ManualLoop(ManualClock())
+    loop = ManualLoop()
     sync = GroupSync(journal, durability, loop.run_in_worker, loop.call_later, early_bytes=100)
     journal.append([Applied(1)])
     sync.start_early()

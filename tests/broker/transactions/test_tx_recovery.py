@@ -19,7 +19,7 @@ from metaq_broker.transactions.interfaces import TransactionLimits, run_in_loop_
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_bytes import file_name
 from metaq_broker.transactions.recovery import JournalIncomplete
-from power_cuts import ends_before_the_cut
+from stored import ends_before_the_cut
 from tx_harness import Harness, local, xid
 
 from metaq.formats.frames import encode_frame

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from manual_loop import ManualLoop
 from metaq_broker.clock import ManualClock
 from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
 from metaq_broker.frontends.text.put_runs import Worded
@@ -31,58 +32,6 @@ from metaq.model import LocalTransactionId, TransactionId, Xid
 PARTITIONS = 4
 TOPICS = ("orders", "payments")
 TEXTS = RefusalTexts(5, "here", 8123)
-
-
-@dataclass(slots=True)
-class ManualTimer:
-    """A call that ``ManualLoop`` makes when its time has come."""
-
-    at_s: float
-    callback: Callable[[], None]
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@dataclass(slots=True)
-class ManualLoop:
-    """``call_later`` and ``run_in_worker`` by hand."""
-
-    clock: ManualClock
-    timers: list[ManualTimer] = field(default_factory=list)
-    jobs: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = field(default_factory=list)
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> ManualTimer:
-        self.timers.append(ManualTimer(self.clock.monotonic() + delay_s, callback))
-        return self.timers[-1]
-
-    def run_in_worker(self, job: Callable[[], None], finished: Callable[[BaseException | None], None]) -> None:
-        self.jobs.append((job, finished))
-
-    def run_one_job(self) -> None:
-        job, finished = self.jobs.pop(0)
-        error: BaseException | None = None
-        try:
-            job()
-        except Exception as failure:
-            error = failure
-        finished(error)
-
-    def settle(self) -> None:
-        """Run everything that is due, until nothing is."""
-        while self.jobs or self._fire_due():
-            if self.jobs:
-                self.run_one_job()
-
-    def _fire_due(self) -> bool:
-        now = self.clock.monotonic()
-        due = [timer for timer in self.timers if timer.cancelled or timer.at_s <= now]
-        self.timers = [timer for timer in self.timers if timer not in due]
-        for timer in due:
-            if not timer.cancelled:
-                timer.callback()
-        return bool(due)
 
 
 class PlainStore:
