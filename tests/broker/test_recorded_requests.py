@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 from fix_broker import StartBroker, write_ini
+from recordings import lines
 from remoting_asked import AS_RECORDED
-from remoting_golden import lines
 from request_replay import Replay, compared
 
 pytestmark = pytest.mark.process

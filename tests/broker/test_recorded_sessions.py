@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 from fix_broker import StartBroker, wait_until, write_ini
+from recordings import content, lines
 from remoting_asked import AS_RECORDED, Asker
-from remoting_golden import content, lines
 from request_replay import Wire
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId

@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, write_ini
 from remoting_asked import AS_RECORDED
+from remoting_headers import pull_header, send_header
 from request_replay import Wire
 from send_pull_replay import Replay, steps
-from simple_headers import pull_header, send_header
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.client.metaq import MetaQ

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, StartBroker, wait_until
-from simple_headers import pull_header, send_header
+from remoting_headers import pull_header, send_header
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ

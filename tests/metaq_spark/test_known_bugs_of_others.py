@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from micro_batches import offsets as at
-from source_harness import NO_EXTENSIONS, Harness
+from metaq_harness import NO_EXTENSIONS, Harness
+from metaq_harness import offsets as at
 
 from metaq.protocols.text.commands import Command, Get
 from metaq_spark.errors import DataLoss

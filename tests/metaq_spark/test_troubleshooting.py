@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from metaq_harness import ADDRESSES, Harness, SinkHarness
 from pyspark.sql.types import LongType, StructField, StructType
-from sink_harness import Harness as SinkHarness
-from source_harness import ADDRESSES, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from rocketmq_rows import RocketMQTopic, differences, dumped_rows
+from rocketmq_spark import RocketMQTopic, differences, dumped_rows
 
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster

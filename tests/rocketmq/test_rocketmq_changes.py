@@ -15,7 +15,7 @@ from fix_broker import wait_until
 from fix_spark import spark_environment
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from rocketmq_rows import RocketMQTopic
+from rocketmq_spark import RocketMQTopic
 
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster

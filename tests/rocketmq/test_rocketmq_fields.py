@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from rocketmq_rows import FULL, LARGE_MESSAGES, SMALL_MESSAGES, RocketMQTopic, differences, dumped_rows
+from rocketmq_spark import FULL, LARGE_MESSAGES, SMALL_MESSAGES, RocketMQTopic, differences, dumped_rows
 
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster

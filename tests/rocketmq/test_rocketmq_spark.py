@@ -12,7 +12,7 @@ import pytest
 from fix_broker import wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
-from rocketmq_runs import Run, options_for
+from rocketmq_spark import Run, options_for
 
 from metaq.backends.rocketmq.errors import AccessDenied
 from metaq_spark.backends.rocketmq.options import parse_source_options

@@ -10,7 +10,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from fix_tls import Certificates
 from pyspark.sql import SparkSession
-from rocketmq_rows import RocketMQTopic
+from rocketmq_spark import RocketMQTopic
 
 from peers.rocketmq.jars import Release
 from peers.rocketmq.jvm import SMALL

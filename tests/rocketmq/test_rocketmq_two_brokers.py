@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from group_members import Member
+from rocketmq_clients import Member
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.group_requests import GroupRequests
@@ -36,10 +36,7 @@ class Group:
     def __init__(self, stack: ExitStack, cluster: Cluster, options: dict[str, Any]) -> None:
         self.cluster = cluster
         self.mq = stack.enter_context(RocketMQ(cluster.name_servers, timeouts=Timeouts(5.0, 5.0)))
-        self.members = [
-            Member(stack.enter_context(self.mq.consumer("g", ["orders"], **options)), lambda found: found)
-            for _ in range(2)
-        ]
+        self.members = [Member(stack.enter_context(self.mq.consumer("g", ["orders"], **options))) for _ in range(2)]
 
     def send(self, what: str, queues: list[Partition]) -> list[str]:
         """Send three messages to each queue; return them, sorted."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from fix_broker import wait_until
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
-from rocketmq_runs import Run, options_for
+from rocketmq_spark import Run, options_for
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.errors import SendFailed

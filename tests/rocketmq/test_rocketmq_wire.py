@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from simple_headers import pull_header
+from remoting_headers import pull_header
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.session import Session

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from remoting_golden import GOLDEN
+from recordings import ROCKETMQ
 from request_replay import Replay
 
 from metaq.model import Address
@@ -28,7 +28,7 @@ SETTLE_S: Final = 4.0
 
 def main(name: str) -> int:
     """Write the file anew."""
-    path = GOLDEN / name
+    path = ROCKETMQ / name
     steps = [json.loads(line)["step"] for line in path.read_text("utf-8").splitlines()]
     with tempfile.TemporaryDirectory() as folder, Cluster(release("4.9.7"), Path(folder)) as cluster:
         cluster.start_name_server()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import pyarrow as pa
-from micro_batches import MicroBatches, Reader, Tree
+from metaq_harness import MicroBatches, Reader, Tree
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -16,7 +14,6 @@ from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Partition
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
-from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
@@ -35,9 +32,9 @@ class RocketMQHarness(MicroBatches):
     def __init__(
         self, brokers: Mapping[str, Sequence[int]] | None = None, *, namespace: str | None = None, **more: Any
     ) -> None:
+        super().__init__()
         self.cluster = ScriptedCluster(brokers or {"broker-a": (), "broker-b": ()}, **more)
         self.namespace = namespace
-        self.clock = ManualClock()
 
     def __enter__(self) -> Self:
         self.cluster.__enter__()
@@ -46,11 +43,9 @@ class RocketMQHarness(MicroBatches):
         self.restart()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.pool.close()
-        self.cluster.__exit__(kind, error, trace)
+        self.cluster.__exit__(*error)
 
     def restart(self, credentials: Credentials | None = None) -> None:
         """Forget what this process knew of the servers."""
@@ -113,8 +108,3 @@ def stream_task(number: int = 0, *, query: str = "q1", batch: int = 0, attempt: 
     """A task of a streaming write."""
     properties = {QUERY_ID: query, BATCH_ID: str(batch)}
     return WriteTask(number, attempt, properties.get)
-
-
-def batches_of(table: pa.Table, rows: int = 1000) -> Iterable[pa.RecordBatch]:
-    """Record batches as Spark hands them to a writer."""
-    return table.to_batches(max_chunksize=rows)

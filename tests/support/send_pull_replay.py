@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from remoting_golden import content, lines
+from recordings import content, lines
 
 from metaq.formats.rocketmq.records import Record, read_records
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand

@@ -29,7 +29,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.state_table import LoopDriver, StateTable
 from remoting_front import FakeSession
-from simple_headers import send_header
+from remoting_headers import send_header
 from waiting import until
 
 from metaq.formats.message_id import IdWorker

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broker_thread import broker_thread
 from fix_broker import free_port, wait_until
 from listeners import Answer, RemotingServer, Served
 from metaq_broker.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
-from name_server import RunningNameServer, running_name_server
+from thread_servers import RunningNameServer, broker_thread, running_name_server
 from waiting import in_loop, until
 
 from metaq.model import Address

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scripted_bench import ScriptedBench, on_scripted_cluster
+from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq import frame_reader
 from metaq.backends.rocketmq.errors import OffsetOutOfRange, RequestRefused

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from scripted_bench import ScriptedBench, on_scripted_cluster
+from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool

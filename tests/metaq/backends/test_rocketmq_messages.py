@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from broker_thread import broker_thread
 from fix_broker import free_port
+from thread_servers import broker_thread
 
 from metaq import MetaQ, RocketMQ
 from metaq.backends.rocketmq import messages

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fix_broker import wait_until
-from scripted_bench import ScriptedBench, on_scripted_cluster
+from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
 from metaq.backends.rocketmq.errors import SendFailed

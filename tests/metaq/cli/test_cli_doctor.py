@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from broker_thread import broker_thread
 from fix_broker import free_port
 from fix_tls import Certificates
+from thread_servers import broker_thread
 
 from metaq.backends.rocketmq.topic_route import KnownBrokers, QueueCounts, TopicRoute
 from metaq.cli.main import main

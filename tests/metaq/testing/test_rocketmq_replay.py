@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from remoting_golden import content
+from recordings import content
 from send_pull_replay import Replay, steps
 
 from metaq.protocols.remoting.command import RemotingCommand

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from metaq_harness import ADDRESSES, MemoryBrokers
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import ConnectionFailed, DirectoryConflict
-from metaq.model import Address
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
 from metaq_spark.backends.metaq.options import parse_sink_options
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.options.table import Use
 
-ADDRESSES = (Address("b0", 1), Address("b1", 1))
 OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS})
 
 
-class Harness:
+class Harness(MemoryBrokers):
     """Two brokers in memory and what a driver remembers of them."""
 
     def __init__(self, *brokers: MemoryBroker) -> None:
-        self.brokers, self.clock = brokers, ManualClock()
-        pool = SessionPool(transport=MemoryTransport(dict(zip(ADDRESSES, brokers, strict=True))), clock=self.clock)
+        super().__init__(*brokers)
         options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "t", "retries": "2"}, Use.STREAM_WRITE)
-        self.sessions, self.memory = RetryingSessions(options, pool, self.clock), ParticipantMemory()
+        self.sessions, self.memory = RetryingSessions(options, self.pool, self.clock), ParticipantMemory()
 
     def find(self) -> Found:
         return self.memory.find(ADDRESSES, self.sessions)

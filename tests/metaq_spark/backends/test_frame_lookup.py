@@ -6,7 +6,7 @@ import random
 
 import pytest
 from fix_planning import Boundaries
-from source_harness import NO_EXTENSIONS, Harness
+from metaq_harness import NO_EXTENSIONS, Harness
 
 from metaq.errors import BrokerError, CorruptFrame, DataMissing
 from metaq.model import OffsetRange, Partition, TopicPartition

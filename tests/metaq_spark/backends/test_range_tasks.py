@@ -7,7 +7,7 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
-from source_harness import ADDRESSES, NO_EXTENSIONS, Harness
+from metaq_harness import ADDRESSES, NO_EXTENSIONS, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from metaq_harness import ADDRESSES, Harness
 from recorded import Recorded
-from source_harness import ADDRESSES, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.testing.memory import MemoryTransport

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from source_harness import Harness
+from metaq_harness import Harness
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition

@@ -8,21 +8,19 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fix_broker import wait_until
+from metaq_harness import MemoryBrokers
 from prometheus_client import CollectorRegistry
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
-from metaq.model import Address
 from metaq.protocols.text.commands import Command
-from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.lag_lookup import LagLookup
 from metaq_spark.backends.metaq.options import parse_broker_options
 from metaq_spark.errors import OptionError
@@ -32,18 +30,11 @@ NOW_S = 1_800_000_000.0
 DEADLINE_S = 20.0
 
 
-@dataclass
-class Harness:
+class Harness(MemoryBrokers):
     """Two brokers with one topic, and a listener that asks them."""
 
-    extensions: frozenset[str] | None = None
-    brokers: list[MemoryBroker] = field(init=False)
-
-    def __post_init__(self) -> None:
-        more = {} if self.extensions is None else {"extensions": self.extensions}
-        self.brokers = [MemoryBroker({"orders": 2}, broker_id=n, **more) for n in (0, 1)]
-        addresses = [Address("b0", 1), Address("b1", 1)]
-        self.pool = SessionPool(transport=MemoryTransport(dict(zip(addresses, self.brokers, strict=True))))
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(*(MemoryBroker({"orders": 2}, broker_id=n, **settings) for n in (0, 1)))
 
     def put(self, broker: int, index: int, *ages_s: float) -> int:
         """One message of 1 byte for each age, with ids that say so; returns the end."""

@@ -6,7 +6,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from sink_harness import Harness
+from metaq_harness import SinkHarness
 
 from metaq.errors import BrokerError, ConnectionFailed, TopicNotFound
 from metaq.model import Message
@@ -19,8 +19,8 @@ from metaq_spark.options.table import Use
 
 
 @pytest.fixture(params=["ours", "java"])
-def harness(request: pytest.FixtureRequest) -> Harness:
-    return Harness() if request.param == "ours" else Harness(frozenset())
+def harness(request: pytest.FixtureRequest) -> SinkHarness:
+    return SinkHarness() if request.param == "ours" else SinkHarness(extensions=frozenset())
 
 
 def batch(**columns: list[object]) -> pa.RecordBatch:
@@ -29,7 +29,7 @@ def batch(**columns: list[object]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def test_rows_become_messages_with_their_attributes(harness: Harness) -> None:
+def test_rows_become_messages_with_their_attributes(harness: SinkHarness) -> None:
     written = harness.write(
         batch(value=[b"a\r\n", b"", b"\x00\xff"], attribute=["é", None, ""], partition=[0, 0, 0]), topic="orders"
     )
@@ -37,12 +37,12 @@ def test_rows_become_messages_with_their_attributes(harness: Harness) -> None:
     assert written == WrittenMessages(3, 3 * 20 + 3 + 2 + 4 + 2 + 4)
 
 
-def test_partitions_are_counted_over_all_brokers(harness: Harness) -> None:
+def test_partitions_are_counted_over_all_brokers(harness: SinkHarness) -> None:
     harness.write(batch(value=[b"2", b"0", b"1", b"22"], partition=[2, 0, 1, 2]), topic="orders")
     assert harness.payloads() == {"0-0": [b"0"], "0-1": [b"1"], "1-0": [b"2", b"22"]}
 
 
-def test_order_within_a_partition_over_many_small_blocks(harness: Harness) -> None:
+def test_order_within_a_partition_over_many_small_blocks(harness: SinkHarness) -> None:
     rows = [(b"%05d" % n, n % 3) for n in range(2000)]
     batches = [
         batch(value=[value for value, _ in rows[at : at + 300]], partition=[place for _, place in rows[at : at + 300]])
@@ -53,7 +53,7 @@ def test_order_within_a_partition_over_many_small_blocks(harness: Harness) -> No
         assert values == [value for value, where in rows if where == place]
 
 
-def test_topics_from_a_column_and_the_option_before_it(harness: Harness) -> None:
+def test_topics_from_a_column_and_the_option_before_it(harness: SinkHarness) -> None:
     rows = batch(value=[b"o", b"c"], topic=["orders", "carts"], partition=[0, 0])
     harness.write(rows)
     assert (harness.payloads("orders"), harness.payloads("carts")) == ({"0-0": [b"o"]}, {"0-0": [b"c"]})
@@ -61,7 +61,7 @@ def test_topics_from_a_column_and_the_option_before_it(harness: Harness) -> None
     assert harness.payloads("carts") == {"0-0": [b"c", b"o", b"c"]}
 
 
-def test_the_same_key_goes_to_the_same_partition_in_every_write(harness: Harness) -> None:
+def test_the_same_key_goes_to_the_same_partition_in_every_write(harness: SinkHarness) -> None:
     for _ in range(3):
         harness.write(batch(value=[b"x", b"y"], key=["customer 1", "customer 2"]), topic="orders")
     per_key = [partition for partition, values in harness.payloads().items() if b"x" in values]
@@ -69,20 +69,20 @@ def test_the_same_key_goes_to_the_same_partition_in_every_write(harness: Harness
     assert harness.payloads()[per_key[0]].count(b"x") == 3
 
 
-def test_a_message_larger_than_a_block_goes_alone(harness: Harness) -> None:
+def test_a_message_larger_than_a_block_goes_alone(harness: SinkHarness) -> None:
     values = [b"s", b"L" * 5000, b"s"]
     harness.write(batch(value=values, partition=[0, 0, 0]), topic="orders", blockBytes="100")
     assert harness.payloads() == {"0-0": values}
 
 
-def test_a_topic_that_no_broker_accepts(harness: Harness) -> None:
+def test_a_topic_that_no_broker_accepts(harness: SinkHarness) -> None:
     with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
         harness.write(batch(value=[b"x"]), topic="ordres")
     with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
         harness.write(batch(value=[b"x"], topic=["ordres"]))
 
 
-def test_an_unknown_topic_among_many_leaves_the_blocks_before_it(harness: Harness) -> None:
+def test_an_unknown_topic_among_many_leaves_the_blocks_before_it(harness: SinkHarness) -> None:
     carts = batch(value=[b"1", b"2"], topic=["carts", "carts"])
     with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
         harness.write(carts, batch(value=[b"3", b"4"], topic=["orders", "ordres"]), blockMessages="1")
@@ -90,7 +90,7 @@ def test_an_unknown_topic_among_many_leaves_the_blocks_before_it(harness: Harnes
     assert harness.payloads("carts") in ({"0-0": [b"1"]}, {"1-0": [b"1"]})
 
 
-def test_a_thousand_topics_need_one_connection_to_a_broker(harness: Harness) -> None:
+def test_a_thousand_topics_need_one_connection_to_a_broker(harness: SinkHarness) -> None:
     names = [f"topic-{n:04}" for n in range(1000)]
     for broker in harness.brokers:
         broker.topics = dict.fromkeys(names, 1)
@@ -106,7 +106,7 @@ def test_a_thousand_topics_need_one_connection_to_a_broker(harness: Harness) -> 
         assert stored == [b"%s %d" % (name.encode(), turn) for turn in range(3)]
 
 
-def test_ordered_partitions_are_a_list_of_their_own(harness: Harness) -> None:
+def test_ordered_partitions_are_a_list_of_their_own(harness: SinkHarness) -> None:
     rows = batch(value=[b"0", b"1", b"2"], partition=[0, 1, 2])
     harness.write(rows, topic="orders", orderedPartitions="1:1;0:2")
     assert harness.payloads() == {"0-0": [b"1"], "0-1": [b"2"], "1-0": [b"0"]}
@@ -114,7 +114,7 @@ def test_ordered_partitions_are_a_list_of_their_own(harness: Harness) -> None:
         harness.write(rows, topic="orders", orderedPartitions="1:1;0:1")
 
 
-def test_a_key_stays_on_its_partition_when_partitions_come_and_go(harness: Harness) -> None:
+def test_a_key_stays_on_its_partition_when_partitions_come_and_go(harness: SinkHarness) -> None:
     keyed = batch(value=[b"%d" % n for n in range(50)], key=[f"customer {n}" for n in range(50)])
     harness.write(keyed, topic="orders", orderedPartitions="0:2;1:1")
     before = harness.payloads()
@@ -126,7 +126,7 @@ def test_a_key_stays_on_its_partition_when_partitions_come_and_go(harness: Harne
     assert len(before) == 3
 
 
-def test_a_message_whose_broker_is_away_goes_nowhere_else(harness: Harness) -> None:
+def test_a_message_whose_broker_is_away_goes_nowhere_else(harness: SinkHarness) -> None:
     harness.brokers_named = "b0:1"
     harness.write(batch(value=[b"x"], partition=[0]), topic="orders", orderedPartitions="0:2;1:1")
     words = r"orders/1-0 is in the option orderedPartitions, but no broker takes .*partitions are 0-0, 0-1"
@@ -143,7 +143,7 @@ def test_a_message_whose_broker_is_away_goes_nowhere_else(harness: Harness) -> N
     assert b"y" not in [value for values in harness.payloads().values() for value in values]
 
 
-def test_blocks_are_bounded_by_messages_too(harness: Harness) -> None:
+def test_blocks_are_bounded_by_messages_too(harness: SinkHarness) -> None:
     harness.write(
         batch(value=[b"%03d" % n for n in range(100)], partition=[0] * 100), topic="orders", blockMessages="30"
     )
@@ -152,12 +152,12 @@ def test_blocks_are_bounded_by_messages_too(harness: Harness) -> None:
     assert harness.payloads()["0-0"] == [b"%03d" % n for n in range(100)]
 
 
-def test_a_row_that_is_no_message_stops_the_task(harness: Harness) -> None:
+def test_a_row_that_is_no_message_stops_the_task(harness: SinkHarness) -> None:
     with pytest.raises(RowError, match="row 2 of the input of task 0: column value is null"):
         harness.write(batch(value=[b"x", None]), topic="orders")
 
 
-def test_a_refusal_is_raised_and_nothing_is_reported(harness: Harness) -> None:
+def test_a_refusal_is_raised_and_nothing_is_reported(harness: SinkHarness) -> None:
     harness.write(batch(value=[b"x"], partition=[1]), topic="orders")
     harness.brokers[0].topics["orders"] = 1  # the route that is remembered is older than this
     with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_refusal_is_raised_and_nothing_is_reported(harness: Harness) -> None:
         harness.write(batch(value=[b"x"], partition=[2]), topic="orders")
 
 
-def test_a_lost_connection_loses_nothing_and_keeps_the_order(harness: Harness) -> None:
+def test_a_lost_connection_loses_nothing_and_keeps_the_order(harness: SinkHarness) -> None:
     broker, cuts = harness.brokers[0], iter([False, True, False, False, True])
 
     def restart(command: Command) -> None:
@@ -185,7 +185,7 @@ def test_a_lost_connection_loses_nothing_and_keeps_the_order(harness: Harness) -
     assert len(stored) > len(values)
 
 
-def test_a_broker_that_is_gone_fails_the_task(harness: Harness) -> None:
+def test_a_broker_that_is_gone_fails_the_task(harness: SinkHarness) -> None:
     harness.write(batch(value=[b"x"], partition=[0]), topic="orders")
     harness.brokers[0].kill()
     with pytest.raises(ConnectionFailed, match="broker b0:1"):
@@ -193,7 +193,7 @@ def test_a_broker_that_is_gone_fails_the_task(harness: Harness) -> None:
 
 
 def test_routes_are_remembered_for_a_while() -> None:
-    harness = Harness()
+    harness = SinkHarness()
     options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "orders"}, Use.STREAM_WRITE)
     first = harness.routes.find(options, "orders")
     harness.brokers[1].topics["orders"] = 4

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from checkpoints import commit, offset, plan, query
 from fake_queues import FakeCluster, FakeOptions, FakeQueues, FakeSource, fake_options, queue
-from micro_batches import MicroBatches, Tree
+from metaq_harness import MicroBatches, Tree
 from pyspark.sql.datasource import InputPartition
 
 from metaq.model import OffsetRange, PartitionState
@@ -37,7 +37,8 @@ class Query(MicroBatches):
     """A streaming query over three queues of ten messages each."""
 
     def __init__(self, **options: str) -> None:
-        self.queues, self.clock = FakeQueues(), ManualClock()
+        super().__init__()
+        self.queues = FakeQueues()
         for where in (A0, A3, B):
             self.queues.put(where, *(f"{where.partition} {n}".encode() for n in range(10)), at_ms=1000)
         self.options = fake_options(Use.STREAM_READ, **{"startingOffsets": "earliest"} | options)

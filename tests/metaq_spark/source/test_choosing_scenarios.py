@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pytest
-from micro_batches import offsets as at
-from source_harness import NO_EXTENSIONS, Harness
+from metaq_harness import NO_EXTENSIONS, Harness
+from metaq_harness import offsets as at
 
 from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
-from source_harness import NO_EXTENSIONS, Harness
+from metaq_harness import NO_EXTENSIONS, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import CorruptFrame, TopicNotFound

@@ -6,9 +6,9 @@ import json
 import time
 
 import pytest
-from micro_batches import offsets as at
+from metaq_harness import NO_EXTENSIONS, Harness
+from metaq_harness import offsets as at
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
-from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.protocols.text.commands import Get, GetOffset, Stats
 from metaq_spark.backends.metaq.source import MetaQSource

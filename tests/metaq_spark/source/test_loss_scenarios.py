@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
-from micro_batches import offsets as at
+from metaq_harness import NO_EXTENSIONS, Harness
+from metaq_harness import offsets as at
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.errors import ConnectionFailed
 from metaq.protocols.text.commands import Command, GetOffset, Stats

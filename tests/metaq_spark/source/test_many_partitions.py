@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from metaq_harness import Harness
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from source_harness import Harness
 
 from metaq.discovery import survey
 from metaq.model import Partition, TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from micro_batches import offsets as at
-from source_harness import ADDRESSES, NO_EXTENSIONS, Harness
+from metaq_harness import ADDRESSES, NO_EXTENSIONS, Harness
+from metaq_harness import offsets as at
 
 from metaq.errors import MetaqError
 from metaq.formats.frames import encode_body, encode_frame

@@ -11,6 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metaq_harness import NO_EXTENSIONS, Harness
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -25,7 +26,6 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import EPOCH_MS, IdRange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from source_harness import Harness
+from metaq_harness import Harness
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.backends.metaq.partition_reader import RangePartition

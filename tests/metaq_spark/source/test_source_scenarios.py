@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from micro_batches import Tree
+from metaq_harness import NO_EXTENSIONS, Harness, Tree
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
 from metaq.protocols.text.commands import Command, Get, Stats

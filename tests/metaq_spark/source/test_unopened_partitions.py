@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from source_harness import NO_EXTENSIONS, Harness
+from metaq_harness import NO_EXTENSIONS, Harness
 
 from metaq_spark.errors import DataLoss
 

@@ -19,7 +19,7 @@ from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.queue_locks import QueueLocks
 from remoting_front import FakeSession
-from simple_headers import pull_header
+from remoting_headers import pull_header
 from waiting import until
 from waiting_broker import WaitingBroker, play
 

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 from metaq_broker.accounts.account_list import parse_accounts
 from metaq_broker.frontends.remoting.access import Access
 from metaq_broker.frontends.remoting.dispatcher import Call
+from recordings import ROCKETMQ, lines
 from remoting_front import FakeSession, Front
-from remoting_golden import GOLDEN, lines
 
 from metaq.protocols.remoting.command import RemotingCommand
 
@@ -27,7 +27,7 @@ OWN_WORDS: Final = ("No default permission for ", "No permission for ")
 
 def test_the_same_requests_are_refused(tmp_path: Path) -> None:
     front = Front(tmp_path)
-    accounts = parse_accounts((GOLDEN / "accounts.yml").read_text())
+    accounts = parse_accounts((ROCKETMQ / "accounts.yml").read_text())
     access = Access(lambda: accounts, lambda: front.applied)
     counted: Counter[str] = Counter()
     for line in lines("accounts.jsonl"):

@@ -13,8 +13,8 @@ from typing import Any
 
 from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.frontends.remoting.filters import filter_checker
+from recordings import lines
 from remoting_front import FakeSession, Front
-from remoting_golden import lines
 
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import RemotingCommand

@@ -19,8 +19,8 @@ from metaq_broker.frontends.remoting.lookups import LookupRequests
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.key_index import KeyIndex
 from metaq_broker.storage.files import Files
+from recordings import content, lines
 from remoting_front import FakeSession
-from remoting_golden import content, lines
 from waiting import until
 from waiting_broker import WaitingBroker, play
 

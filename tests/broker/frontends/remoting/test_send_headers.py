@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from metaq_broker.frontends.remoting.send_headers import KEPT_CHARACTERS_MAX, SendHeader, read_send_header
-from simple_headers import send_header
+from remoting_headers import send_header
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.codes import RequestCode

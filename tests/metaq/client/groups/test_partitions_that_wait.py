@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from group_members import Member
+from rocketmq_clients import Member
 
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.groups.offsets import RocketStarts
@@ -34,7 +34,7 @@ def test_a_new_member_reads_what_it_can(tmp_path: Path, monkeypatch: pytest.Monk
         for queue in mq.cluster.partitions("orders"):
             mq.producer().send("orders", str(queue.index), partition=queue)
         with mq.consumer("g", ["orders"], start=datetime(2020, 1, 1, tzinfo=UTC)) as consumer:
-            member = Member(consumer, lambda found: found)
+            member = Member(consumer)
             assert member.read(1) == ["0"]
             assert [where.partition.index for where in member.queues()] == [0]
             is_known = True

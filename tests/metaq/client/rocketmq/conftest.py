@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from group_members import Make, Member, Open
-from loop_thread import LoopThread
-from two_brokers import Setting
+from rocketmq_clients import Make, Member, Open, Setting
+from thread_servers import LoopThread
 
 from metaq import AsyncRocketMQ, RocketMQ
 from metaq.net.transport import Timeouts
@@ -41,9 +40,7 @@ def clients(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
             def make(name_servers: str, **options: Any) -> Open:
                 mq = stack.enter_context(RocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
-                return lambda **given: Member(
-                    stack.enter_context(mq.consumer("g", ["orders"], **given)), lambda found: found
-                )
+                return lambda **given: Member(stack.enter_context(mq.consumer("g", ["orders"], **given)))
 
             yield make
         else:

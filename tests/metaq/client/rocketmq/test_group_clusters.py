@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_thread import broker_thread
 from fix_broker import free_port, wait_until
 from fix_tls import Certificates
-from group_members import Make
+from rocketmq_clients import Make
+from thread_servers import broker_thread
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials

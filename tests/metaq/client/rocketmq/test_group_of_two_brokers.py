@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from broker_pair import NAMES, BrokerPair
 from fix_broker import StartBroker, wait_until
-from group_members import Make, Member
-from name_server import running_name_server
+from rocketmq_clients import Make, Member
+from thread_servers import running_name_server
 
 from metaq import RocketMQ
 from metaq.model import Partition

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from broker_pair import BrokerPair
 from fix_broker import StartBroker
-from name_server import running_name_server
-from two_brokers import A0, B0, Setting
+from rocketmq_clients import A0, B0, Setting
+from thread_servers import running_name_server
 
 from metaq import RocketMQ
 from metaq.cli.main import main

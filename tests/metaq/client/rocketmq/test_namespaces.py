@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from group_members import Member
+from rocketmq_clients import Member
 
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
@@ -44,7 +44,7 @@ def shop(broker: BrokerProcess) -> Iterator[RocketMQ]:
 def read(mq: RocketMQ, group: str, topic: str, count: int) -> list[tuple[str, str]]:
     """Read as a member of a group, and commit; return topic and body of each message."""
     with mq.consumer(group, [topic]) as consumer:
-        member, found = Member(consumer, lambda found: found), list[tuple[str, str]]()
+        member, found = Member(consumer), list[tuple[str, str]]()
         wait_until(
             lambda: bool(found.extend((one.topic, one.data.decode()) for one in member.fetch())) or len(found) >= count,
             f"{count} messages are read",

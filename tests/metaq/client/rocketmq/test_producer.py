@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from two_brokers import A0, A1, B0, SENDS, Setting
+from rocketmq_clients import A0, A1, B0, SENDS, Setting
 
 from metaq.client import shells
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin

@@ -7,7 +7,7 @@ import ssl
 import pytest
 from fix_broker import wait_until
 from fix_tls import Certificates
-from two_brokers import A0, B0, SENDS, Setting
+from rocketmq_clients import A0, B0, SENDS, Setting
 
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.rocketmq.client import RocketMQ

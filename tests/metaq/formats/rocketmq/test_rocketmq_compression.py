@@ -6,7 +6,7 @@ import sys
 import zlib
 
 import pytest
-from remoting_golden import lines
+from recordings import lines
 
 from metaq.errors import CodecMissing, CorruptRecord
 from metaq.formats.rocketmq.compression import Compression, compress, decompress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from remoting_golden import lines
+from recordings import lines
 
 from metaq.errors import FieldError
 from metaq.formats.rocketmq.hosts import host_bytes

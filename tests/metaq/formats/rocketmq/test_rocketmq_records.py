@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from remoting_golden import content, lines
+from recordings import content, lines
 
 from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, decode_batch, encode_batch

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from header_outcomes import outcome
+from remoting_headers import outcome
 
 from metaq.protocols.remoting import pull_headers
 from metaq.protocols.remoting.json_header import read_json

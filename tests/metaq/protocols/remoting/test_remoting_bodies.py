@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
-from remoting_golden import content, lines
+from recordings import content, lines
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.bodies.groups import (

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from remoting_golden import content, lines
+from recordings import content, lines
 
 from metaq.errors import FieldError, ProtocolError
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from remoting_golden import content, lines
+from recordings import content, lines
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.codes import RequestCode, name_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from micro_batches import offsets
+from metaq_harness import offsets
 from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from micro_batches import offsets
+from metaq_harness import offsets
 from rocketmq_harness import RocketMQHarness
 
 from metaq.errors import ConnectionFailed

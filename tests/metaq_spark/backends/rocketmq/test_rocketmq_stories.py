@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from micro_batches import offsets
+from metaq_harness import offsets
 from rocketmq_harness import RocketMQHarness
 
 from metaq.model import Partition

@@ -1,18 +1,26 @@
-"""Rows of ``format("rocketmq")`` beside what the Java client decodes of the same messages: all fields of each."""
+"""Real RocketMQ servers as Spark sees them: rows beside what the Java client decodes, runs without its processes."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from fix_broker import wait_until
+from metaq_harness import MicroBatches, offsets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from metaq_spark.backends.rocketmq.options import parse_source_options
+from metaq_spark.backends.rocketmq.source import RocketMQSource
+from metaq_spark.options.table import Use
+from metaq_spark.source.stream_reader import StreamReader
 from peers.rocketmq.programs import Programs
+from peers.rocketmq.servers import Cluster
 
 FULL: Final = os.environ.get("METAQ_ROCKETMQ_FULL") == "1"
 """Whether tests take the sizes that take minutes."""
@@ -116,3 +124,52 @@ def _comparable(rows: DataFrame) -> DataFrame:
     if "properties" not in rows.columns:
         return rows
     return rows.withColumn("properties", f.array_sort(f.map_entries("properties")))
+
+
+DEADLINE_S = 90.0
+
+
+def options_for(cluster: Cluster, topic: str, **more: str) -> dict[str, str]:
+    """The options of a read of everything, unless ``more`` says otherwise."""
+    return {"nameServers": cluster.name_servers, "subscribe": topic, "startingOffsets": "earliest"} | more
+
+
+class Run:
+    """One run of a query: from ``position``, or from where its options say."""
+
+    def __init__(self, cluster: Cluster, topic: str, position: dict[str, Any] | None = None, **more: str) -> None:
+        given = options_for(cluster, topic, retries="8", connectTimeoutMs="2000", requestTimeoutMs="5000", **more)
+        self.reader = StreamReader(RocketMQSource(parse_source_options(given, Use.STREAM_READ)))
+        self.topic = topic
+        self.position = self.reader.initialOffset() if position is None else json.loads(json.dumps(position))
+        self.values: list[bytes] = []
+
+    def micro_batch(self) -> bool:
+        """Plan and read one micro-batch; return whether there was something to do."""
+        start = self.position
+        self.position, values = MicroBatches().micro_batch(self.reader, start)
+        self.values += values
+        return self.position != start
+
+    def drain(self) -> list[bytes]:
+        """What there is to read now."""
+        before = len(self.values)
+        while self.micro_batch():
+            pass
+        return self.values[before:]
+
+    def wait_for(self, total: int) -> None:
+        """Read until there are ``total`` messages, each of them once."""
+        wait_until(lambda: self.drain() is not None and len(self.values) >= total, f"{total} messages", DEADLINE_S)
+        assert len(self.values) == len(set(self.values)) == total
+
+    def offsets(self) -> dict[str, int]:
+        """The position in each queue of the topic."""
+        return offsets(self.position, self.topic)
+
+    def refreshed_brokers(self) -> Mapping[str, Mapping[int, object]]:
+        """Where the brokers are, as name servers say now."""
+        directory = self.reader._source.cluster.directory  # type: ignore[attr-defined]
+        directory.invalidate()
+        directory.queues(self.topic)
+        return directory.brokers()

@@ -1,4 +1,4 @@
-"""Recordings of real RocketMQ, read from tests/golden/rocketmq."""
+"""What real Java servers have said and stored: requests and replies, segment files and ZooKeeper nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "rocketmq"
+METAQ = Path(__file__).parents[1] / "golden" / "metaq"
+"""Recorded from MetaQ 1.4.6.2: one JSON line a step, bytes in hexadecimal."""
+
+ROCKETMQ = METAQ.with_name("rocketmq")
 
 
 @cache
 def lines(name: str) -> list[dict[str, Any]]:
-    """The lines of one file."""
-    return [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
+    """The lines of one file of RocketMQ's."""
+    return [json.loads(line) for line in (ROCKETMQ / name).read_text("utf-8").splitlines()]
 
 
 def content(value: dict[str, Any] | None) -> bytes:

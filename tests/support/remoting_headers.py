@@ -1,10 +1,13 @@
-"""Sends and pulls of RocketMQ's clients, as simple as they can be."""
+"""Headers of RocketMQ's clients, as simple as they can be, and what a reader makes of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from metaq.errors import ProtocolError
+from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage
 from metaq.protocols.remoting.headers.sends import SendMessage
 
@@ -45,3 +48,12 @@ def send_header(**changes: Any) -> SendMessage:
 def pull_header(queue_offset: int, **changes: Any) -> PullMessage:
     """The header of a pull from queue 0 of ``t``, of any tag and without waiting, unless something else is given."""
     return replace(_PULL, queue_offset=queue_offset, **changes)
+
+
+def outcome(read: Callable[[bytes, bytes], RemotingCommand], text: str | bytes) -> RemotingCommand | str:
+    """The command that ``read`` returns, or the text of its error."""
+    data = text if isinstance(text, bytes) else text.encode()
+    try:
+        return read(data, b"body")
+    except ProtocolError as error:
+        return str(error)
