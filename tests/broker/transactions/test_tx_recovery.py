@@ -1,4 +1,4 @@
-"""What a restart finds in the partitions, case by case; test_tx_crash.py tries them all without naming them."""
+"""What a restart finds in the partitions, case by case; test_manager_crash.py tries them all without naming them."""
 
 from __future__ import annotations
 

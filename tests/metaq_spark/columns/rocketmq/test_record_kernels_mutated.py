@@ -11,7 +11,7 @@ import zlib
 import pytest
 from examples import examples
 from records import record
-from test_records import RECORD_COLUMNS, Reading
+from test_rocketmq_decode import RECORD_COLUMNS, Reading
 
 from metaq_spark.columns.rocketmq.checks import CorruptRecord
 

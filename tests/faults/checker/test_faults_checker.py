@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from told_history import BYTES, FAILED, UNKNOWN, A, B, Scenario
+from written_history import BYTES, FAILED, UNKNOWN, A, B, Scenario
 
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Kind

@@ -317,7 +317,7 @@ class TestConnections:
 
 
 def test_many_idle_connections_and_partitions_take_little_memory() -> None:
-    program = Path(__file__).parents[3] / "benchmarks" / "connections.py"
+    program = Path(__file__).parents[4] / "benchmarks" / "connections.py"
     sizes = ["--partitions", "100", "--connections", "1000", "--mib-max", "64"]
     few = [sys.executable, str(program), "idle-memory", *sizes]
     done = subprocess.run(few, capture_output=True, text=True, timeout=120, check=False)

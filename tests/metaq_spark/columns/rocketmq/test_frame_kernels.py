@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType
-from test_records import Rows, rows_of, schema_of
+from test_rocketmq_decode import Rows, rows_of, schema_of
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS
