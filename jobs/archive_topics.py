@@ -49,7 +49,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.boundaries import frame_boundary
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
@@ -113,7 +113,7 @@ class Archive:
     def __init__(self, spark: SparkSession, arguments: argparse.Namespace, report: JobReport | None = None) -> None:
         self._spark, self._arguments = spark, arguments
         self._report = report or JobReport("archive_topics")
-        self._pool = SessionPool()
+        self._pool = shared_pool()
         self._directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], self._pool)
         self._files = NumberedFiles(f"{arguments.output}/manifests")
         manifests = read_manifests(self._files)

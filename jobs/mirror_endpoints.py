@@ -16,7 +16,7 @@ from partition_places import Places, all_targets, ordered_partitions, partitions
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
@@ -61,14 +61,14 @@ class Endpoint(Protocol):
         """The options of a write of a micro-batch, beyond those that name the servers."""
 
 
-class MetaQSide:
+class MetaQEndpoint:
     """Brokers of MetaQ; writes are exactly once."""
 
     format: Final = "metaq"
 
     def __init__(self, brokers: str) -> None:
         self.options = {"brokers": brokers}
-        self._directory = FixedDirectory([Address.parse(broker) for broker in brokers.split(",")], SessionPool())
+        self._directory = FixedDirectory([Address.parse(broker) for broker in brokers.split(",")], shared_pool())
 
     def addresses(self) -> set[Address]:
         """See ``Endpoint``."""
@@ -105,7 +105,7 @@ class MetaQSide:
         }
 
 
-class RocketMQSide:
+class RocketMQEndpoint:
     """Brokers that RocketMQ's name servers know; writes are at least once."""
 
     format: Final = "rocketmq"
@@ -152,7 +152,7 @@ class RocketMQSide:
 
 def endpoint(brokers: str | None, name_servers: str | None) -> Endpoint:
     """The endpoint that the arguments name."""
-    return RocketMQSide(name_servers) if name_servers is not None else MetaQSide(brokers or "")
+    return RocketMQEndpoint(name_servers) if name_servers is not None else MetaQEndpoint(brokers or "")
 
 
 def copies_between(

@@ -84,13 +84,6 @@ MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\
 
 ARCH = "tests/arch"
 
-LEFT_TO_THE_COLLECTOR = "ignore:unclosed <socket:ResourceWarning"
-"""PySpark may leave a socket to the garbage collector. Whatever else a test with Spark leaves is an error."""
-
-
-def _leaves_sockets(item: pytest.Item) -> bool:
-    return item.get_closest_marker("spark") is not None
-
 
 def pytest_xdist_auto_num_workers() -> int | None:
     """Use more test processes than there are cores: most of their time they wait for brokers, Spark and the disk.
@@ -121,28 +114,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow tests with Spark to leave sockets, and run the files with most long tests first.
-
-    Test processes take files in order, and none is to end with a long one.
-    """
+    """Run the files with most long tests first: test processes take files in order, and none is to end with one."""
     seconds: Counter[Path] = Counter()
     for item in items:
         seconds[item.path] += sum(each for mark, each in USUAL_SECONDS.items() if item.get_closest_marker(mark))
-        if _leaves_sockets(item):
-            item.add_marker(pytest.mark.filterwarnings(LEFT_TO_THE_COLLECTOR))
     items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
     """Leave modules and tests out of all garbage collections: looking through them takes half a second each time."""
     gc.freeze()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Collect what a test has left before the next one, if that must not leave anything."""
-    if _leaves_sockets(item) and (nextitem is None or not _leaves_sockets(nextitem)):
-        gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from metaq_broker.config.configuration import parse
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
@@ -38,12 +38,12 @@ def page_of(block: Block) -> str:
 
 
 def put_order(address: Address) -> None:
-    with SessionPool().lease(address) as session:
+    with shared_pool().lease(address) as session:
         put(session, "orders", 0, Message(b"o" * 200))
 
 
 def topics_of(address: Address) -> dict[str, list[Partition]]:
-    return FixedDirectory([address], SessionPool()).topics()
+    return FixedDirectory([address], shared_pool()).topics()
 
 
 def test_every_python_block_has_a_test() -> None:

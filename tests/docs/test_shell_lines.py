@@ -18,7 +18,7 @@ import pytest
 from doc_blocks import ROOT, SHELL, blocks
 from fix_broker import RunningBroker, StartBroker, wait_until
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.model import Message
 
@@ -304,7 +304,7 @@ def the_line(start: str) -> str:
 def test_the_jobs_run(start_broker: StartBroker, tmp_path: Path, folder: Path) -> None:
     broker = start_broker("dev", tmp_path / "data", "--port", "0")
     terminal = Terminal(folder, broker)
-    with SessionPool().lease(broker.address) as session:
+    with shared_pool().lease(broker.address) as session:
         for topic in ("orders", "payments"):
             put(session, topic, 0, Message(b"first", "paid"))
     assert "mirror_topics" in terminal.run_until(the_line("--pattern 'orders.*'"), "1 rows out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
@@ -14,13 +14,13 @@ from metaq.model import Address, Message
 
 def put_all(address: Address, topic: str, partition: int, messages: Iterable[Message]) -> list[int]:
     """Append to one partition; the offsets of the messages."""
-    with SessionPool().lease(address) as session:
+    with shared_pool().lease(address) as session:
         return [put(session, topic, partition, message).offset for message in messages]
 
 
 def frames(address: Address, topic: str) -> dict[int, list[Frame]]:
     """By index, the frames of each partition that was written to."""
-    pool = SessionPool()
+    pool = shared_pool()
     directory = FixedDirectory([address], pool)
     consumer = Consumer(directory, pool)
     return {where.index: [*consumer.messages(topic, where)] for where in directory.partitions(topic)}

@@ -11,7 +11,7 @@ import pytest
 import topic_to_parquet
 from pyspark.sql import SparkSession
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
@@ -55,7 +55,7 @@ def broker(start_broker, tmp_path: Path) -> Address:
 
 def stored(address: Address, topic: str) -> list[list[bytes]]:
     """The payloads of each partition that has any."""
-    pool = SessionPool()
+    pool = shared_pool()
     directory = FixedDirectory([address], pool)
     consumer = Consumer(directory, pool)
     return [
@@ -65,7 +65,7 @@ def stored(address: Address, topic: str) -> list[list[bytes]]:
 
 
 def put_lines(address: Address, topic: str, *lines: bytes) -> None:
-    with SessionPool().lease(address) as session:
+    with shared_pool().lease(address) as session:
         for line in lines:
             put(session, topic, 0, Message(line))
 

@@ -17,7 +17,7 @@ from plain_client import put_all, stored
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.client.mirror.targets import TooFewPartitions
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
@@ -118,7 +118,7 @@ def test_a_mirror_goes_on_and_takes_new_topics(
         run(spark, parse_arguments(common))
     arguments = parse_arguments([*common, "--fold"])
     run(spark, arguments).awaitTermination()
-    assert set(FixedDirectory([target], SessionPool()).topics()) == {"copy-orders"}
+    assert set(FixedDirectory([target], shared_pool()).topics()) == {"copy-orders"}
     [first] = stored(target, "copy-orders").values()
     assert [message for message in first if message in plain[2]] == plain[2]
     assert [message for message in first if message not in plain[2]] == [*odd, *plain[0]]

@@ -13,7 +13,7 @@ import pytest
 from fix_broker import RunningBroker, StartBroker
 from pyspark.sql import SparkSession
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.transactions import Transactions
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
@@ -38,7 +38,7 @@ def broker(start_broker: StartBroker, folder: Path) -> RunningBroker:
 
 def stored(address: Address, topic: str) -> list[bytes]:
     """The first word and the number of each message, partition by partition."""
-    pool = SessionPool()
+    pool = shared_pool()
     directory = FixedDirectory([address], pool)
     consumer = Consumer(directory, pool)
     found = [f.message.payload for p in directory.partitions(topic) for f in consumer.messages(topic, p)]
@@ -48,7 +48,7 @@ def stored(address: Address, topic: str) -> list[bytes]:
 def test_messages_and_prepared_branches_are_there(broker: RunningBroker) -> None:
     expected = [b"order %03d" % number for first in (0, 1) for number in range(first, 65, 2)]
     assert stored(broker.address, "orders") == expected
-    with SessionPool().lease(broker.address) as session:
+    with shared_pool().lease(broker.address) as session:
         transactions = Transactions(session)
         [branch] = transactions.recover("before")
         transactions.commit(branch)
