@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.discovery.stats import TopicSettings
+from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import SurveyedDirectory
 from metaq.errors import TopicNotFound
 from metaq.model import Address, Partition
@@ -37,7 +37,7 @@ class FixedDirectory(SurveyedDirectory):
             Partition(broker.info.broker_id, index): broker.address
             for broker in self._survey("config")
             if not broker.info.slave
-            for index in range(broker.read("config", TopicSettings).partition_count(topic))
+            for index in range(broker.read("config", parse_settings).partition_count(topic))
         }
         if not found:
             raise TopicNotFound(topic, [str(address) for address in self._named], list(self.topics()))

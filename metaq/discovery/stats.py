@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
+from typing import Final
 
 from metaq.errors import ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
@@ -18,6 +20,9 @@ _OFFSETS_LINE = re.compile(r"(\S+) part (\d+) min_offset (\d+) max_offset (\d+)"
 _INCARNATIONS_LINE = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+)")
 _PRODUCT = re.compile(r"\d+(?:\s*\*\s*\d+)*")
 _TOPIC_SECTION = "topic="
+
+SETTINGS_KEPT: Final = 64
+"""Different answers to ``stats config`` that are kept as they were read: those of so many brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,16 @@ class TopicSettings:
     def _value(self, section: Mapping[str, str], key: str) -> str:
         """The topic's own value; the system's where that is blank."""
         return section.get(key) or self._system.get(key, "")
+
+
+@lru_cache(SETTINGS_KEPT)
+def parse_settings(text: str) -> TopicSettings:
+    """Read the answer to ``stats config``, which is the same for each topic that somebody looks up.
+
+    Raises:
+        ProtocolError: It has no ``[system]`` section.
+    """
+    return TopicSettings(text)
 
 
 def covers(pattern: str, topic: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.discovery.stats import TopicSettings
+from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import Answers, Choose, Hidden, SurveyedDirectory, survey
 from metaq.discovery.zk_cache import TreeCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
@@ -46,7 +46,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
         masters = {id_: broker.master for id_, broker in self._cache.brokers().items() if broker.master is not None}
         counts = {id_: count for id_, count in offers.counts.items() if id_ in masters}
         for broker in self._asked([masters[id_] for id_ in sorted(offers.maybe) if id_ in masters], _config):
-            counts[broker.info.broker_id] = broker.read("config", TopicSettings).partition_count(topic)
+            counts[broker.info.broker_id] = broker.read("config", parse_settings).partition_count(topic)
         found = {Partition(id_, index): masters[id_] for id_, count in sorted(counts.items()) for index in range(count)}
         if not found:
             self._cache.invalidate()

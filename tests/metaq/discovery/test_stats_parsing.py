@@ -9,10 +9,10 @@ from recordings import METAQ
 
 from metaq.discovery.stats import (
     BrokerInfo,
-    TopicSettings,
     parse_broker,
     parse_incarnations,
     parse_offsets,
+    parse_settings,
     parse_topics,
 )
 from metaq.errors import ProtocolError
@@ -52,7 +52,7 @@ def test_the_java_brokers_offsets() -> None:
     [("test", 2), ("meta-test", 1), ("slow", 1), ("wild-1", 2), ("wild", 2), ("wild*", 2), ("tame-1", 0), ("", 0)],
 )
 def test_the_java_brokers_partition_counts(topic: str, count: int) -> None:
-    assert TopicSettings(recorded("stats config")).partition_count(topic) == count
+    assert parse_settings(recorded("stats config")).partition_count(topic) == count
 
 
 INI = """\ufeff; comment with = and [brackets]
@@ -86,19 +86,24 @@ numPartitions=many
     [("blank", 4), ("own", 7), ("shut", 0), ("dev.x", 4), ("dev.", 4), ("devx", 0), ("zookeeper", 0)],
 )
 def test_settings_of_a_topic(topic: str, count: int) -> None:
-    assert TopicSettings(INI.replace("\n", "\r\n")).partition_count(topic) == count
+    assert parse_settings(INI.replace("\n", "\r\n")).partition_count(topic) == count
 
 
 def test_a_broker_that_accepts_everything_but_what_is_shut() -> None:
-    settings = TopicSettings(
+    settings = parse_settings(
         "[system]\nnumPartitions=3\nacceptPublish=false\n[topic=*]\n[topic=open]\nacceptPublish=true\n"
     )
     assert [settings.partition_count(topic) for topic in ("anything", "open")] == [0, 3]
 
 
+def test_an_answer_is_read_once_for_all_topics() -> None:
+    assert parse_settings("".join(INI)) is parse_settings("".join(INI))
+    assert parse_settings(INI + "[topic=new]\n").partition_count("new") > 0
+
+
 def test_a_count_that_is_no_number_is_named() -> None:
     with pytest.raises(ProtocolError, match="numPartitions='many' for topic 'broken'"):
-        TopicSettings(INI).partition_count("broken")
+        parse_settings(INI).partition_count("broken")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_a_count_that_is_no_number_is_named() -> None:
         (parse_topics, "STATS\r\na partitions 1", "not STATS ... END"),
         (parse_offsets, "END\r\nSTATS", "not STATS ... END"),
         (parse_offsets, "STATS\r\na part x min_offset 0 max_offset 0\r\nEND", "cannot be read"),
-        (TopicSettings, "key=value", r"no \[system\] section"),
+        (parse_settings, "key=value", r"no \[system\] section"),
     ],
 )
 def test_answers_that_make_no_sense(parse, text: str, what: str) -> None:  # type: ignore[no-untyped-def]
