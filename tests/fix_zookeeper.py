@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, f
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from metaq import MetaQ
 from metaq.model import Address
 
 TICK_MS = 200
@@ -235,6 +237,14 @@ class Brokers:
         self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, port: int = 0, **zookeeper: object
     ) -> RunningBroker:
         return self._start("start", "-f", self.write(name, topics, broker_id, port, **zookeeper))
+
+    @contextmanager
+    def one_with_messages(self, partitions: int, messages: int) -> Iterator[MetaQ]:
+        """A client of a cluster with one broker, whose topic ``test`` has so many messages."""
+        self.start("one", f"[topic=test]\nnumPartitions={partitions}\n")
+        with MetaQ(f"zk://{self.zookeeper.option}") as made:
+            made.producer().send_many("test", [b"%d" % number for number in range(messages)])
+            yield made
 
     def master(self, broker_id: int = 3) -> str | None:
         return self.zookeeper.text(f"/brokers/ids/{broker_id}/master")

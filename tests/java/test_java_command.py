@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_commands import CapturedCommand
 
 from metaq import MetaQ
-from metaq.cli.main import main
 from metaq.model import Address, TopicPartition
 
 
-class Command:
-    """Runs ``metaq`` in this process on one cluster."""
-
-    def __init__(self, cluster: str, captured: pytest.CaptureFixture[bytes]) -> None:
-        self._cluster, self._captured = cluster, captured
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        status = main(["-c", self._cluster, *arguments])
-        out, err = self._captured.readouterr()
-        return status, out.decode(), err.decode()
-
-    def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """What ``--json`` prints."""
-        status, out, err = self(*arguments, "--json")
-        assert (status, err) == (0, "")
-        return [json.loads(line) for line in out.splitlines()]
-
-
 @pytest.fixture
-def metaq(java_broker: Address, capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return Command(str(java_broker), capfdbinary)
+def metaq(java_broker: Address, capfdbinary: pytest.CaptureFixture[bytes]) -> CapturedCommand:
+    return CapturedCommand(str(java_broker), capfdbinary)
 
 
-def test_doctor(metaq: Command, java_broker: Address, java_place: TopicPartition) -> None:
+def test_doctor(metaq: CapturedCommand, java_broker: Address, java_place: TopicPartition) -> None:
     found = {row["what"].removeprefix(f"broker {java_broker} "): row for row in metaq.rows("doctor")}
     assert set(found) == {"connect", "answer", "id", "clock", "disk"}
     assert {row["level"] for row in found.values()} <= {"ok", "warn"}
@@ -45,12 +25,12 @@ def test_doctor(metaq: Command, java_broker: Address, java_place: TopicPartition
 
 
 def test_doctor_compares_what_is_registered(java_zookeeper: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    lines = Command(f"zk://{java_zookeeper}", capfdbinary).rows("doctor")
+    lines = CapturedCommand(f"zk://{java_zookeeper}", capfdbinary).rows("doctor")
     assert {row["level"] for row in lines} <= {"ok", "warn"}
     assert "topics and patterns, as the broker says" in lines[-1]["detail"]
 
 
-def test_stats(metaq: Command, java_place: TopicPartition) -> None:
+def test_stats(metaq: CapturedCommand, java_place: TopicPartition) -> None:
     topic = java_place.topic
     metaq("produce", topic, "-m", "x")
     [before], [counted_before] = metaq.rows("stats"), metaq.rows("stats", topic)
@@ -64,7 +44,7 @@ def test_stats(metaq: Command, java_place: TopicPartition) -> None:
 
 
 def test_a_topic_is_copied_as_json(
-    metaq: Command, java_broker: Address, java_place: TopicPartition, tmp_path: Path
+    metaq: CapturedCommand, java_broker: Address, java_place: TopicPartition, tmp_path: Path
 ) -> None:
     """Behind itself: the messages that were there are there once more, each partition in its order."""
     topic, lines = java_place.topic, tmp_path / "lines"

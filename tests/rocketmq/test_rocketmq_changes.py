@@ -63,14 +63,15 @@ def wait_for(query: StreamingQuery, topic: RocketMQTopic, folder: Path, count: i
     assert query.isActive, str(query.exception())
 
 
+@pytest.fixture
+def topic(rocketmq: Cluster, rocketmq_topic: Callable[..., str], spark: SparkSession) -> RocketMQTopic:
+    """One of four queues."""
+    return RocketMQTopic(spark, rocketmq_topic(queues=4), rocketmq.name_servers)
+
+
 def test_a_killed_driver_neither_loses_nor_repeats(
-    rocketmq: Cluster,
-    rocketmq_programs: Programs,
-    rocketmq_topic: Callable[..., str],
-    spark: SparkSession,
-    tmp_path: Path,
+    topic: RocketMQTopic, rocketmq_programs: Programs, tmp_path: Path
 ) -> None:
-    topic = RocketMQTopic(spark, rocketmq_topic(queues=4), rocketmq.name_servers)
     rocketmq_programs.write(topic.name, 4000, size=50, batch=100)
     options = (f"nameServers={topic.name_servers}", f"subscribe={topic.name}", "maxOffsetsPerTrigger=100")
     command = [sys.executable, str(DRIVER), "rocketmq", str(tmp_path), *options]
@@ -96,13 +97,8 @@ def test_a_killed_driver_neither_loses_nor_repeats(
 
 
 def test_a_query_that_is_restarted_goes_on_where_its_checkpoint_is(
-    rocketmq: Cluster,
-    rocketmq_programs: Programs,
-    rocketmq_topic: Callable[..., str],
-    spark: SparkSession,
-    tmp_path: Path,
+    topic: RocketMQTopic, rocketmq_programs: Programs, tmp_path: Path
 ) -> None:
-    topic = RocketMQTopic(spark, rocketmq_topic(queues=3), rocketmq.name_servers)
     for first in (0, 200, 400):
         rocketmq_programs.write(topic.name, 200, first=first, batch=10)
         topic.copied(tmp_path, startingOffsets="latest" if first else "earliest").awaitTermination()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_commands import CapturedCommand
 from fix_broker import wait_until
 
 from metaq import RocketMQ
-from metaq.cli.main import main
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.model import Partition
 from peers.rocketmq.programs import Programs
@@ -22,30 +20,12 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 Topic = Callable[..., str]
 
 
-class Command:
-    """Runs ``metaq`` in this process on the shared cluster."""
-
-    def __init__(self, name_servers: str, captured: pytest.CaptureFixture[bytes]) -> None:
-        self._cluster, self._captured = f"rocketmq://{name_servers}", captured
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        status = main(["-c", self._cluster, *arguments])
-        out, err = self._captured.readouterr()
-        return status, out.decode(), err.decode()
-
-    def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """What ``--json`` prints."""
-        status, out, err = self(*arguments, "--json")
-        assert (status, err) == (0, ""), err
-        return [json.loads(line) for line in out.splitlines()]
-
-
 @pytest.fixture
-def metaq(rocketmq: Cluster, capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return Command(rocketmq.name_servers, capfdbinary)
+def metaq(rocketmq: Cluster, capfdbinary: pytest.CaptureFixture[bytes]) -> CapturedCommand:
+    return CapturedCommand(f"rocketmq://{rocketmq.name_servers}", capfdbinary)
 
 
-def test_doctor(metaq: Command, rocketmq_topic: Topic, rocketmq_version: str) -> None:
+def test_doctor(metaq: CapturedCommand, rocketmq_topic: Topic, rocketmq_version: str) -> None:
     rocketmq_topic(queues=1)
     found = metaq.rows("doctor")
     assert {row["level"] for row in found} <= {"ok", "warn"}, found  # a disk may be three quarters full
@@ -57,7 +37,7 @@ def test_doctor(metaq: Command, rocketmq_topic: Topic, rocketmq_version: str) ->
     assert found[-1]["what"] == "routes"
 
 
-def test_stats(metaq: Command, rocketmq_topic: Topic, rocketmq_version: str) -> None:
+def test_stats(metaq: CapturedCommand, rocketmq_topic: Topic, rocketmq_version: str) -> None:
     topic = rocketmq_topic(queues=2)
     assert metaq("produce", topic, "-m", "one", "-m", "two", "-p", "broker-a:1")[0] == 0
     wait_until(lambda: sum(row["messages"] for row in metaq.rows("stats", topic)) == 2, "the index has them")
@@ -77,7 +57,7 @@ def test_stats(metaq: Command, rocketmq_topic: Topic, rocketmq_version: str) -> 
 
 
 def test_a_topic_is_copied_as_json(
-    metaq: Command, rocketmq: Cluster, rocketmq_programs: Programs, rocketmq_topic: Topic, tmp_path: Path
+    metaq: CapturedCommand, rocketmq: Cluster, rocketmq_programs: Programs, rocketmq_topic: Topic, tmp_path: Path
 ) -> None:
     """What Java and we wrote, with all that a message has."""
     topic, copy, lines = rocketmq_topic(queues=3), rocketmq_topic(queues=3), tmp_path / "lines"

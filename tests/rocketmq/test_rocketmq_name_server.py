@@ -161,6 +161,11 @@ class TestOurClientOnRealPeers:
     def address(self, rocketmq: Cluster) -> Address:
         return Address.parse(rocketmq.brokers[0].address)
 
+    @pytest.fixture
+    def topic(self, rocketmq_topic: Callable[..., str]) -> str:
+        """One of a single queue."""
+        return rocketmq_topic(queues=1)
+
     @pytest.mark.parametrize("codec", Codec)
     def test_routes_and_clusters(
         self, client: RemotingClient, rocketmq_topic: Callable[..., str], address: Address, codec: Codec
@@ -176,13 +181,8 @@ class TestOurClientOnRealPeers:
         assert missing.code == ResponseCode.TOPIC_NOT_EXIST
 
     def test_many_requests_ahead_on_one_connection(
-        self,
-        client: RemotingClient,
-        rocketmq_topic: Callable[..., str],
-        rocketmq_programs: Programs,
-        address: Address,
+        self, client: RemotingClient, topic: str, rocketmq_programs: Programs, address: Address
     ) -> None:
-        topic = rocketmq_topic(queues=1)
         rocketmq_programs.write(topic, 2000, batch=100)
         self.wait_for_offset(client, address, topic, 2000)
         with client.open(address) as connection:
@@ -197,13 +197,8 @@ class TestOurClientOnRealPeers:
         assert offsets == {start: min(start + 32, 2000) for start in range(0, 2000, 32)}
 
     def test_futures_of_a_held_pull_and_what_comes_meanwhile(
-        self,
-        client: RemotingClient,
-        rocketmq_topic: Callable[..., str],
-        rocketmq_programs: Programs,
-        address: Address,
+        self, client: RemotingClient, topic: str, rocketmq_programs: Programs, address: Address
     ) -> None:
-        topic = rocketmq_topic(queues=1)
         waiting = client.submit(address, pull(topic, 0, sys_flag=6, suspend_ms=20_000), 60.0)
         for _ in range(20):
             assert client.call(address, offset_request(topic)).ext["offset"] == "0"

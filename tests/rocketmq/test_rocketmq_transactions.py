@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,8 +10,8 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
-import transaction_steps
 from fix_broker import wait_until
+from transaction_steps import STEPS, run_and_die
 
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.rocketmq.client import RocketMQ
@@ -27,7 +25,6 @@ from peers.rocketmq.servers import Cluster
 
 pytestmark = pytest.mark.slow
 
-HELPER: Final = Path(transaction_steps.__file__)
 EAGER: Final = {
     "transactionTimeOut": 1000,
     "transactionCheckInterval": 1000,
@@ -102,13 +99,12 @@ def test_a_check_decides_what_was_left_open(mq: RocketMQ, topic: str) -> None:
     assert texts(mq, topic) == ["done"]
 
 
-@pytest.mark.parametrize("step", ["sent", "done", "told", "asked"])
+@pytest.mark.parametrize("step", STEPS)
 def test_another_member_answers_for_one_that_died(
     eager: Cluster, mq: RocketMQ, topic: str, step: str, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    command = [sys.executable, str(HELPER), eager.name_servers, topic, step, str(done)]
-    assert subprocess.run(command, timeout=60, check=False).returncode == 9
+    run_and_die(eager.name_servers, topic, step, done)
     asked = threading.Event()
 
     def check(message: RocketReceived) -> Outcome:

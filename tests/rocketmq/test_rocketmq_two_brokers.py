@@ -74,6 +74,14 @@ class Group:
         for member in self.members:
             member.commit()
 
+    def read_first_and_leave_some(self, queues: list[Partition], left: list[Partition]) -> list[str]:
+        """Divide ``queues``, read and commit what is sent to them; return what is sent to ``left`` and not read."""
+        self.divide(queues)
+        expected = self.send("first", queues)
+        assert self.read(len(expected)) == expected
+        self.commit()
+        return self.send("unread", left)
+
     def is_known_to(self, server: JavaServer) -> bool:
         """Whether a broker lists both members."""
         with RemotingClient() as client:
@@ -117,11 +125,7 @@ def test_one_of_two_masters_is_killed(rocketmq_cluster: Cluster, stack: ExitStac
     brokers = [cluster.start_broker("broker-a"), cluster.start_broker("broker-b")]
     cluster.create_topic("orders", queues=2)
     group = Group(stack, cluster, FILTERS[wanted])
-    group.divide(OF_A + OF_B)
-    expected = group.send("first", OF_A + OF_B)
-    assert group.read(len(expected)) == expected
-    group.commit()
-    unread = group.send("unread", OF_B)
+    unread = group.read_first_and_leave_some(OF_A + OF_B, OF_B)
     brokers[1].kill()
     seen = group.divide(OF_A)
     expected = group.send("meanwhile", OF_A)
@@ -149,11 +153,7 @@ def test_a_slave_is_read_from_while_its_master_is_away(rocketmq_cluster: Cluster
     cluster = rocketmq_cluster
     master, slave = start_with_a_slave(cluster)
     group = Group(stack, cluster, FILTERS["tags"])
-    group.divide(OF_A + OF_B)
-    expected = group.send("first", OF_A + OF_B)
-    assert group.read(len(expected)) == expected
-    group.commit()
-    unread = group.send("unread", OF_B)
+    unread = group.read_first_and_leave_some(OF_A + OF_B, OF_B)
     wait_until(lambda: all(cluster.gives(slave, "orders", one.index, 11) for one in OF_B), "the copy", DEADLINE_S)
     master.kill()
     expected = sorted(unread + group.send("meanwhile", OF_A))
@@ -174,11 +174,7 @@ def test_new_owners_go_on_where_the_slave_knows_the_group_to_be(rocketmq_cluster
     master, slave = start_with_a_slave(cluster)
     with ExitStack() as first_members:
         group = Group(first_members, cluster, FILTERS["tags"])
-        group.divide(OF_A + OF_B)
-        expected = group.send("first", OF_A + OF_B)
-        assert group.read(len(expected)) == expected
-        group.commit()
-        unread = group.send("unread", OF_B)
+        unread = group.read_first_and_leave_some(OF_A + OF_B, OF_B)
         wait_until(lambda: all(cluster.gives(slave, "orders", one.index, 11) for one in OF_B), "the copy", DEADLINE_S)
         wait_until(lambda: offsets_at(slave, OF_B) == [6, 6], "the slave's copy of the offsets", DEADLINE_S)
         master.kill()

@@ -174,14 +174,17 @@ def _caught_up(first: Conversation, sent: list[str]) -> bool:
     return latest <= set(first.bodies())
 
 
+def send_and_read(producer: Conversation, consumer: Conversation, topic: str, texts: list[str]) -> None:
+    for text in texts:
+        producer.send(topic, text)
+    consumer.wait_for(has_all(consumer, texts), texts)
+
+
 @pytest.mark.feature("restart")
 def test_clients_go_on_after_a_restart(server: Server, converse: Converse, topic: Topic, group: str) -> None:
-    name = topic(QUEUES)
+    name, before = topic(QUEUES), bodies("before", 12)
     producer, consumer = converse("producer", "producers"), converse("push", group, topic=name)
-    before = bodies("before", 12)
-    for text in before:
-        producer.send(name, text)
-    consumer.wait_for(has_all(consumer, before), before)
+    send_and_read(producer, consumer, name, before)
     wait_until(lambda: committed(server, group, name, QUEUES) == len(before), "the group's positions")
     consumer.close()
     stays = converse("push", f"{group}-stays", topic=name)
@@ -250,16 +253,10 @@ def test_transactions_show_what_is_committed_at_once_or_when_checked(
 
 @pytest.mark.feature("lite")
 def test_a_lite_pull_consumer_reads_commits_and_goes_on(converse: Converse, topic: Topic, group: str) -> None:
-    name = topic(QUEUES)
+    name, before = topic(QUEUES), bodies("before", 12)
     producer, consumer = converse("producer", "producers"), converse("lite", group, topic=name)
-    before = bodies("before", 12)
-    for text in before:
-        producer.send(name, text)
-    consumer.wait_for(has_all(consumer, before), before)
+    send_and_read(producer, consumer, name, before)
     consumer.close()
-    again = converse("lite", group, topic=name)
-    after = bodies("after", 12)
-    for text in after:
-        producer.send(name, text)
-    again.wait_for(has_all(again, after), after)
+    again, after = converse("lite", group, topic=name), bodies("after", 12)
+    send_and_read(producer, again, name, after)
     assert sorted(again.bodies()) == sorted(after)

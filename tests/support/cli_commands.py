@@ -6,14 +6,16 @@ the parser without an example here is found by ``test_every_command.py``.
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from checkpoints import offset, query
 
 from metaq.cli.completion import words_of
-from metaq.cli.main import _parser
+from metaq.cli.main import _parser, main
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "produce": ("t -m x", "t {folder}/lines --json"),
@@ -38,6 +40,24 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
 }
 LOCAL: Final = ("completion bash", "completion zsh", "completion fish")
 """Examples that ask no server."""
+
+
+class CapturedCommand:
+    """Runs ``metaq`` in this process on one cluster."""
+
+    def __init__(self, cluster: str, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._cluster, self._captured = cluster, captured
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        status = main(["-c", self._cluster, *arguments])
+        out, err = self._captured.readouterr()
+        return status, out.decode(), err.decode()
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """What ``--json`` prints."""
+        status, out, err = self(*arguments, "--json")
+        assert (status, err) == (0, ""), err
+        return [json.loads(line) for line in out.splitlines()]
 
 
 def commands() -> dict[str, tuple[tuple[str, ...], ...]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fix_broker import wait_until
 
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_reader import PullSettings
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Partition, TopicPartition
+from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -32,6 +34,16 @@ class ScriptedBench:
     def broker(self) -> ScriptedBroker:
         """The master."""
         return self.cluster.broker()
+
+
+class PullBench(ScriptedBench):
+    """With ``messages`` in the only queue of ``orders``, of master and slave."""
+
+    def __init__(self, cluster: ScriptedCluster, messages: Sequence[bytes]) -> None:
+        super().__init__(cluster)
+        self.settings = PullSettings(policy=RetryPolicy(3, 0.1))
+        cluster.create_topic("orders", 1, broker="broker-a")
+        cluster.append("orders", Partition("broker-a", 0), messages)
 
 
 B = TypeVar("B", bound=ScriptedBench)

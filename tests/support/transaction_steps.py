@@ -7,6 +7,7 @@ is done (``done``), when the broker is told and has not answered (``told``), or 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +16,14 @@ from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.backends.rocketmq.session import Session
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
+
+STEPS = ("sent", "done", "told", "asked")
+
+
+def run_and_die(servers: str, topic: str, step: str, done: Path) -> None:
+    """Run a member in a process of its own, until it has died at ``step``."""
+    command = [sys.executable, __file__, servers, topic, step, str(done)]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 9
 
 
 def die() -> None:

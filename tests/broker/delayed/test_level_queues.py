@@ -88,6 +88,15 @@ def test_a_clock_that_was_set_back_lengthens_no_delay() -> None:
     assert broker.delivered() == ["a"]
 
 
+def with_orders_and_bills() -> Broker:
+    """Three messages for each of two topics wait, in turn."""
+    broker = Broker(Disk())
+    for number in range(3):
+        broker.store(f"a{number}", 1, NOW)
+        broker.store(f"b{number}", 1, NOW, BILLS)
+    return broker
+
+
 def test_a_message_without_target_is_passed_over() -> None:
     broker = Broker(Disk())
     broker.store("lost", 1, NOW, None)
@@ -97,10 +106,7 @@ def test_a_message_without_target_is_passed_over() -> None:
 
 
 def test_what_the_disk_refuses_is_tried_again() -> None:
-    broker = Broker(Disk())
-    for number in range(3):
-        broker.store(f"a{number}", 1, NOW)
-        broker.store(f"b{number}", 1, NOW, BILLS)
+    broker = with_orders_and_bills()
     broker.log.refusals[ORDERS] = DiskFull("no space")
     assert broker.run(NOW + 1000) == NOW + 1000 + RETRY_MS
     assert broker.levels.positions()[1] == 0
@@ -221,10 +227,7 @@ def test_a_defect_in_one_level_leaves_the_others_and_is_logged_once_a_minute(cap
 
 
 def test_a_defect_when_one_queue_is_written_doubles_nothing_in_others() -> None:
-    broker = Broker(Disk())
-    for number in range(3):
-        broker.store(f"a{number}", 1, NOW)
-        broker.store(f"b{number}", 1, NOW, BILLS)
+    broker = with_orders_and_bills()
     broker.log.defects[ORDERS] = RuntimeError("a defect")
     broker.run(NOW + 1000)
     broker.run(NOW + 2000)

@@ -38,6 +38,12 @@ class IndexedLog:
         self.index.add(topic, partition, ordinal, ordinal + 1, entries)
         return ordinal
 
+    async def put_in_files(self, first: str, last: str) -> None:
+        """Store two messages: the first one's entries go to a file, those of the last are still in memory."""
+        self.put(first)
+        await self.index.flush()
+        self.put(last)
+
     def put_old(self, key: str, ordinal: int, first: int, end: int) -> None:
         """Store the entry of an older message; the index knows all of ``first`` to ``end`` now."""
         self.index.add_old(Covered("orders", 0, first, end), [encode_entry(key_hash("orders", key), ordinal, 5)])
@@ -97,9 +103,7 @@ async def test_a_restart_knows_what_was_written(tmp_path: Path) -> None:
 @in_loop
 async def test_what_was_only_in_memory_is_a_gap_after_a_kill(tmp_path: Path) -> None:
     async with indexed(tmp_path) as log:
-        log.put("a")
-        await log.index.flush()
-        log.put("b")
+        await log.put_in_files("a", "b")
         log.put("c")
         log.restart_after_kill()
         assert await log.places("b") == []
@@ -154,9 +158,7 @@ async def test_a_full_memory_becomes_a_file(tmp_path: Path, monkeypatch: pytest.
 @in_loop
 async def test_a_damaged_file_is_removed_and_its_messages_are_gaps(tmp_path: Path) -> None:
     async with indexed(tmp_path) as log:
-        log.put("a")
-        await log.index.flush()
-        log.put("b")
+        await log.put_in_files("a", "b")
         await log.index.close()
         first, _ = log.paths()
         content = bytearray(first.read_bytes())
@@ -184,9 +186,7 @@ async def test_the_whole_index_can_be_lost(tmp_path: Path) -> None:
 @in_loop
 async def test_retention_takes_files_whose_messages_are_all_gone(tmp_path: Path) -> None:
     async with indexed(tmp_path) as log:
-        log.put("a")
-        await log.index.flush()
-        log.put("b")
+        await log.put_in_files("a", "b")
         await log.index.flush()
         log.index.drop_before({("orders", 0): 1})
         assert await log.places("a") == []
@@ -227,9 +227,7 @@ async def test_messages_that_are_missed_are_a_gap_until_they_are_read(tmp_path: 
 async def test_a_file_that_knows_more_messages_than_there_are_is_built_anew(tmp_path: Path) -> None:
     """An older copy of the log was restored: other messages get the ordinals that the file knows."""
     async with indexed(tmp_path) as log:
-        log.put("a")
-        await log.index.flush()
-        log.put("b")
+        await log.put_in_files("a", "b")
         await log.index.close()
         log.ends["orders", 0] = 1
         log.start()

@@ -59,13 +59,19 @@ async def test_a_wake_calls_at_once_and_several_once() -> None:
     made.stop()
 
 
-@in_loop
-async def test_a_defect_in_one_leaves_the_others() -> None:
+def with_one_broken() -> tuple[Rounds, Calls, Calls]:
+    """Rounds that have started, of something that fails each time and of something else."""
     made, broken, other = rounds(), Calls(5), Calls(5)
     broken.broken = True
     made.add(broken)
     made.add(other)
     made.start()
+    return made, broken, other
+
+
+@in_loop
+async def test_a_defect_in_one_leaves_the_others() -> None:
+    made, broken, other = with_one_broken()
     await until(lambda: other.count > 3)
     assert broken.count >= other.count
     made.stop()
@@ -73,11 +79,7 @@ async def test_a_defect_in_one_leaves_the_others() -> None:
 
 @in_loop
 async def test_a_defect_is_logged_once_in_a_while_not_each_round(caplog: pytest.LogCaptureFixture) -> None:
-    made, broken, other = rounds(), Calls(5), Calls(5)
-    broken.broken = True
-    made.add(broken)
-    made.add(other)
-    made.start()
+    made, broken, _ = with_one_broken()
     await until(lambda: broken.count > 10)
     made.stop()
     assert len(caplog.records) == 1

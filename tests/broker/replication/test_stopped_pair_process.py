@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def stopped_s(broker: RunningBroker) -> float:
     return time.monotonic() - begin_s
 
 
+@contextmanager
+def hanging_slave(pair: Pair) -> Iterator[None]:
+    """The slave hangs as long as the block lasts; behind it, it is stopped and both are compared."""
+    pair.slave.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        pair.slave.process.send_signal(signal.SIGCONT)
+    pair.load.end()
+    assert stopped_s(pair.slave) < STOP_S
+    pair.check()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_master_that_is_stopped_under_load(pair: Pair, seed: int) -> None:
     pair.load.go_on(30 * seed + 1)
@@ -94,8 +108,7 @@ def test_both_are_stopped_at_once(pair: Pair) -> None:
 
 
 def test_a_master_whose_slave_hangs_is_stopped(pair: Pair) -> None:
-    pair.slave.process.send_signal(signal.SIGSTOP)
-    try:
+    with hanging_slave(pair):
         others = [WireClient(Address("127.0.0.1", pair.port)) for _ in range(4)]
         for number, client in enumerate(others):
             client.send(b"put t 0 3 0 -1 %d\r\nabc" % number)
@@ -109,11 +122,6 @@ def test_a_master_whose_slave_hangs_is_stopped(pair: Pair) -> None:
             replies = client.rest()
             assert replies.startswith(b"result 500 "), replies  # what is in a transaction counts when that is committed
             client.close()
-    finally:
-        pair.slave.process.send_signal(signal.SIGCONT)
-    pair.load.end()
-    assert stopped_s(pair.slave) < STOP_S
-    pair.check()
 
 
 def test_a_commit_that_waits_for_a_slave_that_hangs_does_not_hold_up_the_stop(pair: Pair) -> None:
@@ -122,15 +130,9 @@ def test_a_commit_that_waits_for_a_slave_that_hangs_does_not_hold_up_the_stop(pa
         reply = client.ask(line)
         assert isinstance(reply, Result)
         assert reply.code == 200, reply
-    pair.slave.process.send_signal(signal.SIGSTOP)
-    try:
+    with hanging_slave(pair):
         client.send(b"transaction TX:s:1 s COMMIT_ONE_PHASE 3\r\n")
         time.sleep(0.3)
         assert stopped_s(pair.master) < STOP_S + MARGIN_S
         assert b"result 200 " not in client.rest()
         client.close()
-    finally:
-        pair.slave.process.send_signal(signal.SIGCONT)
-    pair.load.end()
-    assert stopped_s(pair.slave) < STOP_S
-    pair.check()

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
 from remoting_asked import Asker
+from remoting_headers import send_header
 from request_replay import Wire
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.formats.rocketmq.sys_flags import PREPARED
 from metaq.model import Address
 from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerData
 from metaq.protocols.remoting.command import RemotingCommand
@@ -152,23 +154,12 @@ def test_a_half_message_that_an_older_copy_does_not_know(lives: Lives, tmp_path:
     lives.stop()
     shutil.copy(state, copy)
     lives.start()
-    half = {
-        "a": "shop",
-        "b": "t",
-        "c": "TBW102",
-        "d": "4",
-        "e": "0",
-        "f": "4",
-        "g": "77",
-        "h": "0",
-        "j": "0",
-        "k": "false",
-    }
     properties = "TRAN_MSG\x01true\x02PGROUP\x01shop\x02UNIQ_KEY\x01"
     with closing(Wire(lives.address)) as wire:
         stored = []
         for number, body in enumerate((b"ended before", b"open")):
-            wire.post(RemotingCommand(310, {**half, "i": f"{properties}U{number}"}, body, number))
+            half = send_header(producer_group="shop", sys_flag=PREPARED, properties=f"{properties}U{number}")
+            wire.post(to_request(half, body, opaque=number))
             stored.append(wire.wait(number))
             assert stored[-1].code == 0
         wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 7))

@@ -50,6 +50,17 @@ class Gate:
         await until(self.entered.is_set)
 
 
+async def held_opening(
+    mq: AsyncMetaQ, folder: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> asyncio.Task[AsyncOrderedProducer]:
+    """A task that opens an ordered producer, and has come to the gate behind the file's opening."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "open", gate.behind(Spool.open))
+        opening = asyncio.create_task(ordered(mq, folder).__aenter__())
+        await gate.reached()
+    return opening
+
+
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     made = Gate()
@@ -62,10 +73,7 @@ async def test_an_ordered_producer_that_is_cancelled_as_it_opens_leaves_its_file
     metaq_memory: MemoryServer, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with metaq_memory.async_client() as mq:
-        with monkeypatch.context() as patch:
-            patch.setattr(Spool, "open", gate.behind(Spool.open))
-            opening = asyncio.create_task(ordered(mq, tmp_path).__aenter__())
-            await gate.reached()
+        opening = await held_opening(mq, tmp_path, gate, monkeypatch)
         opening.cancel()
         asyncio.get_running_loop().call_later(0.05, gate.opened.set)
         with pytest.raises(asyncio.CancelledError):
@@ -79,10 +87,7 @@ async def test_who_is_cancelled_twice_does_not_wait_and_the_file_is_closed_later
     metaq_memory: MemoryServer, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with metaq_memory.async_client() as mq:
-        with monkeypatch.context() as patch:
-            patch.setattr(Spool, "open", gate.behind(Spool.open))
-            opening = asyncio.create_task(ordered(mq, tmp_path).__aenter__())
-            await gate.reached()
+        opening = await held_opening(mq, tmp_path, gate, monkeypatch)
         for _ in range(2):
             opening.cancel()
             await asyncio.sleep(0)

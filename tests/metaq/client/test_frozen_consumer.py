@@ -87,11 +87,9 @@ class Member:
 
 
 @pytest.fixture
-def mq(brokers: Brokers, zookeeper: ZooKeeperRoot) -> Iterator[MetaQ]:
+def mq(brokers: Brokers) -> Iterator[MetaQ]:
     """A cluster with one broker and a topic of one partition with ten messages."""
-    brokers.start("one", "[topic=test]\nnumPartitions=1\n")
-    with MetaQ(f"zk://{zookeeper.option}") as made:
-        made.producer().send_many("test", [b"%d" % number for number in range(10)])
+    with brokers.one_with_messages(partitions=1, messages=10) as made:
         yield made
 
 

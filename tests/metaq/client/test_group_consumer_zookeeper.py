@@ -25,11 +25,9 @@ FAST: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1, "drain_s": 5.
 
 
 @pytest.fixture
-def mq(brokers: Brokers, zookeeper: ZooKeeperRoot) -> Iterator[MetaQ]:
+def mq(brokers: Brokers) -> Iterator[MetaQ]:
     """A cluster with one broker and a topic of four partitions."""
-    brokers.start("one", "[topic=test]\nnumPartitions=4\n")
-    with MetaQ(f"zk://{zookeeper.option}") as made:
-        made.producer().send_many("test", [b"%d" % number for number in range(100)])
+    with brokers.one_with_messages(partitions=4, messages=100) as made:
         yield made
 
 

@@ -10,11 +10,13 @@ from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.frontends.remoting.message_store import StoredBatch
 from metaq_broker.frontends.remoting.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
 from metaq_broker.half_messages.half_messages import AskPolicy
+from remoting_headers import send_header
 from waiting import until
 from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record
+from metaq.formats.rocketmq.sys_flags import PREPARED
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -216,19 +218,8 @@ def test_kills_in_the_middle(tmp_path: Path) -> None:
 def test_a_message_that_is_prepared_is_a_half_message_without_the_property(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         broker.mount_sends()
-        ext = {
-            "a": "shop",
-            "b": "t",
-            "c": "TBW102",
-            "d": "4",
-            "e": "0",
-            "f": "4",
-            "g": "77",
-            "h": "0",
-            "i": "",
-            "j": "0",
-        }
-        answer = await broker.ask(RemotingCommand(310, {**ext, "k": "false", "m": "false"}, b"prepared", 1))
+        prepared = send_header(producer_group="shop", sys_flag=PREPARED, born_timestamp=77, batch=False)
+        answer = await broker.ask(to_request(prepared, b"prepared", opaque=1))
         assert (answer.code, broker.bodies()) == (0, [])
         place = OffsetMessageId.parse(answer.ext["msgId"]).physical_offset
         stored = StoredBatch(0, int(answer.ext["queueOffset"]), [place], 0, b"")

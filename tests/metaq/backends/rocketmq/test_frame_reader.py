@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rocketmq_clients import ScriptedBench, on_scripted_cluster
+from rocketmq_clients import PullBench, on_scripted_cluster
 
 from metaq.backends.rocketmq import frame_reader
 from metaq.backends.rocketmq.errors import OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.frame_pulls import FrameQueue, measure_frames
 from metaq.backends.rocketmq.frame_reader import FAULTS_MAX, PULLED_AFTER_FAULT, read_range
-from metaq.backends.rocketmq.pull_reader import PullSettings
 from metaq.backends.rocketmq.pulls import Subscription
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.frames import encode_frame, walk
@@ -21,7 +20,6 @@ from metaq.formats.rocketmq.records import read_records
 from metaq.formats.stored_records import FrameRun
 from metaq.model import Address, OffsetRange, Partition
 from metaq.net.machine import boot_id
-from metaq.net.retry import RetryPolicy
 from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.codes import RequestCode
@@ -43,14 +41,11 @@ class Bundled(NameServerDirectory):
         return MetaQBroker(0, Address("h", 1))
 
 
-class Bench(ScriptedBench):
+class Bench(PullBench):
     """A cluster with messages in the only queue of ``orders``, at a broker that gives frames, too."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
-        super().__init__(cluster)
-        self.settings = PullSettings(policy=RetryPolicy(3, 0.1))
-        cluster.create_topic("orders", 1, broker="broker-a")
-        cluster.append("orders", QUEUE, MESSAGES)
+        super().__init__(cluster, MESSAGES)
         self.frames = [encode_frame(number, 0, body) for number, body in enumerate(MESSAGES)]
         self.change: Change = lambda asked, answer: answer
         self.file: Path | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from rocketmq_clients import ScriptedBench, on_scripted_cluster
+from rocketmq_clients import PullBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
@@ -15,7 +15,6 @@ from metaq.backends.rocketmq.pulls import Subscription
 from metaq.errors import ConnectionFailed, DataMissing, MetaqError, ProtocolError
 from metaq.formats.rocketmq.records import Record, encode_record, read_records
 from metaq.model import OffsetRange, Partition
-from metaq.net.retry import RetryPolicy
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.testing.rocketmq_server import ScriptedCluster
@@ -25,14 +24,11 @@ QUEUE = Partition("broker-a", 0)
 MESSAGES = [f"message {number}".encode() for number in range(500)]
 
 
-class Bench(ScriptedBench):
+class Bench(PullBench):
     """A cluster with 500 messages in the only queue of ``orders``, of master and slave."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
-        super().__init__(cluster)
-        self.settings = PullSettings(policy=RetryPolicy(3, 0.1))
-        cluster.create_topic("orders", 1, broker="broker-a")
-        cluster.append("orders", QUEUE, MESSAGES)
+        super().__init__(cluster, MESSAGES)
 
     def runs(self, start: int = 0, end: int = 500, **changes: object) -> list[RecordRun]:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]

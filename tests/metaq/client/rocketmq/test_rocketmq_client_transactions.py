@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import transaction_steps
 from fix_broker import RunningBroker, launch_in, wait_until
 from forked import in_child
+from transaction_steps import STEPS, run_and_die
 from waiting import in_loop
 
 from metaq import AsyncRocketMQ
@@ -31,7 +29,6 @@ from metaq.net.transport import Timeouts
 
 pytestmark = pytest.mark.process
 
-HELPER = Path(transaction_steps.__file__)
 QUICK = 0.1
 EAGER = "[topic=*]\n[rocketmq]\nenabled=true\nport=0\ntransactionTimeOut=1\ntransactionCheckInterval=100\n"
 
@@ -201,13 +198,12 @@ def test_a_slow_check_is_not_called_twice_and_keeps_no_other_waiting(mq: RocketM
         wait_until(lambda: texts(mq, topic) == ["quick", "slow"], "the slow one came")
 
 
-@pytest.mark.parametrize("step", ["sent", "done", "told", "asked"])
+@pytest.mark.parametrize("step", STEPS)
 def test_another_member_answers_for_one_that_died(
     eager_broker: RunningBroker, mq: RocketMQ, topic: str, step: str, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    command = [sys.executable, str(HELPER), str(eager_broker.rocketmq_address), topic, step, str(done)]
-    assert subprocess.run(command, timeout=30, check=False).returncode == 9
+    run_and_die(str(eager_broker.rocketmq_address), topic, step, done)
     asked: list[str] = []
 
     def check(message: RocketReceived) -> Outcome:
