@@ -84,8 +84,10 @@ def fill(address: Address, partitions: int) -> None:
             received += chunk
 
 
-def connect(address: Address, count: int) -> list[socket.socket]:
-    """Open connections and ask each for the version; return when all have answered."""
+def connect(
+    address: Address, count: int, request: Callable[[int], bytes], is_answer: Callable[[bytes], bool]
+) -> list[socket.socket]:
+    """Open connections and send ``request(number)`` over each; return when all have answered."""
     clients: list[socket.socket] = []
     end = time.monotonic() + DEADLINE_S
     with selectors.DefaultSelector() as waiting:
@@ -94,12 +96,12 @@ def connect(address: Address, count: int) -> list[socket.socket]:
                 raise SystemExit(f"{len(waiting.get_map())} of {len(clients)} connections were not answered")
             while len(clients) < count and len(waiting.get_map()) < IN_FLIGHT:
                 client = socket.create_connection((address.host, address.port), DEADLINE_S)
-                client.sendall(b"version 1\r\n")
+                client.sendall(request(len(clients)))
                 waiting.register(client, selectors.EVENT_READ)
                 clients.append(client)
             for key, _ in waiting.select(1.0):
                 waiting.unregister(key.fileobj)
-                if not key.fileobj.recv(1000).startswith(b"result 200"):  # type: ignore[union-attr]
+                if not is_answer(key.fileobj.recv(4096)):  # type: ignore[union-attr]
                     raise SystemExit("a connection was closed instead of answered")
     return clients
 
@@ -130,7 +132,9 @@ def measure_idle(report: Report, folder: Path, partitions: int, connections: int
         report.add(Figure("broker's memory: started", "MiB", rss_mib(broker.pid), better="less"))
         fill(broker.address, partitions)
         report.add(Figure(f"broker's memory: {partitions} partitions", "MiB", rss_mib(broker.pid), better="less"))
-        clients = connect(broker.address, connections)
+        clients = connect(
+            broker.address, connections, lambda _: b"version 1\r\n", lambda reply: reply.startswith(b"result 200")
+        )
         if connections_counted(clients[0]) != len(clients):
             raise SystemExit("the broker has closed connections")
         measured = rss_mib(broker.pid)

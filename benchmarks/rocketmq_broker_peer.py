@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import json
 import resource
-import selectors
 import socket
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,13 +32,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from connections import DEADLINE_S, IN_FLIGHT, SPARE_FILES, allow_files, rss_mib
+from connections import SPARE_FILES, allow_files, connect, rss_mib
 from figures import Figure, Report, arguments, in_turn, seconds
 from kafka_peer import scaled
 from machine import running
 from spark_read import to_noop
 from stage import Case, spark
 
+from metaq.model import Address
 from peers.rocketmq.ask import request
 from peers.rocketmq.bundled import BundledServer
 from peers.rocketmq.jars import MODULES, Release, Unavailable, release
@@ -220,24 +219,12 @@ def files_for(connections: int) -> int:
 
 def connected(address: str, count: int) -> list[socket.socket]:
     """Connections of so many producers, each of which has sent a heartbeat and has its answer."""
-    host, _, port = address.rpartition(":")
-    clients: list[socket.socket] = []
-    end = time.monotonic() + DEADLINE_S
-    with selectors.DefaultSelector() as waiting:
-        while len(clients) < count or waiting.get_map():
-            if time.monotonic() > end:
-                raise SystemExit(f"{len(waiting.get_map())} of {len(clients)} connections were not answered")
-            while len(clients) < count and len(waiting.get_map()) < IN_FLIGHT:
-                client = socket.create_connection((host, int(port)), DEADLINE_S)
-                beat = {"clientID": f"bench@{len(clients)}", "producerDataSet": [{"groupName": "bench"}]}
-                client.sendall(request(HEARTBEAT, body=json.dumps(beat | {"consumerDataSet": []}).encode()))
-                waiting.register(client, selectors.EVENT_READ)
-                clients.append(client)
-            for key, _ in waiting.select(1.0):
-                waiting.unregister(key.fileobj)
-                if not key.fileobj.recv(4096):  # type: ignore[union-attr]
-                    raise SystemExit("a connection was closed instead of answered")
-    return clients
+
+    def heartbeat(number: int) -> bytes:
+        beat = {"clientID": f"bench@{number}", "producerDataSet": [{"groupName": "bench"}], "consumerDataSet": []}
+        return request(HEARTBEAT, body=json.dumps(beat).encode())
+
+    return connect(Address.parse(address), count, heartbeat, bool)
 
 
 def spark_reads(report: Report, there: Release, runs: int, scale: float) -> None:

@@ -26,8 +26,8 @@ them, it is sent again with all of its lines, so the newest value of a window co
 from __future__ import annotations
 
 import argparse
-import re
 
+from job_arguments import add_trigger, duration, trigger
 from job_report import JobReport, count_rows_out
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -129,7 +129,6 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
         count_rows_out(transform(lines, arguments.window, arguments.lateness))
         .writeStream.format("metaq")
@@ -137,7 +136,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         .option("topic", arguments.to_topic)
         .option("checkpointLocation", arguments.checkpoint)
         .queryName("error_rates")
-        .trigger(**trigger)
+        .trigger(**trigger(arguments))
         .start()
     )
 
@@ -152,13 +151,6 @@ def finish(spark: SparkSession, arguments: argparse.Namespace, query: StreamingQ
         report.rows_out += rows.count()
 
 
-def duration(text: str) -> str:
-    """A Spark interval such as ``5 minutes``, for argparse."""
-    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
-    return text
-
-
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Count log lines and errors by component and time window.")
     parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
@@ -167,7 +159,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", required=True, help="folder or URI for Spark's progress, kept between runs")
     parser.add_argument("--window", type=duration, default="5 minutes", help="length of a window (%(default)s)")
     parser.add_argument("--lateness", type=duration, default="10 minutes", help="how late lines may be (%(default)s)")
-    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    add_trigger(parser)
     return parser.parse_args(arguments)
 
 

@@ -16,6 +16,23 @@ def pattern(text: str) -> str:
     return text
 
 
+def duration(text: str) -> str:
+    """A Spark interval such as ``5 minutes``, for argparse."""
+    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
+    return text
+
+
+def add_trigger(parser: Any) -> None:
+    """``--every``: how often a query has a batch."""
+    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+
+
+def trigger(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What ``add_trigger``'s argument asks for, for ``DataStreamWriter.trigger``."""
+    return {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
+
+
 def add_source(parser: Any) -> None:
     """``--brokers`` of MetaQ or ``--rocketmq`` name servers: one of them."""
     where = parser.add_mutually_exclusive_group(required=True)

@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from job_arguments import pattern
+from job_arguments import add_trigger, pattern, trigger
 from job_failures import sentence
 from job_report import JobReport
 from mirror_endpoints import copies_between, endpoint
@@ -197,21 +197,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | Non
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
     options = {**mirror.source.options, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
     messages = spark.readStream.format(mirror.source.format).options(startingOffsets=arguments.start, **options).load()
-    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
         messages.writeStream.foreachBatch(mirror.write_batch)
         .option("checkpointLocation", spark_path(arguments.checkpoint))
         .queryName("mirror_topics")
-        .trigger(**trigger)
+        .trigger(**trigger(arguments))
         .start()
     )
-
-
-def duration(text: str) -> str:
-    """A Spark interval such as ``5 minutes``, for argparse."""
-    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
-    return text
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -232,7 +224,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--replaced-attributes", action="store_true", help="copy attributes that are not UTF-8 with U+FFFD, do not fail"
     )
-    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    add_trigger(parser)
     return parser.parse_args(arguments)
 
 

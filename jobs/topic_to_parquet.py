@@ -17,9 +17,8 @@ reads the folder.
 from __future__ import annotations
 
 import argparse
-import re
 
-from job_arguments import add_source, queue_system
+from job_arguments import add_source, add_trigger, queue_system, trigger
 from job_report import JobReport, count_rows_out
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -50,7 +49,6 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
         count_rows_out(transform(messages))
         .writeStream.format("parquet")
@@ -58,16 +56,9 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         .option("path", arguments.output)
         .option("checkpointLocation", arguments.checkpoint)
         .queryName("topic_to_parquet")
-        .trigger(**trigger)
+        .trigger(**trigger(arguments))
         .start()
     )
-
-
-def duration(text: str) -> str:
-    """A Spark interval such as ``5 minutes``, for argparse."""
-    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
-    return text
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -76,7 +67,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topics", required=True, help="topics to store, separated by commas")
     parser.add_argument("--output", required=True, help="folder or URI for the Parquet files")
     parser.add_argument("--checkpoint", required=True, help="folder or URI for Spark's progress, kept between runs")
-    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    add_trigger(parser)
     return parser.parse_args(arguments)
 
 

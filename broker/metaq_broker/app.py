@@ -106,6 +106,15 @@ class Broker:
         self._tls = server_context(self.config.system)
         self._bind()
         self._closing.push_async_callback(self._close_admin)
+        self._open_stores()
+        await self._open_engine()
+        await self._open_transactions()
+        self._open_retention()
+        self._open_replication()
+        self._open_rocketmq()
+        self.config = dataclasses.replace(self.config, role=self._replication.role)
+
+    def _open_stores(self) -> None:
         try:
             self._stores = TopicStores.open(self._files, self._clock, self.config)
         except MetaqError as error:
@@ -113,6 +122,8 @@ class Broker:
         self._closing.callback(self._stores.close, clean=True)
         self._closing.callback(self._commit.stop)
         self._closing.push_async_callback(self._commit.drain)
+
+    async def _open_engine(self) -> None:
         ids = IdWorker(self.config.system.broker_id)
         self._statistics = Statistics(self._clock.monotonic, self._has_figures)
         await self._open_guard()
@@ -122,7 +133,9 @@ class Broker:
         last_used = [store.last_used_ms for store in self._stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self._engine.id_clock.expect(max(last_used))
-        await self._open_transactions()
+
+    def _open_retention(self) -> None:
+        """Have the disk watched and old segments removed, and partitions maintained."""
         interval_ms = self.config.system.disk_check_interval_ms
         self._folder_watch = FolderWatch(
             self._files, self._stores, self._guard, _watched_files(self.config), interval_ms
@@ -136,16 +149,16 @@ class Broker:
         self._maintenance = PartitionMaintenance(
             self._engine, self._commit, self._transactions.users_of, self._retention.settle
         )
+
+    def _open_replication(self) -> None:
         local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
         try:
             heard = self._promoted, self._fenced, COPIED_LAST
-            self._replication = Replication(
+            self._replication: Replication = Replication(
                 self.config.role, local, self._commit, self._clock, TextPeer.connect, *heard
             )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
-        self._open_rocketmq()
-        self.config = dataclasses.replace(self.config, role=self._replication.role)
 
     def _bind(self) -> None:
         host, port = self.config.system.bind_address, self.config.system.server_port

@@ -119,6 +119,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
     _add_cluster(parser, None)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    _add_commands(commands, parser)
+    for command in commands.choices.values():
+        _add_cluster(command.add_argument_group("cluster"), argparse.SUPPRESS)
+    return parser
+
+
+def _add_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], parser: argparse.ArgumentParser
+) -> None:
     # small: what a command needs is imported when it runs
     from metaq.cli import (
         bench,
@@ -149,9 +158,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_command(commands)
     doctor.add_command(commands)
     completion.add_command(commands, parser)
-    for command in commands.choices.values():
-        _add_cluster(command.add_argument_group("cluster"), argparse.SUPPRESS)
-    return parser
 
 
 def _add_cluster(parser: argparse._ActionsContainer, default: str | None) -> None:

@@ -52,6 +52,7 @@ from metaq_broker.frontends.remoting.unused_groups import UnusedGroups
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
+from metaq_broker.groups.limits import GroupLimits
 from metaq_broker.groups.members import Members
 from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
@@ -69,6 +70,7 @@ from metaq_broker.rocketmq.parts import (
 )
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from metaq_broker.storage.state_mark import StateMark
+from metaq_broker.storage.state_table import StateTable
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -133,9 +135,7 @@ class BrokerServer:
         self.topics = client_topics(parts, config, state)
         self.store = MessageStore(engine, PartitionNumbers(state, mark), host_bytes(self.address.host, port))
         limits = group_limits(config)
-        groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS, limits=limits)
-        self.groups = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
-        UnusedGroups(groups, self.groups.members, self.groups.offsets, self.topics, clock.monotonic)
+        self.groups = self._group_state(state, limits)
         self.locks = QueueLocks(clock.monotonic, limits)
         self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()
@@ -157,16 +157,26 @@ class BrokerServer:
         )
         self._running = RunningFigures(self._totals, self._moment, clock.monotonic, clock.now_ms)
         self._add_handlers()
-        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address, self._metaq)
-        interval_s = config.registration_interval_ms / 1000
-        self._registration = NameServerRegistration(
-            identity, topic_source(self.topics), self.routes, config.name_servers, interval_s
-        )
+        self._registration = self._new_registration()
         self.topics.when_changed(self._registration.topic_changed)
         self._servers: list[Server] = []
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._stopped = False
+
+    def _group_state(self, state: StateTable, limits: GroupLimits) -> GroupState:
+        """What is known of groups; unused ones are forgotten when there are too many."""
+        clock = self._parts.clock
+        groups = Groups(state, create_unknown=self._config.auto_create_groups, built_in=GROUPS, limits=limits)
+        known = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
+        UnusedGroups(groups, known.members, known.offsets, self.topics, clock.monotonic)
+        return known
+
+    def _new_registration(self) -> NameServerRegistration:
+        config = self._config
+        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address, self._metaq)
+        interval_s = config.registration_interval_ms / 1000
+        return NameServerRegistration(identity, topic_source(self.topics), self.routes, config.name_servers, interval_s)
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups

@@ -144,6 +144,17 @@ class CompiledRecordDecoder:
         self._state[[k.QUEUE_ID, k.DENSE, k.ROWS_MAX, k.VALUE_BYTES_MAX, k.TEXT_BYTES_MAX, k.PAIRS_MAX]] = (
             self._queue.queue_id, self._queue.dense, rows, value_bytes, texts, pairs,
         )  # fmt: skip
+        self._add_numbers(rows)
+        self._add_bytes(rows, value_bytes, texts)
+        if "properties" in needed:
+            self._add_texts(k.NAME_ENDS_AT, k.NAMES_AT, pairs, texts)
+            self._add_texts(k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, pairs, texts)
+            self._add(k.PAIR_ENDS_AT, rows + 1, np.int32)[:1] = 0
+        if needed & {"keys", "message_id", "tags", "properties"}:
+            self._table[k.PARSED_AT] = address_of(self._parsed)
+
+    def _add_numbers(self, rows: int) -> None:
+        k, needed = self._k, self._maker.needed
         if "queue_offset" in needed:
             self._add(k.OFFSETS_AT, rows, np.int64)
         for name, at, present in (
@@ -156,25 +167,22 @@ class CompiledRecordDecoder:
         for name, at in (("reconsume_times", k.RECONSUMED_AT), ("flag", k.FLAGS_AT)):
             if name in needed:
                 self._add(at, rows, np.int32)
+
+    def _add_bytes(self, rows: int, value_bytes: int, text_bytes: int) -> None:
+        k, needed = self._k, self._maker.needed
         for name, ends, at, size in (
             ("value", k.VALUE_ENDS_AT, k.VALUES_AT, value_bytes),
-            ("keys", k.KEY_ENDS_AT, k.KEYS_AT, texts),
-            ("message_id", k.ID_ENDS_AT, k.IDS_AT, texts),
-            ("tags", k.TAG_ENDS_AT, k.TAGS_AT, texts),
-            ("offset_message_id", k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, texts),
-            ("born_host", k.HOST_ENDS_AT, k.HOSTS_AT, texts),
+            ("keys", k.KEY_ENDS_AT, k.KEYS_AT, text_bytes),
+            ("message_id", k.ID_ENDS_AT, k.IDS_AT, text_bytes),
+            ("tags", k.TAG_ENDS_AT, k.TAGS_AT, text_bytes),
+            ("offset_message_id", k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, text_bytes),
+            ("born_host", k.HOST_ENDS_AT, k.HOSTS_AT, text_bytes),
         ):
             if name in needed:
                 self._add_texts(ends, at, rows, size)
         for name, present in _PRESENCE:
             if name in needed:
                 self._add(getattr(k, present), rows, np.uint8)
-        if "properties" in needed:
-            self._add_texts(k.NAME_ENDS_AT, k.NAMES_AT, pairs, texts)
-            self._add_texts(k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, pairs, texts)
-            self._add(k.PAIR_ENDS_AT, rows + 1, np.int32)[:1] = 0
-        if needed & {"keys", "message_id", "tags", "properties"}:
-            self._table[k.PARSED_AT] = address_of(self._parsed)
 
     def _add_texts(self, ends: int, at: int, count: int, size: int) -> None:
         self._add(ends, count + 1, np.int32)[:1] = 0

@@ -114,14 +114,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             options.offsets or at_brokers,
             RocketStarts(self._offsets, group, options.start, at_brokers if options.offsets is None else None),
             self._make,
-            CoordinatorSettings(
-                strategy=options.strategy,
-                save_s=options.save_s,
-                drain_s=options.drain_s,
-                id_wait_s=ID_WAIT_S,
-                callbacks=options.on_revoked is not None,
-                order=lambda queue: queue,
-            ),
+            _coordinator_settings(options),
             clock,
         )
         super().__init__(options, Parts(consumer_id, state, coordinator, self.parked, clock))
@@ -202,3 +195,14 @@ def _begins_at(start: object) -> BeginsAt:
         case "earliest":
             return "earliest"
     return "time"
+
+
+def _coordinator_settings(options: RocketOptions) -> CoordinatorSettings:
+    return CoordinatorSettings(
+        strategy=options.strategy,
+        save_s=options.save_s,
+        drain_s=options.drain_s,
+        id_wait_s=ID_WAIT_S,
+        callbacks=options.on_revoked is not None,
+        order=lambda queue: queue,
+    )
