@@ -1,4 +1,4 @@
-"""Puts a broker together, runs it until it is stopped, and takes it apart again.
+"""Puts a broker together and takes it apart again.
 
 Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more
 clients, answers to what was received, the disk, the mark of a clean stop.
@@ -12,10 +12,9 @@ import dataclasses
 import errno
 import logging
 import os
-import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import metaq
 from metaq.errors import MetaqError
@@ -24,7 +23,6 @@ from metaq.model import Address
 from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.admin.reload import Reloader
 from metaq_broker.admin.services import BrokerParts
-from metaq_broker.broker_loop import new_loop
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
@@ -44,7 +42,6 @@ from metaq_broker.kernel_syncs import KernelSyncs
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
 from metaq_broker.monitoring.statistics import Statistics
-from metaq_broker.open_files import raise_limit
 from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
@@ -426,56 +423,6 @@ class Broker:
         # Only topics that exist: a client that asks for made-up names must not fill the memory with counters.
         known = topic in self.config.topics or self._stores.has_topic(topic)
         return known and self.config.topic_settings(topic).stat
-
-
-def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None, *, file: Path | None = None) -> None:
-    """Run a broker until SIGTERM, SIGINT or an operator's shutdown; ``announce`` gets the port when it can be used.
-
-    ``file`` is read again on SIGHUP; without one SIGHUP stops the broker.
-
-    Raises:
-        StartFailed: It could not start.
-    """
-    raise_limit()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(config, announce, file))
-
-
-async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:
-    stop = asyncio.Event()
-    broker = Broker(config, file, stop.set)
-    loop = asyncio.get_running_loop()
-    for number, react in ((signal.SIGTERM, stop.set), (signal.SIGINT, stop.set), (signal.SIGHUP, broker.on_sighup)):
-        loop.add_signal_handler(number, react)
-    try:
-        await broker.open()
-        if not await _before(stop, broker.serve()):
-            return
-        address = Address(config.system.host_name, broker.port)
-        _LOG.info("ready", extra={"fields": broker.startup_summary()})
-        print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
-        if (rocketmq := broker.rocketmq_address) is not None:
-            print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
-        announce(broker.port)
-        await stop.wait()
-        _LOG.info("stopping", extra={"fields": {"address": address}})
-    finally:
-        await broker.close()
-    _LOG.info("stopped", extra={"fields": {"address": address}})
-
-
-async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
-    """Await ``starting``, which may wait for ZooKeeper; give it up when ``stop`` is set. Say whether it was done."""
-    task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
-    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not task.done():
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        return False
-    await task
-    return True
 
 
 def transaction_manager(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from sources import ROOT, Source, imports, parse, sources
 
-CORE_ABOVE = ("metaq_broker.frontends", "metaq_broker.admin", "metaq_broker.app")
+CORE_ABOVE = ("metaq_broker.frontends", "metaq_broker.admin", "metaq_broker.app", "metaq_broker.process")
 STANDARD = frozenset(sys.stdlib_module_names)
 SPARK = frozenset({"pyspark", "pyarrow", "py4j", "pandas"})
 ABOVE = ("discovery", "client", "testing")
