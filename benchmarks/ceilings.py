@@ -100,7 +100,7 @@ class Received:
     def __init__(self, server: Address) -> None:
         self._connection = socket.create_connection((server.host, server.port))
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._room = memoryview(bytearray(SLICE_BYTES))
+        self._buffer = memoryview(bytearray(SLICE_BYTES))
         self._left = 0
         self._connection.sendall(REQUEST)
 
@@ -116,7 +116,7 @@ class Received:
             if not self._left:
                 self._connection.sendall(REQUEST)
                 self._left = SLICE_BYTES
-            taken = self._connection.recv_into(self._room, min(self._left, byte_count))
+            taken = self._connection.recv_into(self._buffer, min(self._left, byte_count))
             assert taken, "the server closed the connection"
             self._left -= taken
             byte_count -= taken

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from figures import Figure, Report, arguments, in_turn, medians, run_part
+from figures import Figure, Report, alternating, arguments, medians, run_part
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
@@ -184,7 +184,7 @@ def appending(report: Report, folder: Path, frames: list[bytes], runs: int) -> N
     for size in BATCHES:
         part = frames if size >= 100 else frames[: len(frames) // 8]
         batches = [part[at : at + size] for at in range(0, len(part), size)]
-        floor, ours = in_turn([partial(bare, folder, batches), partial(logged, folder, batches)], runs)
+        floor, ours = alternating([partial(bare, folder, batches), partial(logged, folder, batches)], runs)
         name = f"log: append, {size} frame{'s' * (size > 1)} at a time"
         report.add(Figure(name, "CPU ns/frame", ours / len(part) * 1e9, floor / len(part) * 1e9, "os.write", "less"))
 
@@ -215,7 +215,7 @@ def opening_after(report: Report, folder: Path, frames: list[bytes], runs: int) 
         "after a crash": partial(opened, "tail", True),
         "without an index": partial(opened, "tail", False),
     }
-    floor, *times = in_turn([summed, *ways.values()], max(1, runs // 2))
+    floor, *times = alternating([summed, *ways.values()], max(1, runs // 2))
     for name, seconds in zip(ways, times, strict=True):
         figures = seconds / size * GIGABYTE, floor / size * GIGABYTE
         report.add(Figure(f"log: open {name}", "CPU s/GB", *figures, "bare read and CRC-32", "less"))
@@ -333,8 +333,8 @@ def opening(report: Report, folder: Path, settings: LogSettings, runs: int) -> N
         "all verified, cold": partial(once, "full", 1, clean=True, cold=True),
     }
     every: list[Callable[[], float]] = [partial(summed_cold, folder), *ways.values()]
-    turns = [[way() for way in every] for _ in range(runs)]
-    floor, *seconds = (statistics.median(times) for times in zip(*turns, strict=True))
+    rounds = [[way() for way in every] for _ in range(runs)]
+    floor, *seconds = (statistics.median(times) for times in zip(*rounds, strict=True))
     for name, each in zip(ways, seconds, strict=True):
         report.add(Figure(f"open: {name}", "s", each, floor, "bare CRC-32 of all bytes", "less"))
 

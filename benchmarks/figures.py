@@ -125,15 +125,15 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(measures: Sequence[Callable[[], float]], runs: int, unmeasured: int = 1) -> list[float]:
-    """Median of what each measure returns over ``runs`` turns, after ``unmeasured`` turns that do not count."""
-    turns = [[measure() for measure in measures] for _ in range(unmeasured + runs)][unmeasured:]
-    return [statistics.median(of_measure) for of_measure in zip(*turns, strict=True)]
+def alternating(measures: Sequence[Callable[[], float]], runs: int, unmeasured: int = 1) -> list[float]:
+    """Median of what each measure returns over ``runs`` rounds, after ``unmeasured`` rounds that do not count."""
+    rounds = [[measure() for measure in measures] for _ in range(unmeasured + runs)][unmeasured:]
+    return [statistics.median(of_measure) for of_measure in zip(*rounds, strict=True)]
 
 
 def medians(actions: Sequence[Callable[[], object]], runs: int) -> list[float]:
     """Median seconds of each action, run in turn after one unmeasured run of each."""
-    return in_turn([partial(seconds, action) for action in actions], runs)
+    return alternating([partial(seconds, action) for action in actions], runs)
 
 
 FORMAT: Final = 1

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from ceilings import ARRIVAL, PAYLOAD_BYTES, Arrivals, Tail, Trivial
-from figures import Figure, Report, arguments, in_turn, run_part
+from figures import Figure, Report, alternating, arguments, run_part
 from pyspark.sql import DataFrame, SparkSession
 from stage import TOPIC, broker, importable_by_workers, spark
 
@@ -65,15 +65,15 @@ class Listener:
     def latency_ms(self, sent_ns: int) -> float:
         """Wait for the row that was sent then; rows of before are passed over."""
         while True:
-            told_ns, arrived_ns = ARRIVAL.unpack(self._socket.recv(ARRIVAL.size))
-            if told_ns == sent_ns:
+            reported_ns, arrived_ns = ARRIVAL.unpack(self._socket.recv(ARRIVAL.size))
+            if reported_ns == sent_ns:
                 return float(arrived_ns - sent_ns) / 1e6
 
     def close(self) -> None:
         self._socket.close()
 
 
-class Side:
+class Peer:
     """A source, and how to give it a message; collects what each message took."""
 
     def __init__(self, rows: Callable[[], DataFrame], send: Send, listener: Listener, pauses: random.Random) -> None:
@@ -137,8 +137,8 @@ def measure(given: argparse.Namespace, stack: ExitStack) -> tuple[list[float], l
         session.dataSource.register(source)
     listener, pauses = Listener(), random.Random(7)
     stack.callback(listener.close)
-    ours = Side(*metaq_side(session, address, stack), listener, pauses)
-    peer = Side(*tail_side(session, folder), listener, pauses)
+    ours = Peer(*metaq_side(session, address, stack), listener, pauses)
+    peer = Peer(*tail_side(session, folder), listener, pauses)
     for side in (ours, peer):  # Python workers, compiled Java code
         side.block(given.messages)
         side.latencies_ms.clear()
@@ -255,7 +255,7 @@ def first_rows(given: argparse.Namespace, report: Report) -> None:
             lambda side=side: seconds_of([__file__, "start-up", "--side", side, "--brokers", address])
             for side in SOURCES
         ]
-        peer, ours, known = in_turn(sides, given.runs, unmeasured=0)
+        peer, ours, known = alternating(sides, given.runs, unmeasured=0)
     for name, value in (("", ours), (", registered by hand", known)):
         figure = f"first row of a fresh query in a fresh session{name}"
         report.add(Figure(figure, "s", value, peer, "trivial source", better="less"))
@@ -263,7 +263,7 @@ def first_rows(given: argparse.Namespace, report: Report) -> None:
 
 def imports(given: argparse.Namespace, report: Report) -> None:
     sides = [program(f"{PLANNER}\n{OURS}", clock="process_time"), program(PLANNER, clock="process_time")]
-    ours, peer = in_turn([partial(seconds_of, side) for side in sides], given.runs, unmeasured=0)
+    ours, peer = alternating([partial(seconds_of, side) for side in sides], given.runs, unmeasured=0)
     report.add(Figure("imports of the process that plans", "CPU s", ours, peer, "without ours", better="less"))
 
 

@@ -72,7 +72,7 @@ def bytes_needed(*sizes: float) -> int:
     return int(sum(sizes) * (1 + SPARE_SHARE)) + SPARE_BYTES
 
 
-def check_room(folder: Path, needed: int, free: int) -> None:
+def check_space(folder: Path, needed: int, free: int) -> None:
     """End the program if ``free`` bytes are not enough."""
     if free < needed:
         sys.exit(
@@ -272,7 +272,7 @@ def run(given: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the files go
     gib, place = given.gib * given.scale, given.folder or Path(tempfile.gettempdir())
     linear = sum(LINEAR_ROWS) * given.scale * LINEAR_FRAME_BYTES
-    check_room(place, bytes_needed(gib * GIB, gib * GIB * SHARE, linear), shutil.disk_usage(place).free)
+    check_space(place, bytes_needed(gib * GIB, gib * GIB * SHARE, linear), shutil.disk_usage(place).free)
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=given.folder) as name,
         Report("Size of the log, number of messages", given.json) as report,

@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 
 from ceilings import Trivial
-from figures import Figure, Report, arguments, in_turn
+from figures import Figure, Report, alternating, arguments
 from machine import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -141,7 +141,7 @@ def exactly_once(bench: Bench, given: argparse.Namespace, report: Report) -> Non
 
 def compare(bench: Bench, given: argparse.Namespace, report: Report, queries: Sequence[Query]) -> None:
     """Add the figures of all queries beside the first one."""
-    peer_ms, *ours_ms = in_turn([partial(bench.block, query) for query in queries], given.runs)
+    peer_ms, *ours_ms = alternating([partial(bench.block, query) for query in queries], given.runs)
     for query, ours in zip(queries[1:], ours_ms, strict=True):
         report.add(figure(given, query.name, ours, peer_ms, PEER, query.aim))
 
@@ -153,7 +153,7 @@ def partial_source(bench: Bench, partitions: int) -> Source:
 def over_tcp(bench: Bench, given: argparse.Namespace, report: Report, unix_ms: float) -> None:
     """The same without the Unix socket between the JVM and Python."""
     queries = [Query(PEER, bench.trivial, bench.drop), Query("", partial_source(bench, 1), bench.to(1))]
-    peer_ms, ours_ms = in_turn([partial(bench.block, query) for query in queries], min(given.runs, 3))
+    peer_ms, ours_ms = alternating([partial(bench.block, query) for query in queries], min(given.runs, 3))
     report.add(figure(given, "metaq 1 -> metaq 1, TCP to Python", ours_ms, peer_ms, f"{PEER}, TCP to Python"))
     report.add(figure(given, "metaq 1 -> metaq 1, Unix socket to Python", unix_ms, ours_ms, "TCP to Python"))
 
@@ -164,7 +164,7 @@ def idle(bench: Bench, given: argparse.Namespace, report: Report) -> None:
         Query("trivial", lambda: bench.trivial(rows=0), bench.drop),
         *(Query("metaq", partial(bench.metaq, n, start="latest"), bench.to(n)) for n in PARTITION_COUNTS),
     ]
-    peer, *ours = in_turn([partial(bench.idle_cpu, query) for query in queries], min(given.runs, 3), unmeasured=0)
+    peer, *ours = alternating([partial(bench.idle_cpu, query) for query in queries], min(given.runs, 3), unmeasured=0)
     for n, share in zip(PARTITION_COUNTS, ours, strict=True):
         name = f"idle query, metaq {n} -> metaq {n}"
         report.add(Figure(name, "% of a core", share, peer, f"idle {PEER}", better="less"))
@@ -200,7 +200,7 @@ def main(words: Sequence[str] | None = None) -> None:
             exactly_once(bench, given, report)
             idle(bench, given, report)
             query = Query("", partial_source(bench, 1), bench.to(1))
-            (unix_ms,) = in_turn([partial(bench.block, query)], min(given.runs, 3))
+            (unix_ms,) = alternating([partial(bench.block, query)], min(given.runs, 3))
         with spark(unix_socket=False) as session:
             over_tcp(Bench(session, brokers, given), given, report, unix_ms)
 

@@ -21,7 +21,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bare_peer import bare_peer, send_file, take_messages
-from figures import Figure, Report, arguments, in_turn, run_part
+from figures import Figure, Report, alternating, arguments, run_part
 from machine import pages_given_back
 from stage import started
 
@@ -52,8 +52,8 @@ TOPIC = "bench"
 BODY_BYTES = 100
 BLOCK_BYTES = 1 << 20
 GET_BYTES = 1 << 20
-GET_TURNS, GET_SHARE = 3, 0.5
-"""Gets are measured in more and shorter turns than the rest: between two cores, their speed goes up and down."""
+GET_ROUNDS, GET_SHARE = 3, 0.5
+"""Gets are measured in more and shorter rounds than the rest: between two cores, their speed goes up and down."""
 GETS_AHEAD, FEW_GETS_AHEAD = 16, 4
 """Gets under way at a time: so many that neither side has to wait for the other; few, where waiting counts."""
 OPAQUE = 1_000_000
@@ -189,8 +189,8 @@ class Bench:
             self._round_trips(broker)
             self._gets(broker)
 
-    def _in_turn(self, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
-        ours_median, peer_median = in_turn([ours, peer], self.runs)
+    def _alternating(self, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
+        ours_median, peer_median = alternating([ours, peer], self.runs)
         return ours_median, peer_median
 
     def _puts(self, broker: Server, requests: list[bytes], ahead: int) -> tuple[float, float]:
@@ -202,7 +202,7 @@ class Bench:
                 return pipelined(peers, requests, count_replies, self.seconds, ahead)
 
         servers = [broker] * len(requests)
-        return self._in_turn(lambda: pipelined(servers, requests, count_replies, self.seconds, ahead), bare)
+        return self._alternating(lambda: pipelined(servers, requests, count_replies, self.seconds, ahead), bare)
 
     @contextmanager
     def _bare_puts(self, request: bytes, number: int = 0) -> Iterator[Server]:
@@ -253,7 +253,7 @@ class Bench:
 
         few = FEW_GETS_AHEAD
         sides = (ours, bare, partial(bare, paced=True), partial(ours, few), partial(bare, few))
-        rates = (rate * GET_BYTES / 1e6 for rate in in_turn(sides, GET_TURNS * self.runs))
+        rates = (rate * GET_BYTES / 1e6 for rate in alternating(sides, GET_ROUNDS * self.runs))
         answered, unpaced, paced, few_answered, few_unpaced = rates
         self.report.add(Figure("broker, get, 1 MiB", "MB/s", answered, unpaced, "bare sendfile", aim=0.8))
         name = f"broker, get, 1 MiB, {few} under way"
@@ -360,7 +360,7 @@ class Cost(NamedTuple):
 
 
 def costs(ways: dict[str, Callable[[], int]], runs: int) -> dict[str, Cost]:
-    """Each way's median costs over ``runs`` turns, after one that does not count."""
+    """Each way's median costs over ``runs`` rounds, after one that does not count."""
     taken: dict[str, list[Cost]] = {name: [] for name in ways}
     for _ in range(runs + 1):
         for name, read in ways.items():

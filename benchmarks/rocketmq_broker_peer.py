@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from connections import SPARE_FILES, allow_files, connect, rss_mib
-from figures import Figure, Report, arguments, in_turn, seconds
+from figures import Figure, Report, alternating, arguments, seconds
 from kafka_peer import scaled
 from machine import running
 from spark_read import to_noop
@@ -122,7 +122,7 @@ class Bench:
         for threads in THREADS:
             count = self._count(SENDS[durable, threads])
             topic = self._topic(f"sends-{threads}")
-            figures = self._in_turn(partial(self._sent, topic, count, threads))
+            figures = self._alternating(partial(self._sent, topic, count, threads))
             how = "after fsync" if durable else "before fsync"
             name = f"sends {how}, {threads} thread{'s' * (threads > 1)}"
             ours, theirs = (statistics.median(rate for rate, _ in each) for each in figures)
@@ -156,7 +156,7 @@ class Bench:
     def latency(self) -> None:
         """From a send to the delivery."""
         count, topic, groups = max(100, self._count(DELIVERED)), self._topic("latency"), iter(range(1000))
-        figures = self._in_turn(
+        figures = self._alternating(
             lambda side: side.programs.latency_ms(topic, f"latency-{next(groups)}", count, size=BYTES)
         )
         for place, percentile, aim in ((0, "p50", 1.5), (1, "p99", None)):
@@ -197,12 +197,12 @@ class Bench:
     def _count(self, count: int) -> int:
         return max(10, int(count * self.scale))
 
-    def _in_turn(self, measure: Callable[[Side], Measured]) -> tuple[list[Measured], list[Measured]]:
+    def _alternating(self, measure: Callable[[Side], Measured]) -> tuple[list[Measured], list[Measured]]:
         pairs = [(measure(self.ours), measure(self.theirs)) for _ in range(self.runs)]
         return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
     def _rates(self, name: str, rate: Callable[[Side], float], aim: float) -> None:
-        ours, theirs = map(statistics.median, self._in_turn(rate))
+        ours, theirs = map(statistics.median, self._alternating(rate))
         self._add(name, "messages/s", ours, theirs, aim)
 
     def _add(self, name: str, unit: str, ours: float, theirs: float, aim: float | None, better: Any = "more") -> None:
@@ -240,7 +240,7 @@ def spark_reads(report: Report, there: Release, runs: int, scale: float) -> None
             for form, place in places.items()
         ]
         assert [frame.count() for frame in frames] == [case.rows] * 2
-        mine, metaq = in_turn([partial(seconds, partial(to_noop, frame)) for frame in frames], runs)
+        mine, metaq = alternating([partial(seconds, partial(to_noop, frame)) for frame in frames], runs)
         megarows = case.rows / 1e6
         name = 'rocketmq broker, read through Spark, beside format("metaq")'
         report.add(Figure(name, "M rows/s", megarows / mine, megarows / metaq, "MetaQ source", aim=0.8))

@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from figures import Figure, Report, arguments, in_turn, seconds
+from figures import Figure, Report, alternating, arguments, seconds
 from kafka_broker import Artifact, NoJars, fetch, kafka_jars, local_kafka
 from kafka_peer import BESIDE_CONNECTOR, CONNECTOR, Queue, costs, scaled
 from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +108,7 @@ class Bench:
             assert rate.messages == case.rows
             return rate.seconds
 
-        ours_s, java_s = in_turn([partial(seconds, partial(to_noop, rows)), java], self.runs)
+        ours_s, java_s = alternating([partial(seconds, partial(to_noop, rows)), java], self.runs)
         self._rate(f"read, one queue, {case.payload_bytes} B", case, ours_s, java_s, PULLS, 1.0)
 
     def beside_kafka(self, case: Case) -> None:
@@ -142,7 +142,7 @@ class Bench:
             partial(self._java_s, case, topic, JAVA_THREADS),
             partial(send_s, self.stage.cluster.name_servers, topic, made),
         ]
-        ours_s, java_s, threads_s, ceiling_s = in_turn(sides, self.runs)
+        ours_s, java_s, threads_s, ceiling_s = alternating(sides, self.runs)
         name = f"write, {case.payload_bytes} B"
         self._rate(name, case, ours_s, java_s, SENDS, 2.0)
         self._rate(f"{name}, beside more threads", case, ours_s, threads_s, THREADS)
@@ -153,7 +153,7 @@ class Bench:
         """What a job of Spark takes to write two rows."""
         topic, case = "sink-small", Case(100, 2)
         self.stage.cluster.create_topic(topic, PARTITIONS)
-        [taken_s] = in_turn([partial(seconds, partial(self.stage.write, self._rows(case), topic))], self.runs)
+        [taken_s] = alternating([partial(seconds, partial(self.stage.write, self._rows(case), topic))], self.runs)
         self.report.add(Figure("rocketmq, write of two rows", "ms", taken_s * 1e3))
 
     def _rows(self, case: Case) -> DataFrame:
@@ -181,7 +181,7 @@ class Bench:
             "rocketmq": {"nameServers": self.stage.cluster.name_servers},
             "metaq": {"brokers": self.stage.metaq},
         }
-        ours, metaq = in_turn(
+        ours, metaq = alternating(
             [partial(self._block, form, where, topic, rows_max) for form, where in options.items()], self.runs
         )
         name = f"rocketmq, micro-batch, {rows_max} rows, beside the MetaQ source"

@@ -28,7 +28,7 @@ from typing import Final
 
 from bare_peer import listening, serve_slices
 from ceilings import REQUEST, SLICE_BYTES, CeilingSource
-from figures import Figure, Report, arguments, in_turn, seconds
+from figures import Figure, Report, alternating, arguments, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from stage import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
@@ -119,7 +119,7 @@ class Reads:
 
 def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
     """Batch and stream beside their ceilings."""
-    batch, ceiling, stream, stream_ceiling = in_turn([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
+    batch, ceiling, stream, stream_ceiling = alternating([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
     of, aim = f"all columns, {case.payload_bytes} B, local[{reads.slots}]", AIMS[case.payload_bytes]
     report.add(speed(f"read, {of}", case, batch, ceiling, "ceiling", aim))
     report.add(speed(f"stream read, {of}", case, stream, stream_ceiling, "ceiling", aim))
@@ -128,7 +128,7 @@ def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
 def network(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
     """Batch reads whose bytes are sent, beside the ceiling, and beside receiving as many bytes."""
     _, ceiling_of_batch = reads.batch(case, ALL)
-    ceiling, sent, receiving = in_turn([ceiling_of_batch, *reads.over_network(case, server)], runs)
+    ceiling, sent, receiving = alternating([ceiling_of_batch, *reads.over_network(case, server)], runs)
     of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
     report.add(speed(f"read over the network, {of}", case, sent, ceiling, "ceiling", None))
     report.add(speed(f"read over the network, {of}, beside receiving alone", case, sent, receiving, "receiving", None))
@@ -139,7 +139,7 @@ def choices(report: Report, reads: Reads, case: Case, runs: int) -> None:
     """What leaving out columns brings."""
     whole, _ = reads.batch(case, ALL)
     for columns, aim in CHOICES.items():
-        all_s, mine, ceiling = in_turn([whole, *reads.batch(case, columns)], runs)
+        all_s, mine, ceiling = alternating([whole, *reads.batch(case, columns)], runs)
         name = f"read, columns={columns}, {case.payload_bytes} B, local[{reads.slots}]"
         report.add(speed(f"{name}, beside all columns", case, mine, all_s, "all columns", aim))
         report.add(speed(name, case, mine, ceiling, "ceiling", None))

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 from bare_peer import listening, store_blocks
 from ceilings import Dropped, TrivialWriter
-from figures import Figure, Report, arguments, in_turn, medians, run_part, seconds
+from figures import Figure, Report, alternating, arguments, medians, run_part, seconds
 from machine import pages_given_back
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
@@ -142,7 +142,7 @@ def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> floa
 
 def rates(case: Case, sides: Sequence[Callable[[], float]], runs: int) -> list[float]:
     """Million rows a second of each side, which returns its seconds."""
-    return [case.rows / 1e6 / time_s for time_s in in_turn(sides, runs)]
+    return [case.rows / 1e6 / time_s for time_s in alternating(sides, runs)]
 
 
 def measure(report: Report, session: SparkSession, address: str, cases: Sequence[Case], slots: int, runs: int) -> None:

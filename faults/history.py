@@ -138,7 +138,7 @@ class Listing(NamedTuple):
     keys: frozenset[str]
 
 
-class Sighting(NamedTuple):
+class FirstRead(NamedTuple):
     """The first time somebody read a frame at this place; ``ended`` is when the read had ended."""
 
     partition_key: PartitionKey
@@ -178,8 +178,8 @@ class History:
         self.puts: list[Put] = []
         self.transactions: dict[str, TransactionRecord] = {}
         self.listings: list[Listing] = []
-        self.sightings: dict[PartitionKey, dict[int, Sighting]] = {}
-        self.conflicts: list[tuple[Sighting, StoredFrame]] = []
+        self.sightings: dict[PartitionKey, dict[int, FirstRead]] = {}
+        self.conflicts: list[tuple[FirstRead, StoredFrame]] = []
         self.pulled: set[Pulled] = set()
         self.ends_seen: list[EndSeen] = []
         self.oddities: list[Oddity] = []
@@ -239,7 +239,7 @@ class History:
         ended = self.stamp()
         known = self.sightings.setdefault(partition_key, {})
         for frame in frames:
-            sighting = known.setdefault(frame.offset, Sighting(partition_key, frame, ended))
+            sighting = known.setdefault(frame.offset, FirstRead(partition_key, frame, ended))
             if sighting.frame != frame:
                 self.conflicts.append((sighting, frame))
 

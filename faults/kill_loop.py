@@ -117,9 +117,8 @@ class KillLoop:
             workers.sort_out(session)
             trial.check(session)
         self.figures.rounds += 1
-        text = (
-            f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {workers.desk.prepared_count} branches wait"
-        )
+        waiting = workers.unfinished.prepared_count
+        text = f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {waiting} branches wait"
         took_s = time.monotonic() - began
         self._report(f"round {self.figures.rounds:4}  seed {name:12} {text}, all is there ({took_s:.1f} s)")
 
@@ -129,7 +128,7 @@ class KillLoop:
             self.figures.stops += 1
             broker.stop()
             return "stopped"
-        self.figures.prepared_over_a_kill += trial.workers.desk.prepared_count
+        self.figures.prepared_over_a_kill += trial.workers.unfinished.prepared_count
         self.figures.kills += 1
         broker.kill()
         if random.random() >= START_KILL_CHANCE:

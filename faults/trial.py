@@ -17,7 +17,7 @@ from faults.broker_process import BrokerProcess, ServerSettings
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import History
-from faults.load.worker import Shift
+from faults.load.worker import SharedWork
 from faults.load.workers import Workers
 from faults.stored import Image, PartitionKey
 from faults.survey import failures, survey, survey_files
@@ -73,7 +73,9 @@ class Trial:
             PartitionKey(topic, index) for topic, count in settings.topics.items() for index in range(count)
         ]
         retention, rocketmq = rules.retention, self.broker.rocketmq
-        self.shift = Shift(self.broker.address, self.history, partition_keys, retention=retention, rocketmq=rocketmq)
+        self.shift = SharedWork(
+            self.broker.address, self.history, partition_keys, retention=retention, rocketmq=rocketmq
+        )
         if timeouts is not None:
             self.shift.timeouts = timeouts
         self.workers = Workers(self.shift, seed)

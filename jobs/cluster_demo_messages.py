@@ -38,12 +38,12 @@ def send(directory: Directory, pool: SessionPool, rocketmq: RocketProducer, topi
 
     Every partition gets a block over MetaQ's protocol, then one over RocketMQ's. Returns how many went over the latter.
     """
-    places = list(directory.writable(topic).items())
+    assigned = list(directory.writable(topic).items())
     over_rocketmq = 0
     for block, first in enumerate(range(0, count, BLOCK_MESSAGES)):
         payloads = [payload(number) for number in range(first, min(first + BLOCK_MESSAGES, count))]
-        partition, address = places[block % len(places)]
-        if block // len(places) % 2:
+        partition, address = assigned[block % len(assigned)]
+        if block // len(assigned) % 2:
             queue = Partition(broker_name(int(partition.broker_id)), partition.index)
             over_rocketmq += len(rocketmq.send_many(topic, payloads, partition=queue))
         else:

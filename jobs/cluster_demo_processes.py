@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from demo_stage import StageFailed, signals_held_back
+from demo_stage import StageFailed, signals_deferred
 
 START_DEADLINE_S, STOP_DEADLINE_S, POLL_INTERVAL_S = 60.0, 20.0, 0.05
 LOG_CHARACTERS_SHOWN = 3000
@@ -107,7 +107,7 @@ class Processes:
         """
         log = self.folder / f"{len(self._started)}-{name.replace(' ', '-')}.log"
         environment = {**self._environment, **(variables or {})}
-        with log.open("wb") as output, signals_held_back():
+        with log.open("wb") as output, signals_deferred():
             process = Process(name, log, _start(name, command, self.folder, environment, output))
             self._started.append(process)
         return process

@@ -88,10 +88,10 @@ def _serves(port: int, data: Path) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
             connection.sendall(b"conf")
-            told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     except OSError:
         return False
-    return f"dataDir={data}".encode() in told
+    return f"dataDir={data}".encode() in answer
 
 
 class Broker:

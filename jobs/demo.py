@@ -116,18 +116,18 @@ def timed(work: Callable[[], None], share: Callable[[], float] | None = None) ->
     """
     started, finished = time.monotonic(), threading.Event()
 
-    def tell() -> None:
+    def report_progress() -> None:
         while not finished.wait(PROGRESS_INTERVAL_S):
             show_progress(time.monotonic() - started, share() if share else None)
 
-    telling = threading.Thread(target=tell, daemon=True)
+    reporter = threading.Thread(target=report_progress, daemon=True)
     try:
-        telling.start()  # in here, for Ctrl-C may come at any moment
+        reporter.start()  # in here, for Ctrl-C may come at any moment
         work()
     finally:
         finished.set()
-        if telling.is_alive():
-            telling.join()
+        if reporter.is_alive():
+            reporter.join()
     took_s = time.monotonic() - started
     show_progress(took_s, share() if share else None, last=True)
     return took_s

@@ -60,7 +60,7 @@ def obey_signals() -> None:
 
 
 @contextlib.contextmanager
-def signals_held_back() -> Iterator[None]:
+def signals_deferred() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise ``Interrupted`` at the end of the block, not inside."""
     received: list[int] = []
     _on_signals(lambda number, _: received.append(number))
@@ -148,7 +148,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     with contextlib.ExitStack() as stopping:
         settings_of_spark: dict[str, bool | float | int | str | None] = {**settings}
         # A JVM whose start is interrupted may stay behind for ever.
-        with signals_held_back(), _standard_error_in(folder / "spark.log"):
+        with signals_deferred(), _standard_error_in(folder / "spark.log"):
             session = builder.config(map=settings_of_spark).getOrCreate()
             stopping.callback(_stop_spark, session)
         session.sparkContext.addPyFile(str(ROOT / "jobs" / "lines_to_topic.py"))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from partition_places import Places, all_targets, ordered_partitions, partitions_of, place_numbers
+from partition_targets import PartitionTargets, all_targets, ordered_partitions, partition_numbers, partitions_of
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -51,13 +51,13 @@ class Endpoint(Protocol):
             TopicNotFound: There are none.
         """
 
-    def news(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+    def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
         """Partitions that have messages, or may have, of those servers that answer."""
 
-    def numbers(self, places: Mapping[str, Places], prefix: str) -> dict[str, dict[str, int]]:
+    def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
         """By topic and partition of the source: the number that a write gives to its target."""
 
-    def write_options(self, places: Mapping[str, Places], name: str, batch_id: int) -> dict[str, Any]:
+    def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """The options of a write of a micro-batch, beyond those that name the servers."""
 
 
@@ -86,19 +86,19 @@ class MetaQEndpoint:
         """See ``Endpoint``."""
         return list(self._directory.writable(topic))
 
-    def news(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+    def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
         """See ``Endpoint``."""
         return self._directory.available_now()[0]
 
-    def numbers(self, places: Mapping[str, Places], prefix: str) -> dict[str, dict[str, int]]:
+    def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
         """See ``Endpoint``."""
-        number = place_numbers(all_targets(places))
-        return {topic: {str(s): number[t] for s, t in of_topic.items()} for topic, of_topic in places.items()}
+        number = partition_numbers(all_targets(assigned))
+        return {topic: {str(s): number[t] for s, t in of_topic.items()} for topic, of_topic in assigned.items()}
 
-    def write_options(self, places: Mapping[str, Places], name: str, batch_id: int) -> dict[str, Any]:
+    def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """See ``Endpoint``."""
         return {
-            "orderedPartitions": ordered_partitions(all_targets(places)),
+            "orderedPartitions": ordered_partitions(all_targets(assigned)),
             "delivery": "exactly_once",
             "txnAppId": name,
             "txnVersion": batch_id,
@@ -133,19 +133,19 @@ class RocketMQEndpoint:
             raise TopicNotFound(topic, list(map(str, self._directory.servers)), [])
         return queues
 
-    def news(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+    def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
         """See ``Endpoint``."""
         return [TopicPartition(topic, queue) for topic in topics for queue in self._directory.queues(topic)]
 
-    def numbers(self, places: Mapping[str, Places], prefix: str) -> dict[str, dict[str, int]]:
+    def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
         """See ``Endpoint``: where each queue stands now in the list of those that take messages."""
         found: dict[str, dict[str, int]] = {}
-        for topic, of_topic in places.items():
+        for topic, of_topic in assigned.items():
             queues = {queue: number for number, queue in enumerate(self.targets(prefix + topic))}
             found[topic] = {str(source): queues[target] for source, target in of_topic.items() if target in queues}
         return found
 
-    def write_options(self, places: Mapping[str, Places], name: str, batch_id: int) -> dict[str, Any]:
+    def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """See ``Endpoint``."""
         return {}
 

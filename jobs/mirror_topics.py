@@ -32,7 +32,7 @@ from job_failures import sentence
 from job_report import JobReport
 from mirror_endpoints import copies_between, endpoint
 from numbered_files import NumberedFiles, spark_path
-from partition_places import Places, place_messages, whole_attribute
+from partition_targets import PartitionTargets, assign_partitions, whole_attribute
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -65,42 +65,44 @@ class Memory:
             raise ValueError(f"--prefix {prefix!r}: this checkpoint's mirror was begun with {tree['prefix']!r}")
         self.name: str = tree["name"]
         self._prefix = prefix
-        self.places = places_from_tree(tree.get("topics", {}))
+        self.assigned = targets_from_tree(tree.get("topics", {}))
 
-    def keep(self, places: Mapping[str, Places]) -> None:
+    def keep(self, assigned: Mapping[str, PartitionTargets]) -> None:
         """Store the places, if any is new, before a message goes there."""
-        if self._next and places == self.places:
+        if self._next and assigned == self.assigned:
             return
-        tree = {"v": 1, "name": self.name, "prefix": self._prefix, "topics": places_to_tree(places)}
+        tree = {"v": 1, "name": self.name, "prefix": self._prefix, "topics": targets_to_tree(assigned)}
         self._files.add(self._next, tree)
         self._next += 1
-        self.places = dict(places)
+        self.assigned = dict(assigned)
 
 
-def places_to_tree(places: Mapping[str, Places]) -> dict[str, dict[str, str]]:
+def targets_to_tree(assigned: Mapping[str, PartitionTargets]) -> dict[str, dict[str, str]]:
     """Ready for JSON, in the order of topics and partitions."""
     return {
         topic: {str(source): str(target) for source, target in sorted(of_topic.items())}
-        for topic, of_topic in sorted(places.items())
+        for topic, of_topic in sorted(assigned.items())
     }
 
 
-def places_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, Places]:
-    """The reverse of ``places_to_tree``."""
+def targets_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, PartitionTargets]:
+    """The reverse of ``targets_to_tree``."""
     return {
         topic: {Partition.parse_any(source): Partition.parse_any(target) for source, target in of_topic.items()}
         for topic, of_topic in tree.items()
     }
 
 
-def transform(messages: DataFrame, places: Mapping[str, Places], prefix: str, replaced: bool = False) -> DataFrame:
+def transform(
+    messages: DataFrame, assigned: Mapping[str, PartitionTargets], prefix: str, replaced: bool = False
+) -> DataFrame:
     """From a read's rows to a write's: ``topic``, ``partition`` (a place number), ``attribute``, ``value``.
 
     An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
     """
     whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
     topic = F.concat(F.lit(prefix), F.col("topic")).alias("topic")
-    return place_messages(whole, places).select(topic, "partition", "attribute", "value")
+    return assign_partitions(whole, assigned).select(topic, "partition", "attribute", "value")
 
 
 class Mirror:
@@ -113,7 +115,7 @@ class Mirror:
         self.source = endpoint(arguments.from_brokers, arguments.from_rocketmq)
         self.target = endpoint(arguments.to_brokers, arguments.to_rocketmq)
 
-    def settle_places(self) -> None:
+    def settle_targets(self) -> None:
         """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.
 
         Raises:
@@ -123,44 +125,44 @@ class Mirror:
         attempts = Attempts(RetryPolicy(), SYSTEM_CLOCK)
         while True:
             try:
-                self._memory.keep(self._all_places())
+                self._memory.keep(self._all_targets())
                 return
             except MetaqError as error:
                 attempts.pause_after(error)
 
-    def _all_places(self) -> dict[str, Places]:
-        arguments, known = self._arguments, self._memory.places
+    def _all_targets(self) -> dict[str, PartitionTargets]:
+        arguments, known = self._arguments, self._memory.assigned
         topics = [topic for topic in self.source.topics() if is_chosen(topic, arguments)]
         if self.source.addresses() & self.target.addresses():
             refuse_circles(topics, arguments.prefix)
-        places = dict(known)
+        assigned = dict(known)
         for topic in topics:
             sources = self.source.sources(topic)
             if set(sources) - set(known.get(topic, {})):
                 targets = self.target.targets(arguments.prefix + topic)
-                places[topic] = assign(topic, sources, targets, known.get(topic, {}), fold=arguments.fold)
-        return places
+                assigned[topic] = assign(topic, sources, targets, known.get(topic, {}), fold=arguments.fold)
+        return assigned
 
-    def _has_news(self) -> bool:
+    def _has_unread(self) -> bool:
         """Whether a broker that answers holds messages of a partition that has no place. Others do not stop a batch."""
-        known = self._memory.places
+        known = self._memory.assigned
         return any(
             where.partition not in known.get(where.topic, {})
-            for where in self.source.news(known)
+            for where in self.source.unseen_partitions(known)
             if is_chosen(where.topic, self._arguments)
         )
 
     def write_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; for ``foreachBatch``."""
-        if self._has_news():
-            self.settle_places()
+        if self._has_unread():
+            self.settle_targets()
         arguments, memory = self._arguments, self._memory
         if {self.source.format, self.target.format} == {"metaq"}:
-            copies = transform(rows, memory.places, arguments.prefix, arguments.replaced_attributes)
+            copies = transform(rows, memory.assigned, arguments.prefix, arguments.replaced_attributes)
         else:
-            numbers = self.target.numbers(memory.places, arguments.prefix)
+            numbers = self.target.numbers(memory.assigned, arguments.prefix)
             copies = copies_between(rows, numbers, self.target.format, arguments.prefix)
-        options = {**self.target.options, **self.target.write_options(memory.places, memory.name, batch_id)}
+        options = {**self.target.options, **self.target.write_options(memory.assigned, memory.name, batch_id)}
         seen = Observation()
         counted = copies.observe(seen, F.count(F.lit(1)).alias("rows"))
         counted.write.format(self.target.format).mode("append").options(**options).save()
@@ -193,7 +195,7 @@ def refuse_circles(topics: list[str], prefix: str) -> None:
 def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | None = None) -> StreamingQuery:
     """Start the query of ``mirror``, or of a new one. What stands against it is said before anything is written."""
     mirror = mirror or Mirror(arguments)
-    mirror.settle_places()
+    mirror.settle_targets()
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
     options = {**mirror.source.options, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
     messages = spark.readStream.format(mirror.source.format).options(startingOffsets=arguments.start, **options).load()

@@ -23,12 +23,12 @@ from typing import Any
 
 from job_failures import sentence
 from job_report import JobReport, append
-from partition_places import (
-    Places,
+from partition_targets import (
+    PartitionTargets,
     all_targets,
+    assign_partitions,
     ordered_partitions,
     partitions_of,
-    place_messages,
     whole_attribute,
 )
 from pyspark.errors import PySparkException
@@ -69,7 +69,7 @@ def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def settle_places(arguments: argparse.Namespace) -> Places:
+def settle_targets(arguments: argparse.Namespace) -> PartitionTargets:
     """Where each partition's messages go: among the same brokers to that of the same name, else by place.
 
     Raises:
@@ -87,13 +87,13 @@ def settle_places(arguments: argparse.Namespace) -> Places:
     return assign(arguments.topic, stored, targets, known, fold=arguments.fold)
 
 
-def transform(messages: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:
+def transform(messages: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
     """From a read's rows of ``topic`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
 
     An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
     """
     whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
-    return place_messages(whole, {topic: places}).select("partition", "attribute", "value")
+    return assign_partitions(whole, {topic: assigned}).select("partition", "attribute", "value")
 
 
 def count(messages: DataFrame) -> DataFrame:
@@ -127,13 +127,13 @@ def dry_run(spark: SparkSession, arguments: argparse.Namespace) -> Mapping[Parti
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Replay, and say under which name."""
-    places, name = settle_places(arguments), replay_name(arguments)
+    assigned, name = settle_targets(arguments), replay_name(arguments)
     messages = spark.read.format("metaq").options(**read_options(arguments)).load()
-    if places:
+    if assigned:
         options: dict[str, Any] = {
             "brokers": arguments.to_brokers or arguments.brokers,
             "topic": arguments.to_topic,
-            "orderedPartitions": ordered_partitions(all_targets({arguments.topic: places})),
+            "orderedPartitions": ordered_partitions(all_targets({arguments.topic: assigned})),
             "delivery": "exactly_once",
             "txnAppId": name,
             "txnVersion": 0,
@@ -141,7 +141,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
         with JobReport("replay_range") as report:
             report.write(
                 messages,
-                lambda rows: transform(rows, arguments.topic, places, arguments.replaced_attributes),
+                lambda rows: transform(rows, arguments.topic, assigned, arguments.replaced_attributes),
                 lambda rows: append(rows, options),
             )
     print(f"{name}: the messages are in topic {arguments.to_topic} once; the same replay again writes nothing")

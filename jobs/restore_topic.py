@@ -4,7 +4,7 @@
         --archive archive --topic orders --brokers 10.1.0.1:8123 --to-topic orders
 
 Only files that a manifest names are read, and nothing is written if the manifests are not in order. Payload and
-attribute are what they were; ids and timestamps are new. Partitions go by place, see ``partition_places``.
+attribute are what they were; ids and timestamps are new. Partitions go by place, see ``partition_targets``.
 
 Like a replay, a restore has a name, made of what it is asked to do unless ``--name`` gives one. The brokers remember
 it: the same again, after a crash or by mistake, writes nothing twice.
@@ -25,7 +25,7 @@ from archive_topics import ARCHIVE_SCHEMA, read_manifests
 from job_failures import sentence
 from job_report import JobReport, append
 from numbered_files import NumberedFiles, spark_path
-from partition_places import Places, all_targets, ordered_partitions, place_messages, whole_attribute
+from partition_targets import PartitionTargets, all_targets, assign_partitions, ordered_partitions, whole_attribute
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -58,18 +58,18 @@ def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
     return f"restore-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
 
 
-def transform(archived: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:
+def transform(archived: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
     """From archived rows with their ``batch`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
 
     The messages of a partition are in one task, in the order of batches (a later incarnation of a partition is in a
     later batch) and offsets. An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
     """
     wanted = archived.where(F.col("topic") == topic)
-    ordered = wanted.repartition(max(1, len(places)), "broker_id", "partition").sortWithinPartitions(
+    ordered = wanted.repartition(max(1, len(assigned)), "broker_id", "partition").sortWithinPartitions(
         "broker_id", "partition", "batch", "offset"
     )
     whole = ordered if replaced else ordered.withColumn("attribute", whole_attribute())
-    return place_messages(whole, {topic: places}).select("partition", "attribute", "value")
+    return assign_partitions(whole, {topic: assigned}).select("partition", "attribute", "value")
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
@@ -92,7 +92,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with closing(SessionPool()) as pool:
         directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], pool)
         targets = list(directory.writable(arguments.to_topic))
-    places = assign(arguments.topic, partitions, targets, {}, fold=arguments.fold)
+    assigned = assign(arguments.topic, partitions, targets, {}, fold=arguments.fold)
     paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
     batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")
     archived = spark.read.schema(ARCHIVE_SCHEMA).parquet(*paths).withColumn("batch", batch)
@@ -100,7 +100,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = {
         "brokers": arguments.brokers,
         "topic": arguments.to_topic,
-        "orderedPartitions": ordered_partitions(all_targets({arguments.topic: places})),
+        "orderedPartitions": ordered_partitions(all_targets({arguments.topic: assigned})),
         "delivery": "exactly_once",
         "txnAppId": name,
         "txnVersion": 0,
@@ -108,7 +108,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with JobReport("restore_topic") as report:
         report.write(
             archived,
-            lambda rows: transform(rows, arguments.topic, places, arguments.replaced_attributes),
+            lambda rows: transform(rows, arguments.topic, assigned, arguments.replaced_attributes),
             lambda rows: append(rows, options),
         )
     print(f"{name}: the messages are in topic {arguments.to_topic} once; the same restore again writes nothing")

@@ -13,7 +13,7 @@ from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import CheckpointError
 
 __all__ = [
-    "Holdings",
+    "AvailableRanges",
     "Offsets",
     "ParsePartition",
     "Progress",
@@ -30,7 +30,7 @@ __all__ = [
 Ranges = Mapping[TopicPartition, OffsetRange]
 """A range of offsets of each of some partitions."""
 
-Holdings = Mapping[TopicPartition, PartitionState]
+AvailableRanges = Mapping[TopicPartition, PartitionState]
 """What the brokers hold of every partition: first offset, readable end, and its incarnation."""
 
 
@@ -39,13 +39,13 @@ def unit_of(where: TopicPartition) -> str:
     return "bytes" if isinstance(where.partition.broker, int) else "messages"
 
 
-def ends_of(available: Holdings) -> Progress:
+def ends_of(available: AvailableRanges) -> Progress:
     """Where a query is that has read everything."""
     offsets = {where: of_one.offsets.end for where, of_one in available.items()}
     return Progress(offsets, incarnations_of(available))
 
 
-def incarnations_of(available: Holdings) -> dict[TopicPartition, str]:
+def incarnations_of(available: AvailableRanges) -> dict[TopicPartition, str]:
     """The incarnations that brokers reported."""
     return {where: of_one.incarnation for where, of_one in available.items() if of_one.incarnation is not None}
 

@@ -32,7 +32,7 @@ def available(**ranges: tuple[int, int] | tuple[int, int, str]) -> dict[TopicPar
     }
 
 
-def lives(**digits: str) -> dict[TopicPartition, str]:
+def incarnations(**digits: str) -> dict[TopicPartition, str]:
     return {tp(letter): LIVES[digit] for letter, digit in digits.items()}
 
 

@@ -142,14 +142,14 @@ class SocketSelector(BaseSelector):
             with self._step:
                 for descriptor, happened in events:
                     if (socket := watched.get(descriptor)) is not None:
-                        self._tell(socket, happened)
+                        self._notify(socket, happened)
                     else:
                         others.append((descriptor, happened))
         # Not before: what was called may have ended some of them.
         keys = self._keys
         return [_reported(keys[descriptor], happened) for descriptor, happened in others if descriptor in keys]
 
-    def _tell(self, socket: Watched, happened: int) -> None:
+    def _notify(self, socket: Watched, happened: int) -> None:
         try:
             socket.ready(happened)
         except Exception as failure:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from faults.checker.anomaly import Anomaly, Case, Kind
-from faults.history import EndSeen, Outcome, Put, Sighting
+from faults.history import EndSeen, FirstRead, Outcome, Put
 from faults.payload import MessageKey
 from faults.stored import PartitionKey, StoredFrame
 
@@ -20,7 +20,7 @@ def check_reads(case: Case) -> list[Anomaly]:
     return found
 
 
-def _conflict(sighting: Sighting, frame: StoredFrame) -> Anomaly:
+def _conflict(sighting: FirstRead, frame: StoredFrame) -> Anomaly:
     text = f"{sighting.partition_key}: {sighting.frame}, later {frame}"
     return Anomaly(Kind.TWO_READ, text, sighting.partition_key, _keys(sighting.frame.key, frame.key))
 

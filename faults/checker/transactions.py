@@ -80,7 +80,7 @@ def _outcome(case: Case, record: TransactionRecord, what: Fate, stored: Found) -
     elif what is Fate.COMMITTED or present:
         if not (case.commits_may_wait and _waits(record)):
             yield from _incomplete(case, record, stored)
-        yield from _pieces(record, stored)
+        yield from _stored_in_part(record, stored)
 
 
 def _waits(record: TransactionRecord) -> bool:
@@ -112,7 +112,7 @@ def _incomplete(case: Case, record: TransactionRecord, stored: Found) -> Iterato
                     )
 
 
-def _pieces(record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
+def _stored_in_part(record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
     by_partition: dict[PartitionKey, list[StoredFrame]] = defaultdict(list)
     for put in record.puts:
         for message in put.messages:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from faults.codec_fuzz.inputs import BATCH, FRAME, JSON, RECORDS, Input, Inputs
-from faults.fuzz.mutations import pieces
+from faults.fuzz.mutations import random_cuts
 from metaq.errors import CodecMissing, CorruptRecord, FieldError, ProtocolError
 from metaq.formats.rocketmq.batches import decode_batch, encode_batch
 from metaq.formats.rocketmq.records import encode_record, read_record, unwrapped
@@ -99,7 +99,7 @@ class Trial:
 
     def _frames(self, data: bytes) -> None:
         decoder = FrameDecoder()
-        for piece in pieces(self._random, data):
+        for piece in random_cuts(self._random, data):
             for command in decoder.receive(piece):
                 self.tally.commands += 1
                 self._command(command)

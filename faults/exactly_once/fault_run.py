@@ -22,7 +22,7 @@ from faults.exactly_once.driver import Drained, Ended, Failed, Job, SparkDriver
 from faults.exactly_once.injector import FaultInjector, KillDone, Record
 from faults.exactly_once.planned_kills import Delivery, PlannedKill, Victim
 from faults.exactly_once.processes import port_owner, signal_all
-from faults.exactly_once.proxy import Sighting
+from faults.exactly_once.proxy import ObservedStep
 
 PATIENCE_S: Final = 240.0
 """Longest wait for anything to happen."""
@@ -297,7 +297,7 @@ class FaultRun:
             if not broker.alive:
                 broker.start()
 
-    def _kill(self, planned: PlannedKill, sighting: Sighting) -> bool:
+    def _kill(self, planned: PlannedKill, sighting: ObservedStep) -> bool:
         match planned.victim:
             case Victim.DRIVER:
                 self.driver.kill()

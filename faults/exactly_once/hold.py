@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from faults.exactly_once.proxy import Sighting
+from faults.exactly_once.proxy import ObservedStep
 from faults.exactly_once.steps import Step
 from metaq.protocols.text.commands import Reply
 
@@ -15,7 +15,7 @@ from metaq.protocols.text.commands import Reply
 class DelayedRequest:
     """The request has come and is delayed."""
 
-    sighting: Sighting
+    sighting: ObservedStep
 
 
 class Hold:
@@ -24,12 +24,12 @@ class Hold:
     def __init__(self, step: Step, nth: int, caught: Callable[[DelayedRequest], None]) -> None:
         self._step, self._left, self._caught = step, nth, caught
         self._lock = threading.Lock()
-        self._held: Sighting | None = None
+        self._held: ObservedStep | None = None
         self._released, self._over = threading.Event(), threading.Event()
-        self.heard: list[tuple[Sighting, Reply]] = []
+        self.heard: list[tuple[ObservedStep, Reply]] = []
         """Everything that was answered since the release."""
 
-    def asked(self, sighting: Sighting) -> None:
+    def asked(self, sighting: ObservedStep) -> None:
         """Hold the request, if it is the one."""
         with self._lock:
             if self._held is not None or sighting.step is not self._step:
@@ -41,12 +41,12 @@ class Hold:
         self._caught(DelayedRequest(sighting))
         self._released.wait()
 
-    def done(self, sighting: Sighting, reply: Reply) -> None:
+    def done(self, sighting: ObservedStep, reply: Reply) -> None:
         """Take down the answer."""
         if self._released.is_set():
             self.heard.append((sighting, reply))
 
-    def answered(self, sighting: Sighting) -> None:
+    def answered(self, sighting: ObservedStep) -> None:
         """Notice that the delayed one is answered."""
         if sighting is self._held:
             self._over.set()

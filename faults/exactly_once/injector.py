@@ -11,11 +11,11 @@ from pathlib import Path
 
 from faults.exactly_once.hold import Hold
 from faults.exactly_once.planned_kills import PlannedKill
-from faults.exactly_once.proxy import Cut, Sighting
+from faults.exactly_once.proxy import Cut, ObservedStep
 from faults.exactly_once.steps import Moment, Step, described
 from metaq.protocols.text.commands import Reply, Result
 
-Kill = Callable[[PlannedKill, Sighting], bool]
+Kill = Callable[[PlannedKill, ObservedStep], bool]
 """Kills the victim; ``False`` if it is not there (any more): then the next such request is waited for."""
 
 
@@ -72,25 +72,25 @@ class FaultInjector:
         with self._lock:
             yield self._planned is not None
 
-    def asked(self, sighting: Sighting) -> None:
+    def asked(self, sighting: ObservedStep) -> None:
         self._record.write(_line("->", sighting, ""))
         self._look(Moment.BEFORE, sighting)
         if self.hold is not None:
             self.hold.asked(sighting)
 
-    def done(self, sighting: Sighting, reply: Reply) -> None:
+    def done(self, sighting: ObservedStep, reply: Reply) -> None:
         text = f" = {reply.code} {reply.text[:200]!r}" if isinstance(reply, Result) else ""
         self._record.write(_line("<-", sighting, text))
         if self.hold is not None:
             self.hold.done(sighting, reply)
         self._look(Moment.UNANSWERED, sighting)
 
-    def answered(self, sighting: Sighting) -> None:
+    def answered(self, sighting: ObservedStep) -> None:
         if self.hold is not None:
             self.hold.answered(sighting)
         self._look(Moment.AFTER, sighting)
 
-    def _look(self, moment: Moment, sighting: Sighting) -> None:
+    def _look(self, moment: Moment, sighting: ObservedStep) -> None:
         with self._lock:
             planned = self._planned
             if planned is None or (planned.step, planned.moment) != (sighting.step, moment):
@@ -105,7 +105,7 @@ class FaultInjector:
             raise Cut
 
 
-def _line(arrow: str, sighting: Sighting, rest: str) -> str:
+def _line(arrow: str, sighting: ObservedStep, rest: str) -> str:
     step = sighting.step
     what = described(sighting.command) if step is not Step.PUT or rest == "" else step.value
     return f"{arrow} broker {sighting.broker_id} port {sighting.peer_port}: {what}{rest}"

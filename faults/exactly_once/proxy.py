@@ -25,7 +25,7 @@ _CONNECT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedStep:
     """A step on its way to a broker. ``peer_port`` is the port of whoever asks, on this machine."""
 
     broker_id: int
@@ -41,13 +41,13 @@ class Cut(Exception):
 class Observer(Protocol):
     """Is called for every step, in the thread that carries it. Each method may raise ``Cut``, and may take its time."""
 
-    def asked(self, sighting: Sighting) -> None:
+    def asked(self, sighting: ObservedStep) -> None:
         """A request has come and is not passed on yet."""
 
-    def done(self, sighting: Sighting, reply: Reply) -> None:
+    def done(self, sighting: ObservedStep, reply: Reply) -> None:
         """The broker's reply has come and is not passed on yet."""
 
-    def answered(self, sighting: Sighting) -> None:
+    def answered(self, sighting: ObservedStep) -> None:
         """The reply has been passed on."""
 
 
@@ -118,7 +118,7 @@ class _Link:
 
     def __init__(self, tap: InspectingProxy, client: socket.socket, broker: socket.socket, peer_port: int) -> None:
         self._tap, self._client, self._broker, self._peer_port = tap, client, broker, peer_port
-        self._under_way: dict[int, Sighting] = {}
+        self._under_way: dict[int, ObservedStep] = {}
 
     def run(self) -> None:
         """Carry both directions until one ends; this thread takes the replies."""
@@ -145,7 +145,7 @@ class _Link:
             for command, raw in units.feed(chunk):
                 step = step_of(command)
                 if step is not None and not isinstance(command, Quit):
-                    sighting = Sighting(self._tap.broker_id, step, command, self._peer_port)
+                    sighting = ObservedStep(self._tap.broker_id, step, command, self._peer_port)
                     self._tap.observer.asked(sighting)
                     self._under_way[command.opaque] = sighting
                 self._broker.sendall(raw)

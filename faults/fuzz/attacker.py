@@ -17,14 +17,14 @@ from random import Random
 from typing import Final, NamedTuple
 
 from faults.fuzz.grammar import Grammar, Phrase
-from faults.fuzz.mutations import mutate, pieces
+from faults.fuzz.mutations import mutate, random_cuts
 from metaq.errors import ProtocolError
 from metaq.model import Address
 from metaq.protocols.text.commands import Filled, Reply
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 DEADLINE_S: Final = 20.0
-HANG_UP_CHANCE: Final = 0.1
+DISCONNECT_CHANCE: Final = 0.1
 KEPT: Final = 20
 """Conversations whose bytes are kept, for the report."""
 
@@ -78,8 +78,8 @@ class Attacker:
         manner = self._random.choice(MANNERS)
         phrases = [self._phrase(manner) for _ in range(self._random.randint(1, manner.phrases_max))]
         data = b"".join(self._altered(phrase, manner) for phrase in phrases)
-        parts = list(pieces(self._random, data))
-        disconnect = not manner.proper and self._random.random() < HANG_UP_CHANCE
+        parts = list(random_cuts(self._random, data))
+        disconnect = not manner.proper and self._random.random() < DISCONNECT_CHANCE
         self.recent.append(data)
         self.sent_phrases += len(phrases)
         with self._connection() as connection:

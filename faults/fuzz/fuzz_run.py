@@ -22,7 +22,7 @@ MEMORY_BYTES_MAX: Final = 400 * MIB
 """Far above what the limits below add up to, far below what an unbounded buffer would reach."""
 
 WATCH_INTERVAL_S: Final = 0.2
-TELL_INTERVAL_S: Final = 5.0
+REPORT_INTERVAL_S: Final = 5.0
 END_PATIENCE_S: Final = 60.0
 
 SETTINGS: Final = ServerSettings(
@@ -97,7 +97,7 @@ class FuzzRun:
             described = time.monotonic()
             while any(thread.is_alive() for thread in running) and not self._stop.wait(WATCH_INTERVAL_S):
                 self._look_at_process()
-                if time.monotonic() - described > TELL_INTERVAL_S:
+                if time.monotonic() - described > REPORT_INTERVAL_S:
                     described = time.monotonic()
                     self._report(self._progress(witness))
             for thread in running:

@@ -71,7 +71,7 @@ def mutate(random: Random, data: bytes) -> bytes:
     return random.choice(MUTATIONS)(random, data)
 
 
-def pieces(random: Random, data: bytes) -> Iterator[bytes]:
+def random_cuts(random: Random, data: bytes) -> Iterator[bytes]:
     """Yield ``data`` in pieces, as a network might deliver it: whole, in a few parts, or the front byte by byte."""
     style = random.random()
     if style < 0.6:

@@ -11,8 +11,8 @@ from collections import deque
 from typing import Final
 
 from faults.history import Outcome, Step, StepKind
-from faults.load.transactors import Branch, BranchWorker, Desk
-from faults.load.worker import Shift, is_definite
+from faults.load.transactors import Branch, BranchWorker, UnfinishedBranches
+from faults.load.worker import SharedWork, is_definite
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import Transactions
 from metaq.errors import BrokerError, TransactionError
@@ -29,8 +29,8 @@ BranchSet = tuple[Branch, ...]
 class Decider(BranchWorker):
     """See the module. Its query id is its name. Its branches never go to the desk once they are prepared."""
 
-    def __init__(self, name: str, shift: Shift, seed: str, desk: Desk) -> None:
-        super().__init__(name, shift, seed, desk)
+    def __init__(self, name: str, shift: SharedWork, seed: str, unfinished: UnfinishedBranches) -> None:
+        super().__init__(name, shift, seed, unfinished)
         self._batch_id = 0
         # Sets that were asked to be decided for this batch; the answers of all but the last one were lost.
         self._asked: list[BranchSet] = []
@@ -115,8 +115,8 @@ class Decider(BranchWorker):
 
     def _replay(self, session: Session, decided: tuple[Xid, ...]) -> None:
         """Ask for the last batch again, with a branch that nobody has: the answer must be what was decided."""
-        stranger = Xid(1, b"stranger", b"", self.name)
-        again = Transactions(session).decide(self.name, self._batch_id - 1, [stranger])
+        unknown = Xid(1, b"stranger", b"", self.name)
+        again = Transactions(session).decide(self.name, self._batch_id - 1, [unknown])
         if again != decided:
             self.history.odd("decision changed", f"{self.name} batch {self._batch_id - 1}: {decided}, now {again}")
 

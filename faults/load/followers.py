@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from faults.load.worker import MetaqWorker, Shift
+from faults.load.worker import MetaqWorker, SharedWork
 from faults.stored import PartitionKey, examine
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
 from metaq.backends.metaq.session import Session
@@ -28,7 +28,7 @@ class Position:
 class Follower(MetaqWorker):
     """Reads all partitions in turn. It keeps its places when the connection is lost, the cut frames too."""
 
-    def __init__(self, name: str, shift: Shift, seed: str) -> None:
+    def __init__(self, name: str, shift: SharedWork, seed: str) -> None:
         super().__init__(name, shift, seed)
         self._positions = {partition_key: Position() for partition_key in self.shift.partition_keys}
 

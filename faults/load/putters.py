@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from faults.history import ANY_INDEX, Put
-from faults.load.worker import Letter, MetaqWorker, put_command
+from faults.load.worker import MetaqWorker, PlannedMessage, put_command
 from faults.stored import PartitionKey
 from metaq.backends.metaq.session import Session
 from metaq.protocols.text.commands import Put as PutCommand
@@ -26,7 +26,7 @@ LARGE_INTERVAL_S: Final = 0.05
 class SinglePutter(MetaqWorker):
     """Waits for each answer; tries again what was not answered; now and then sends what must be refused."""
 
-    _unanswered: tuple[PartitionKey, Letter] | None = None
+    _unanswered: tuple[PartitionKey, PlannedMessage] | None = None
 
     def serve(self, session: Session) -> None:
         while not self.shift.over.is_set():
@@ -34,7 +34,7 @@ class SinglePutter(MetaqWorker):
                 self._put_wrongly(session)
             self._put(session, *self._next())
 
-    def _next(self) -> tuple[PartitionKey, Letter]:
+    def _next(self) -> tuple[PartitionKey, PlannedMessage]:
         again, self._unanswered = self._unanswered, None
         if again is not None and self.random.random() < RETRY_CHANCE:
             return again
@@ -43,11 +43,11 @@ class SinglePutter(MetaqWorker):
             partition_key = PartitionKey(partition_key.topic, ANY_INDEX)
         return partition_key, self.write()
 
-    def write(self) -> Letter:
+    def write(self) -> PlannedMessage:
         """Return the next message."""
         return self.small_letter()
 
-    def _put(self, session: Session, partition_key: PartitionKey, letter: Letter) -> None:
+    def _put(self, session: Session, partition_key: PartitionKey, letter: PlannedMessage) -> None:
         self._unanswered = partition_key, letter
         put = self.history.put_begins(self.lane, partition_key, (letter.sent,))
         self.settle(put, session.call(put_command(partition_key, letter)))
@@ -78,7 +78,7 @@ class LargePutter(SinglePutter):
         while not self.shift.over.wait(LARGE_INTERVAL_S * self.random.random()):
             self._put(session, *self._next())
 
-    def write(self) -> Letter:
+    def write(self) -> PlannedMessage:
         return self.letter(int(LARGE_BYTES_MIN * (LARGE_BYTES_MAX / LARGE_BYTES_MIN) ** self.random.random()))
 
 
@@ -115,7 +115,7 @@ class Block(NamedTuple):
     """Messages for one partition."""
 
     partition_key: PartitionKey
-    letters: Sequence[Letter]
+    letters: Sequence[PlannedMessage]
 
 
 class Batcher(MetaqWorker):
@@ -153,7 +153,7 @@ class Batcher(MetaqWorker):
         self._unanswered = [block for _, block in waiting]
 
 
-def batch_command(partition_key: PartitionKey, letters: Sequence[Letter]) -> PutBatch:
+def batch_command(partition_key: PartitionKey, letters: Sequence[PlannedMessage]) -> PutBatch:
     """Return the command that puts letters as one block."""
     return PutBatch(
         partition_key.topic, partition_key.index, b"".join(letter.frame() for letter in letters), len(letters), 0

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import Final
 
 from faults.history import NOT_REPORTED, Pulled, Put, Sent
-from faults.load.worker import Letter, Shift, Worker
+from faults.load.worker import PlannedMessage, SharedWork, Worker
 from faults.payload import PayloadFault, read_payload
 from faults.stored import PartitionKey
 from metaq.backends.rocketmq.session import Session
@@ -98,7 +98,7 @@ class RocketmqMember(RocketmqWorker):
     A commit that was answered must be the position from then on, over kills, too. One without an answer may be.
     """
 
-    def __init__(self, name: str, shift: Shift, seed: str) -> None:
+    def __init__(self, name: str, shift: SharedWork, seed: str) -> None:
         super().__init__(name, shift, seed)
         self._group = f"group-{name}"
         self._positions: dict[PartitionKey, set[int]] = {}
@@ -171,7 +171,7 @@ class RocketmqMember(RocketmqWorker):
             self.history.odd("refused commit", f"{self.lane} {partition_key}: {response.code} {response.remark}")
 
 
-def _unframed(letter: Letter) -> Sent:
+def _unframed(letter: PlannedMessage) -> Sent:
     return letter.sent._replace(flag=NOT_REPORTED, checksum=NOT_REPORTED, frame_bytes=0)
 
 

@@ -1,7 +1,7 @@
 """Workers that use transactions: local ones, and XA branches in two phases.
 
-Branches that are prepared and left, or whose step was not answered, go to the ``Desk``: other workers and the end of
-the round finish them over other connections, often after a kill.
+Branches that are prepared and left, or whose step was not answered, go to ``UnfinishedBranches``: other workers and the
+end of the round finish them over other connections, often after a kill.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from faults.history import ENDING, History, Outcome, StepKind, TransactionRecord
 from faults.load.putters import batch_command
-from faults.load.worker import Letter, MetaqWorker, Shift, is_definite, put_command
+from faults.load.worker import MetaqWorker, PlannedMessage, SharedWork, is_definite, put_command
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.errors import TransactionError
@@ -30,7 +30,7 @@ LARGE_BYTES: Final = (200_000, 600_000)
 TIMEOUT_S: Final = 30
 """Of XA branches: one that is neither prepared nor ended because its connection was lost is rolled back then."""
 
-DESK_INTERVAL_S: Final = 0.02
+UNFINISHED_INTERVAL_S: Final = 0.02
 
 
 class Branch(NamedTuple):
@@ -40,7 +40,7 @@ class Branch(NamedTuple):
     record: TransactionRecord
 
 
-class Desk:
+class UnfinishedBranches:
     """Branches that somebody has to finish. ``prepared`` ones certainly exist, ``unsure`` ones perhaps."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Transactor(MetaqWorker):
                 self.history.odd("offset in a transaction", str(put))
         return True
 
-    def _letter(self, large: bool) -> Letter:
+    def _letter(self, large: bool) -> PlannedMessage:
         return self.letter(self.random.randint(*LARGE_BYTES)) if large else self.small_letter()
 
 
@@ -158,9 +158,9 @@ class LocalTransactor(Transactor):
 class BranchWorker(Transactor):
     """What workers with XA branches share: ``unique`` is the worker's name."""
 
-    def __init__(self, name: str, shift: Shift, seed: str, desk: Desk) -> None:
+    def __init__(self, name: str, shift: SharedWork, seed: str, unfinished: UnfinishedBranches) -> None:
         super().__init__(name, shift, seed)
-        self.desk = desk
+        self.unfinished = unfinished
         self._numbers = itertools.count()
 
     def prepared_branch(self, session: Session) -> Branch | None:
@@ -178,12 +178,12 @@ class BranchWorker(Transactor):
                 return None
             vote = self.step(branch.record, StepKind.PREPARE, lambda: steps.prepare(xid))
         except BaseException:
-            self.desk.leave(branch, unsure=True)
+            self.unfinished.leave(branch, unsure=True)
             raise
         if vote is Vote.READ_ONLY:
             self.history.odd("empty branch", f"{xid}: messages were put, PREPARE says there are none")
         if vote is None:
-            self.desk.leave(branch, unsure=True)
+            self.unfinished.leave(branch, unsure=True)
         return branch if vote is Vote.PREPARED else None
 
     def end(self, session: Session, branch: Branch, kind: StepKind) -> None:
@@ -191,10 +191,10 @@ class BranchWorker(Transactor):
         try:
             ended = self.try_to_end(session, branch, kind)
         except BaseException:
-            self.desk.leave(branch, unsure=True)
+            self.unfinished.leave(branch, unsure=True)
             raise
         if not ended:
-            self.desk.leave(branch, unsure=True)
+            self.unfinished.leave(branch, unsure=True)
 
     def try_to_end(self, session: Session, branch: Branch, kind: StepKind) -> bool:
         """Commit or roll back a prepared branch; return whether the broker did it.
@@ -224,7 +224,7 @@ class TwoPhaser(BranchWorker):
             elif chance < 0.6:
                 self.end(session, branch, StepKind.ROLLBACK)
             else:
-                self.desk.leave(branch)
+                self.unfinished.leave(branch)
             if self.random.random() < 0.05:
                 list_prepared(self.history, session, self.name)
 
@@ -233,12 +233,12 @@ class Finisher(BranchWorker):
     """Ends branches that others left, over its own connection."""
 
     def serve(self, session: Session) -> None:
-        while not self.shift.over.wait(DESK_INTERVAL_S):
+        while not self.shift.over.wait(UNFINISHED_INTERVAL_S):
             self.finish_one(session)
 
     def finish_one(self, session: Session) -> bool:
         """End one branch of the desk, one way or the other; return whether there was one."""
-        branch = self.desk.take(self.random.choice)
+        branch = self.unfinished.take(self.random.choice)
         if branch is not None:
             self.end(session, branch, self.random.choice((StepKind.COMMIT, StepKind.COMMIT, StepKind.ROLLBACK)))
         return branch is not None

@@ -32,7 +32,7 @@ UNSURE_REFUSALS: Final = ("read-only", "is known after a restart", "is committed
 
 
 @dataclass(slots=True)
-class Shift:
+class SharedWork:
     """What the workers of one broker share. Set ``over`` to send them home; they finish what they have begun."""
 
     address: Address
@@ -48,7 +48,7 @@ class Shift:
     over: threading.Event = field(default_factory=threading.Event)
 
 
-class Letter(NamedTuple):
+class PlannedMessage(NamedTuple):
     """A message to put: how its body and flag look, and what its frame must be."""
 
     sent: Sent
@@ -64,7 +64,7 @@ class Letter(NamedTuple):
 class Worker(ABC):
     """One way to use the broker. Subclasses say in ``visit`` how to connect and what to do."""
 
-    def __init__(self, name: str, shift: Shift, seed: str) -> None:
+    def __init__(self, name: str, shift: SharedWork, seed: str) -> None:
         """``name`` is 1 to 24 of ``a-z0-9.-``, unique in the history; all choices come from ``seed`` and ``name``."""
         self.name = name
         self.shift = shift
@@ -92,14 +92,14 @@ class Worker(ABC):
             ConnectionFailed, DeadlineExceeded, ProtocolError: ``run`` copes with them.
         """
 
-    def letter(self, length: int, attribute: str | None = None) -> Letter:
+    def letter(self, length: int, attribute: str | None = None) -> PlannedMessage:
         """Write a new message with a payload of about ``length`` bytes."""
         key = MessageKey(self.name, next(self._letters))
         payload = make_payload(key, max(length, PAYLOAD_BYTES_MIN))
         flag, body = encode_body(Message(payload, attribute))
-        return Letter(Sent(key, flag, checksum(body), HEADER_BYTES + len(body)), flag, body, payload)
+        return PlannedMessage(Sent(key, flag, checksum(body), HEADER_BYTES + len(body)), flag, body, payload)
 
-    def small_letter(self) -> Letter:
+    def small_letter(self) -> PlannedMessage:
         """Write a message of 64 to 1,000 bytes, now and then with an attribute."""
         attribute = self.random.choice((None, None, None, "", "kind", "größe"))
         return self.letter(self.random.randint(PAYLOAD_BYTES_MIN, 1000), attribute)
@@ -144,7 +144,7 @@ class MetaqWorker(Worker):
         self.history.put_acknowledged(put, message_id, index, offset)
 
 
-def put_command(partition_key: PartitionKey, letter: Letter) -> PutCommand:
+def put_command(partition_key: PartitionKey, letter: PlannedMessage) -> PutCommand:
     """Return the command that puts a letter into a partition."""
     return PutCommand(partition_key.topic, partition_key.index, letter.body, letter.flag, 0, letter.sent.checksum)
 

@@ -10,8 +10,8 @@ from faults.load.decider import Decider
 from faults.load.followers import Follower
 from faults.load.putters import Batcher, LargePutter, Pipeliner, SinglePutter
 from faults.load.rocketmq import RocketmqMember, RocketmqProducer
-from faults.load.transactors import Desk, Finisher, LocalTransactor, TwoPhaser, list_prepared
-from faults.load.worker import Shift, Worker
+from faults.load.transactors import Finisher, LocalTransactor, TwoPhaser, UnfinishedBranches, list_prepared
+from faults.load.worker import SharedWork, Worker
 from metaq.backends.metaq.session import Session
 
 HOME_PATIENCE_S: Final = 60.0
@@ -24,12 +24,12 @@ class WorkersFailed(Exception):
 class Workers:
     """All workers on one shift. ``start`` and ``stop`` alternate; the workers keep what they know in between."""
 
-    def __init__(self, shift: Shift, seed: str) -> None:
+    def __init__(self, shift: SharedWork, seed: str) -> None:
         self.shift = shift
-        self.desk = Desk()
-        self._decider = Decider("decider", shift, seed, self.desk)
-        self._finisher = Finisher("finisher", shift, seed, self.desk)
-        self._branch_workers = [TwoPhaser(f"xa{n}", shift, seed, self.desk) for n in range(2)]
+        self.unfinished = UnfinishedBranches()
+        self._decider = Decider("decider", shift, seed, self.unfinished)
+        self._finisher = Finisher("finisher", shift, seed, self.unfinished)
+        self._branch_workers = [TwoPhaser(f"xa{n}", shift, seed, self.unfinished) for n in range(2)]
         self.workers: Sequence[Worker] = (
             *(SinglePutter(f"single{n}", shift, seed) for n in range(2)),
             Pipeliner("pipeline", shift, seed),
@@ -78,7 +78,7 @@ class Workers:
     def sort_out(self, session: Session) -> None:
         """While nobody works: ask which branches are prepared; the desk then knows what became of the unsure ones."""
         for worker in (*self._branch_workers, self._decider):
-            self.desk.sort_out(worker.name, list_prepared(self.shift.history, session, worker.name))
+            self.unfinished.sort_out(worker.name, list_prepared(self.shift.history, session, worker.name))
 
     def conclude(self, session: Session) -> None:
         """While nobody works: end every transaction that still can be ended."""

@@ -30,7 +30,7 @@ FRAME_BYTES_MAX: Final = 1 << 20
 BURST_MAX: Final = 60
 
 
-class Liar:
+class FaultyServer:
     """A server on a free port; each connection has a thread. ``honest``: it answers properly."""
 
     def __init__(self, seed: str, honest: bool = False) -> None:
@@ -99,19 +99,19 @@ def fuzz_client(seed: int, frames: int, callers: int = 4) -> str:
     Raises:
         FuzzFinding: A call did not end in time or with a foreign error, or the honest server was not reached.
     """
-    liar, honest = Liar(f"{seed}"), Liar(f"{seed}", honest=True)
+    faulty_server, honest = FaultyServer(f"{seed}"), FaultyServer(f"{seed}", honest=True)
     began, before, threads_before = time.monotonic(), _peak_bytes(), threading.active_count()
     settings = ClientSettings(frame_bytes_max=FRAME_BYTES_MAX)
     client = RemotingClient(timeouts=Timeouts(5.0, CALL_TIMEOUT_S), settings=settings)
     client.register(39, lambda address, command: None)
-    work = _Calls(client, liar, honest.address, frames)
+    work = _Calls(client, faulty_server, honest.address, frames)
     threads = [threading.Thread(target=work.run, daemon=True) for _ in range(callers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     client.close()
-    liar.stop()
+    faulty_server.stop()
     honest.stop()
     if work.findings:
         raise FuzzFinding("; ".join(work.findings))
@@ -121,26 +121,26 @@ def fuzz_client(seed: int, frames: int, callers: int = 4) -> str:
     if left:
         raise FuzzFinding(f"threads of the closed client still run: {left} ({threads_before} ran before)")
     return (
-        f"client: {liar.sent:,} frames in {time.monotonic() - began:.0f} s; {work.responses:,} calls answered, "
-        f"{work.errors:,} ended with an error, slowest {work.slowest_s:.2f} s"
+        f"client: {faulty_server.sent:,} frames in {time.monotonic() - began:.0f} s; {work.responses:,} calls "
+        f"answered, {work.errors:,} ended with an error, slowest {work.slowest_s:.2f} s"
     )
 
 
 class _Calls:
     """What the callers do."""
 
-    def __init__(self, client: RemotingClient, liar: Liar, honest: Address, frames: int) -> None:
-        self._client, self._liar, self._honest, self._frames = client, liar, honest, frames
+    def __init__(self, client: RemotingClient, faulty_server: FaultyServer, honest: Address, frames: int) -> None:
+        self._client, self._faulty_server, self._honest, self._frames = client, faulty_server, honest, frames
         self.responses = self.errors = 0
         self.slowest_s = 0.0
         self.findings: list[str] = []
 
     def run(self) -> None:
         """Call until enough frames came, or something was found."""
-        while self._liar.sent < self._frames and not self.findings:
+        while self._faulty_server.sent < self._frames and not self.findings:
             began = time.monotonic()
             try:
-                self._client.call(self._liar.address, request(11))
+                self._client.call(self._faulty_server.address, request(11))
                 self.responses += 1
             except MetaqError:
                 self.errors += 1

@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from faults.fuzz.attacker import FuzzFinding
-from faults.fuzz.mutations import pieces
+from faults.fuzz.mutations import random_cuts
 from faults.remoting_fuzz.frames import Frames
 from metaq.errors import FieldError, ProtocolError
 from metaq.protocols.remoting.bodies.registration import read_registration
@@ -32,7 +32,7 @@ def fuzz_codec(seed: str, frames: int) -> tuple[int, int]:
         data = b"".join(made.altered(each) if random.random() < edge_chance else each for each in phrases)
         decoder = FrameDecoder(FRAME_BYTES_MAX)
         try:
-            for part in pieces(random, data):
+            for part in random_cuts(random, data):
                 for command in decoder.receive(part):
                     commands += 1
                     _look_into(command, data)

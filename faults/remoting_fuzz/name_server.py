@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from faults.fuzz.attacker import DEADLINE_S, HANG_UP_CHANCE, KEPT, MANNERS, FuzzFinding, Manner, break_off
-from faults.fuzz.mutations import pieces
+from faults.fuzz.attacker import DEADLINE_S, DISCONNECT_CHANCE, KEPT, MANNERS, FuzzFinding, Manner, break_off
+from faults.fuzz.mutations import random_cuts
 from faults.remoting_fuzz.frames import Frames, Phrase
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
@@ -117,13 +117,13 @@ class Attacker:
         sent = [self._altered(phrase, manner) for phrase in phrases]
         self.recent.append(b"".join(sent))
         self.sent += len(phrases)
-        parts = list(pieces(self._random, b"".join(sent)))
+        parts = list(random_cuts(self._random, b"".join(sent)))
         try:
             connection = socket.create_connection((self._address.host, self._address.port), DEADLINE_S)
         except OSError as error:
             raise FuzzFinding(f"the name server takes no connection: {error}") from error
         with connection:
-            if not manner.proper and self._random.random() < HANG_UP_CHANCE:
+            if not manner.proper and self._random.random() < DISCONNECT_CHANCE:
                 break_off(connection, parts, self._random)
                 return
             replies = self._exchange(connection, parts, len(phrases) if manner.proper else 0)

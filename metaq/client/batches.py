@@ -64,7 +64,7 @@ class Awaited(Protocol):
     def settle(self, batch: Batch[Any, Any], /) -> None: ...
 
 
-class Home(Protocol):
+class SubmitterLoop(Protocol):
     """The event loop of who submits, for batches of a producer for asyncio."""
 
     @property
@@ -78,19 +78,19 @@ class Batch(Generic[P, S]):
     """Messages of one topic, and of one ``queue`` where the producer sends each queue's alone.
 
     ``messages`` is filled until ``begin`` and empty from ``settle`` on. ``awaited`` has the futures of event loops that
-    are waited for, by their loop; the others look at the batch. ``home`` is notified when the batch is settled.
+    are waited for, by their loop; the others look at the batch. ``submitter_loop`` is notified when it is settled.
     """
 
     __slots__ = (
-        *("_dropped", "_has_failed", "_watchers", "awaited", "byte_count", "failure", "home", "is_asked", "messages"),
-        *("outcomes", "queue", "since_s", "state", "topic"),
+        *("_dropped", "_has_failed", "_watchers", "awaited", "byte_count", "failure", "is_asked", "messages"),
+        *("outcomes", "queue", "since_s", "state", "submitter_loop", "topic"),
     )
 
     def __init__(self, topic: str, queue: Hashable, since_s: float = 0.0) -> None:
         self.topic, self.queue, self.since_s = topic, queue, since_s
         self.messages: list[P] = []
         self.awaited: dict[AbstractEventLoop, list[Awaited]] = {}
-        self.home: Home | None = None
+        self.submitter_loop: SubmitterLoop | None = None
         self.is_asked = False
         """Whether a future of an event loop was asked what became of its message."""
         self._has_failed = False
@@ -151,12 +151,12 @@ class Batch(Generic[P, S]):
                 one.set_exception(self.failure)
             else:
                 one.set_result(found)
-        if self.home is not None:
-            self.home.settled(self)
+        if self.submitter_loop is not None:
+            self.submitter_loop.settled(self)
 
     def __del__(self) -> None:
         """Say what nobody will ask for any more, as asyncio does for each future."""
-        if self._has_failed and self.home is not None and not self.is_asked:
+        if self._has_failed and self.submitter_loop is not None and not self.is_asked:
             count = sum(one is None for one in self.outcomes or ())
             if count:
                 text = "%d messages to %s were not acknowledged, and nobody asked for their futures: %s"
@@ -168,7 +168,7 @@ class Batch(Generic[P, S]):
         return [None if row in self._dropped else next(rest) for row in range(len(outcomes) + len(self._dropped))]
 
 
-class Gathering(Generic[P, S]):
+class OpenBatches(Generic[P, S]):
     """Batches that are filled, each queue's one after the other; ``waiting`` has all, in the order of their beginning.
 
     A batch has at most ``messages_max`` messages and ``bytes_max`` bytes; a longer message has one for itself.
@@ -178,7 +178,7 @@ class Gathering(Generic[P, S]):
         self._messages_max, self._bytes_max, self._now_s = messages_max, bytes_max, now_s
         self._open: dict[tuple[str, Hashable], Batch[P, S]] = {}
         self.waiting: deque[Batch[P, S]] = deque()
-        self.home: Home | None = None
+        self.submitter_loop: SubmitterLoop | None = None
         """That of all batches that begin."""
 
     def add(self, topic: str, queue: Hashable, message: P, byte_count: int) -> tuple[Batch[P, S], int]:
@@ -197,7 +197,7 @@ class Gathering(Generic[P, S]):
 
     def _begin(self, topic: str, queue: Hashable) -> Batch[P, S]:
         batch: Batch[P, S] = Batch(topic, queue, self._now_s())
-        batch.home = self.home
+        batch.submitter_loop = self.submitter_loop
         self._open[topic, queue] = batch
         self.waiting.append(batch)
         return batch

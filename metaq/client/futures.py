@@ -188,5 +188,5 @@ def _loop_of(batch: Batch[Any, Any]) -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        assert batch.home is not None
-        return batch.home.loop
+        assert batch.submitter_loop is not None
+        return batch.submitter_loop.loop

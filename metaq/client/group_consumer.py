@@ -7,7 +7,7 @@ from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
-from metaq.client.groups.reader import Fetching, GroupReader
+from metaq.client.groups.reader import Fetcher, GroupReader
 
 
 class GroupConsumer(GroupReader[Delivery]):
@@ -31,7 +31,7 @@ class GroupConsumer(GroupReader[Delivery]):
         self._metaq = MetaqCore(cluster, options)
         super().__init__(self._metaq)
 
-    def _start_fetching(self) -> Fetching:
+    def _start_fetching(self) -> Fetcher:
         cluster, core = self._metaq.cluster, self._metaq
         check = core.coordinator.check_incarnations
         return Fetchers(core.state, cluster.directory, cluster.pool, core.group, check, core.clock)

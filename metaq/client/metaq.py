@@ -218,10 +218,10 @@ class MetaQ(ClosedByBlock):
         Servers that do not answer are findings, not errors.
         """
         from metaq.client.checkup.metaq import MetaqCheckup
-        from metaq.client.checkup.reach import Road
+        from metaq.client.checkup.reach import ConnectSettings
 
         brokers = [] if self._zookeeper is not None else list(dict.fromkeys(_addresses(self._cluster)))
-        return MetaqCheckup(brokers, self._zookeeper, Road(self._tls, timeout)).findings()
+        return MetaqCheckup(brokers, self._zookeeper, ConnectSettings(self._tls, timeout)).findings()
 
     @property
     def cluster(self) -> ClusterView:

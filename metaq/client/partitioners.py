@@ -17,10 +17,10 @@ Partitioner = Callable[[str, Sequence[Partition], bytes | None], Partition]
 
 def round_robin() -> Partitioner:
     """Return a partitioner that takes the partitions of each topic in turn. Keys are ignored."""
-    turns: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+    counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
-        return partitions[next(turns[topic]) % len(partitions)]
+        return partitions[next(counters[topic]) % len(partitions)]
 
     return choose
 
@@ -31,14 +31,14 @@ def by_key(without_key: Partitioner | None = None) -> Partitioner:
     The partition's place in the list is the key's CRC-32 modulo their number, as for the column ``key`` of a write with
     Spark. Messages without a key go where ``without_key`` sends them, by default in turn as with ``round_robin``.
     """
-    turns: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+    counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
         if key is not None:
             return partitions[crc32(key) % len(partitions)]
         if without_key is not None:
             return without_key(topic, partitions, key)
-        return partitions[next(turns[topic]) % len(partitions)]
+        return partitions[next(counters[topic]) % len(partitions)]
 
     return choose
 

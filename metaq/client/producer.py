@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
-from metaq.client.batches import Gathering
+from metaq.client.batches import OpenBatches
 from metaq.client.blocks import (
     BLOCK_BYTES_MAX,
     BLOCK_MESSAGES_MAX,
@@ -244,7 +244,7 @@ class Producer(ClosedByBlock):
         return route
 
     def _send(self, topic: str, rows: Iterable[tuple[Partition, bytes]]) -> list[Sent]:
-        gathering: Gathering[bytes, Sent] = Gathering(BLOCK_MESSAGES_MAX, BLOCK_BYTES_MAX)
+        gathering: OpenBatches[bytes, Sent] = OpenBatches(BLOCK_MESSAGES_MAX, BLOCK_BYTES_MAX)
         taken = [gathering.add(topic, where, frame, len(frame)) for where, frame in rows]
         failure = self._store(topic, gathering.waiting)
         outcomes = [None if block.outcomes is None else block.outcomes[row] for block, row in taken]

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
-from metaq.client.batches import Batch, Gathering, Home
+from metaq.client.batches import Batch, OpenBatches, SubmitterLoop
 from metaq.client.forks import notify_after_fork
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
@@ -75,7 +75,7 @@ class Submissions(Generic[M, P, S]):
 
     def _begin(self) -> None:
         """Have nothing taken yet."""
-        self._gathering: Gathering[P, S] = Gathering(self._messages_max, self._bytes_max, self._clock.monotonic)
+        self._gathering: OpenBatches[P, S] = OpenBatches(self._messages_max, self._bytes_max, self._clock.monotonic)
         self._lock = threading.Lock()
         self._due, self._settled = threading.Condition(self._lock), threading.Condition(self._lock)
         self._bytes = 0
@@ -122,14 +122,14 @@ class Submissions(Generic[M, P, S]):
             raise full
         self._on_overflow(topic, self._given(message))
         refused: Batch[P, S] = Batch(topic, None)
-        refused.home = self._gathering.home
+        refused.submitter_loop = self._gathering.submitter_loop
         refused.settle([None], full)
         return refused, 0
 
-    def settle_in(self, home: Home) -> None:
-        """Have ``home`` notified of each batch that begins from now on, once it is settled."""
+    def settle_in(self, submitter_loop: SubmitterLoop) -> None:
+        """Have ``submitter_loop`` notified of each batch that begins from now on, once it is settled."""
         with self._lock:
-            self._gathering.home = home
+            self._gathering.submitter_loop = submitter_loop
             self._gathering.close_all()
 
     def _start(self) -> None:
@@ -141,9 +141,9 @@ class Submissions(Generic[M, P, S]):
     def _forked(self) -> None:
         """In a child process: what was taken is sent by the parent; this process begins anew."""
         atexit.unregister(self._close_forgotten)
-        home = self._gathering.home
+        submitter_loop = self._gathering.submitter_loop
         self._begin()
-        self._gathering.home = home
+        self._gathering.submitter_loop = submitter_loop
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""

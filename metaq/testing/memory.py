@@ -79,7 +79,7 @@ class MemoryBroker:
         self.reserve_ids: Callable[[int], IdRange] = lambda count: IdRange.starting_at(len(self.commands), count)
         self.transactions = MemoryTransactions(lambda topic, index, frames: self.partition(topic, index).append(frames))
         self.commands: list[Command] = []
-        self.life = 1
+        self.incarnation = 1
         self.running = True
 
     def kill(self) -> None:
@@ -88,7 +88,7 @@ class MemoryBroker:
 
     def start(self) -> None:
         """Accept connections again; those from before stay cut. Of transactions, the prepared ones are still there."""
-        self.running, self.life = True, self.life + 1
+        self.running, self.incarnation = True, self.incarnation + 1
         self.transactions.restart()
 
     def clear(self) -> None:
@@ -289,7 +289,7 @@ class MemoryStream:
 
     def __init__(self, address: Address, broker: MemoryBroker, clock: ManualClock) -> None:
         self._address, self._broker, self._clock = address, broker, clock
-        self._life = broker.life
+        self._incarnation = broker.incarnation
         self._decoder = CommandDecoder()
         self._replies: list[bytes] = []
         self._incoming = b""
@@ -329,7 +329,7 @@ class MemoryStream:
 
     @property
     def _cut(self) -> bool:
-        return not self._broker.running or self._life != self._broker.life
+        return not self._broker.running or self._incarnation != self._broker.incarnation
 
     def _check(self, action: str) -> None:
         if self._closed or self._cut:

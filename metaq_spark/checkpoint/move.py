@@ -208,6 +208,6 @@ def _known(read_to: Progress, where: TopicPartition, available: Mapping[TopicPar
 def _line(
     read_to: Progress, found: Mapping[TopicPartition, int], available: Mapping[TopicPartition, PartitionState]
 ) -> str:
-    kept = {where: life for where, life in read_to.incarnations.items() if where not in found}
-    lives = kept | incarnations_of({where: available[where] for where in found})
-    return json.dumps(to_json({**read_to.offsets, **found}, lives) | {"moved": True})
+    kept = {where: incarnation for where, incarnation in read_to.incarnations.items() if where not in found}
+    incarnations = kept | incarnations_of({where: available[where] for where in found})
+    return json.dumps(to_json({**read_to.offsets, **found}, incarnations) | {"moved": True})

@@ -23,7 +23,7 @@ from metaq.net.transport import Timeouts
 from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
-from metaq_spark.options.selection import Assigned, Matching, Named, Selection
+from metaq_spark.options.selection import Assigned, Named, Selection, TopicPattern
 from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, TLS_VERIFY, UNSET, WRITE, Option, Use
 
 Habits = Mapping[str, str | tuple[str, str]]
@@ -230,7 +230,7 @@ class ReadOptions(ConnectionOptions, ABC):
         """What to read."""
         if self.topics is not None:
             return Named(self.topics)
-        return Matching(self.topic_pattern) if self.topic_pattern is not None else Assigned(self.assigned or {})
+        return TopicPattern(self.topic_pattern) if self.topic_pattern is not None else Assigned(self.assigned or {})
 
     @property
     def start(self) -> Position:

@@ -18,7 +18,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class TopicPattern:
     """All partitions of the topics whose whole name matches."""
 
     pattern: re.Pattern[str]
@@ -31,7 +31,7 @@ class Assigned:
     partitions: Mapping[str, frozenset[Partition]]
 
 
-Selection = Named | Matching | Assigned
+Selection = Named | TopicPattern | Assigned
 _Value = TypeVar("_Value")
 
 
@@ -42,7 +42,7 @@ def topics_of(selection: Selection) -> list[str] | None:
             return list(topics)
         case Assigned(partitions):
             return list(partitions)
-        case Matching():
+        case TopicPattern():
             return None
 
 
@@ -55,7 +55,7 @@ def _is_chosen(selection: Selection, where: TopicPartition) -> bool:
     match selection:
         case Named(topics):
             return where.topic in topics
-        case Matching(pattern):
+        case TopicPattern(pattern):
             return pattern.fullmatch(where.topic) is not None
         case Assigned(partitions):
             return where.partition in partitions.get(where.topic, ())

@@ -34,13 +34,13 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Router:
-    """Routes the batches of one task. ``place`` names the task in errors; ``first_turn`` is where turns begin."""
+    """Routes the batches of one task. ``place`` names the task in errors; ``first_partition`` is where turns begin."""
 
     def __init__(
-        self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_turn: int, place: str
+        self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_partition: int, place: str
     ) -> None:
         self._columns, self._topic, self._partitions_of = columns, topic, partitions_of
-        self._next, self._task_name = first_turn, place
+        self._next, self._task_name = first_partition, place
         self._rows_before = 0
         self._rows = _NONE  # the numbers from 0 on, as many as the largest batch had rows
 

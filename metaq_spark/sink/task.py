@@ -54,9 +54,9 @@ def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommit
 
 def _send(batches: Iterable[pa.RecordBatch], sink: Sink, task: WriteTask, delivery: Delivery) -> None:
     # The turns of rows without a partition begin at another one for every task and every micro-batch.
-    first_turn = task.number + (task.batch_id or 0)
+    first_partition = task.number + (task.batch_id or 0)
     name = f"the input of task {task.number}"
-    router = Router(sink.columns, sink.options.topic, delivery.partitions_of, first_turn, name)
+    router = Router(sink.columns, sink.options.topic, delivery.partitions_of, first_partition, name)
     open_blocks = OpenBlocks(delivery.open_block)
     first_row = 0
     for batch in batches:

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import InputPartition
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import Clock
-from metaq_spark.offsets import Holdings, Offsets, Ranges
+from metaq_spark.offsets import AvailableRanges, Offsets, Ranges
 from metaq_spark.options.parsing import ReadOptions
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.selection import Selection
@@ -128,14 +128,14 @@ class Cluster(Protocol):
     def positions(self) -> Positions:
         """Lookups of offsets."""
 
-    def available(self, selection: Selection) -> Holdings:
+    def available(self, selection: Selection) -> AvailableRanges:
         """What can be read now of every selected partition; the same object while nothing has changed.
 
         Raises:
             MetaqError: A broker could not be asked.
         """
 
-    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+    def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
         """Like ``available``, of those brokers that answer at once; and why the others, by name, do not."""
 
     def broker_of(self, where: TopicPartition) -> str | None:
@@ -230,7 +230,7 @@ class Source(Protocol):
             MetaqError: There is no such topic, or no such partition, or a broker could not be asked.
         """
 
-    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
         """Fail, or warn, because of partitions that may have messages and are not in ``available``.
 
         Raises:

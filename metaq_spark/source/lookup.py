@@ -11,8 +11,8 @@ lookup that must be complete (the first of a run, and those of AvailableNow, whi
 fails at once.
 
 Spark asks an idle query ten milliseconds after each answer. An answer over thousands of partitions takes longer than
-that, most of it JSON, in which the offset goes there and back. So ``Idling`` puts off answers that there is nothing to
-do, in proportion to the processor time that an answer takes. Where answers are cheap it does not.
+that, most of it JSON, in which the offset goes there and back. So ``IdleBackoff`` puts off answers that there is
+nothing to do, in proportion to the processor time that an answer takes. Where answers are cheap it does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
-from metaq_spark.offsets import Holdings
+from metaq_spark.offsets import AvailableRanges
 from metaq_spark.options.parsing import ReadOptions
 from metaq_spark.source.backend import Cluster
 
@@ -53,7 +53,7 @@ REST_S_MIN: Final = 0.1
 class Snapshot:
     """``available`` of the brokers that answered, at ``since_s`` of the clock; ``away`` are the others."""
 
-    available: Holdings
+    available: AvailableRanges
     since_s: float
     away: Mapping[str, MetaqError] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class Lookup:
                 raise error
 
 
-class Idling:
+class IdleBackoff:
     """Rests after answers that say that there is nothing to do. ``cpu_s`` returns this process's seconds."""
 
     def __init__(self, clock: Clock, cpu_s: Callable[[], float] = time.process_time) -> None:

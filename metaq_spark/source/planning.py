@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
-from metaq_spark.offsets import Holdings, Offsets, Progress
+from metaq_spark.offsets import AvailableRanges, Offsets, Progress
 from metaq_spark.source.backend import LossSentences, Positions
 from metaq_spark.source.limits import Limits, limited
 from metaq_spark.source.losses import ReportLoss
@@ -47,7 +47,7 @@ class Plan:
 
 def plan_batch(
     known: Progress,
-    available: Holdings,
+    available: AvailableRanges,
     *,
     ceiling: Progress | None = None,
     overdue: Collection[TopicPartition] = (),
@@ -73,7 +73,7 @@ def plan_batch(
     return plan
 
 
-def _not_unchanged(known: Progress, available: Holdings) -> set[TopicPartition]:
+def _not_unchanged(known: Progress, available: AvailableRanges) -> set[TopicPartition]:
     """All partitions but those that end where the query is, and are what they were."""
     found = known.offsets.keys() - available.keys()
     for where, one in available.items():
@@ -83,7 +83,7 @@ def _not_unchanged(known: Progress, available: Holdings) -> set[TopicPartition]:
     return found
 
 
-def suspect(known: Progress, available: Holdings) -> set[TopicPartition]:
+def suspect(known: Progress, available: AvailableRanges) -> set[TopicPartition]:
     """Partitions that are not listed, or end before the offset to read next: it may pass, or be a loss."""
     return {
         where
@@ -120,7 +120,7 @@ def _moved(start: Offsets, end: Offsets) -> list[TopicPartition]:
     return [where for where, at in end.items() if at > start.get(where, at)]
 
 
-def _lowered(known: Progress, available: Holdings, ceiling: Progress) -> dict[TopicPartition, PartitionState]:
+def _lowered(known: Progress, available: AvailableRanges, ceiling: Progress) -> dict[TopicPartition, PartitionState]:
     """``available`` as if nothing had come after ``ceiling`` was taken; never below where the query already is."""
     lowered = {}
     for where, one in available.items():

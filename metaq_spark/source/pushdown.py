@@ -61,7 +61,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass
-class Narrowing:
+class PushedConditions:
     """What the conditions taken so far allow: all of them must hold. ``types`` ``None`` = any message."""
 
     columns: PushedColumns
@@ -164,14 +164,14 @@ def _pending(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
 class PushdownReader(BatchReader):
     """A ``BatchReader`` that takes filters; what it took is pickled with it."""
 
-    _narrowing: Narrowing | None = None
+    _narrowing: PushedConditions | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take what narrows the read; returns those filters that Spark has to check on the rows.
 
         Source: the table above.
         """
-        narrowing = Narrowing(self._source.pushed_columns)
+        narrowing = PushedConditions(self._source.pushed_columns)
         left = [one for one in filters if not narrowing.take(one)]
         if self._source.types is not None and narrowing.types is not None:
             narrowing.types &= frozenset(self._source.types)

@@ -48,14 +48,14 @@ class TaskRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting:
+class SplitLimits:
     """How a read is cut up: at least so many tasks, and at most so many bytes each; ``None`` = no matter."""
 
     task_count_min: int | None = None
     task_bytes_max: int | None = None
 
 
-def split(ranges: Ranges, splitting: Splitting, positions: Boundaries) -> list[TaskRange]:
+def split(ranges: Ranges, limits: SplitLimits, positions: Boundaries) -> list[TaskRange]:
     """The pieces of ``ranges``, in order. Each partition's pieces follow each other without a gap.
 
     A piece is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
@@ -66,23 +66,23 @@ def split(ranges: Ranges, splitting: Splitting, positions: Boundaries) -> list[T
     """
     scales = positions.bytes_per_offset(ranges)
     whole = [TaskRange(where, one.start, one.end, scales[where]) for where, one in sorted(ranges.items()) if len(one)]
-    task_ranges = _evenly(whole, splitting, positions)
+    task_ranges = _evenly(whole, limits, positions)
     single: set[TaskRange] = set()
-    while wanted := _still_to_cut(task_ranges, splitting, single):
+    while wanted := _still_to_cut(task_ranges, limits, single):
         found = _cut(wanted, positions)
         single |= {task_range for task_range, parts in found.items() if len(parts) == 1}
         task_ranges = [part for task_range in task_ranges for part in found.get(task_range, [task_range])]
     return task_ranges
 
 
-def _evenly(whole: list[TaskRange], splitting: Splitting, positions: Boundaries) -> list[TaskRange]:
+def _evenly(whole: list[TaskRange], limits: SplitLimits, positions: Boundaries) -> list[TaskRange]:
     """A first cut into parts of about the size that is wanted, with one question for each partition."""
-    total, largest = sum(task_range.size for task_range in whole), splitting.task_bytes_max
+    total, largest = sum(task_range.size for task_range in whole), limits.task_bytes_max
     if largest is not None and total // largest > TASK_COUNT_MAX:
         raise OptionError(
             "maxBytesPerPartition", f"{largest} bytes cut {total} bytes into more than {TASK_COUNT_MAX} tasks"
         )
-    counts = {task_range: _parts(task_range, total, splitting) for task_range in whole}
+    counts = {task_range: _parts(task_range, total, limits) for task_range in whole}
     asked = {
         task_range.where: Cuts(
             task_range.start, [task_range.start + len(task_range.offsets) * n // count for n in range(1, count)]
@@ -94,23 +94,23 @@ def _evenly(whole: list[TaskRange], splitting: Splitting, positions: Boundaries)
     return [part for task_range in whole for part in task_range.cut(found.get(task_range.where, ()))]
 
 
-def _parts(task_range: TaskRange, total: int, splitting: Splitting) -> int:
+def _parts(task_range: TaskRange, total: int, limits: SplitLimits) -> int:
     """Into how many parts a range is cut, as its part of the ``total`` bytes asks for: rounded up."""
-    by_count = -(-task_range.size * (splitting.task_count_min or 1) // max(1, total))
-    by_bytes = -(-task_range.size // (splitting.task_bytes_max or max(1, task_range.size)))
+    by_count = -(-task_range.size * (limits.task_count_min or 1) // max(1, total))
+    by_bytes = -(-task_range.size // (limits.task_bytes_max or max(1, task_range.size)))
     return max(by_count, by_bytes)
 
 
-def _still_to_cut(task_ranges: list[TaskRange], splitting: Splitting, single: set[TaskRange]) -> dict[TaskRange, int]:
+def _still_to_cut(task_ranges: list[TaskRange], limits: SplitLimits, single: set[TaskRange]) -> dict[TaskRange, int]:
     """Pieces that are too large, and the largest ones if there are too few; with the offset to cut each at."""
     left = [task_range for task_range in task_ranges if task_range not in single]
-    largest = splitting.task_bytes_max
+    largest = limits.task_bytes_max
     wanted = {
         task_range: task_range.at_bytes(largest)
         for task_range in left
         if largest is not None and task_range.size > largest
     }
-    lacking = (splitting.task_count_min or 0) - len(task_ranges) - len(wanted)
+    lacking = (limits.task_count_min or 0) - len(task_ranges) - len(wanted)
     spare = sorted(
         (task_range for task_range in left if task_range not in wanted),
         key=lambda task_range: (-task_range.size, task_range),

@@ -31,11 +31,11 @@ from pyspark.sql.streaming.datasource import (
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq_spark.errors import ConnectorError
-from metaq_spark.offsets import Holdings, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
+from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.backend import Source
 from metaq_spark.source.limits import Limits, TriggerDelay
-from metaq_spark.source.lookup import Idling, Lookup, Snapshot
+from metaq_spark.source.lookup import IdleBackoff, Lookup, Snapshot
 from metaq_spark.source.losses import LossReport
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 from metaq_spark.source.resolution import starting_offsets
@@ -54,8 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ceiling: Progress | None = None
         self._expected = False
         self._suspect_since_s: dict[TopicPartition, float] = {}
-        self._known, self._idling = ProgressMemory(source.notation.parse_partition), Idling(source.clock)
-        self._ends: tuple[Holdings | None, Progress] = (None, Progress({}))
+        self._known, self._idling = ProgressMemory(source.notation.parse_partition), IdleBackoff(source.clock)
+        self._ends: tuple[AvailableRanges | None, Progress] = (None, Progress({}))
         self._trigger_delay = TriggerDelay(source.clock, source.options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=source.options.fail_on_data_loss)
 

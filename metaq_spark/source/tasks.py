@@ -20,7 +20,7 @@ from metaq.model import TopicPartition
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import Source
-from metaq_spark.source.splits import Splitting, TaskRange, split
+from metaq_spark.source.splits import SplitLimits, TaskRange, split
 
 GROUP_BYTES_MAX: Final = 4 << 20
 """Bytes of rows of a group that are put together into one batch. Sizes of ranges may be estimates."""
@@ -65,12 +65,12 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
     """
     options, positions = source.options, source.cluster.positions
     try:
-        task_ranges = split(ranges, Splitting(options.task_count_min, options.task_bytes_max), positions)
+        task_ranges = split(ranges, SplitLimits(options.task_count_min, options.task_bytes_max), positions)
     except MetaqError as error:
         if not source.is_data_loss(error):
             raise
         _log.warning("%s. The batch is not cut into smaller tasks", error)
-        task_ranges = split(ranges, Splitting(), positions)
+        task_ranges = split(ranges, SplitLimits(), positions)
 
     def part(task_range: TaskRange) -> InputPartition:
         return source.part(task_range.where, task_range.offsets, incarnations.get(task_range.where))

@@ -25,10 +25,10 @@ sys.exit({status})
 """
 
 
-def fake(folder: Path, name: str, *turns: list[Figure], status: int = 0, **more: Any) -> Program:
+def fake(folder: Path, name: str, *rounds: list[Figure], status: int = 0, **more: Any) -> Program:
     """A program in ``folder`` whose first run gives the first figures, the second the second, and so on."""
-    texts = [json.dumps({"title": name.title(), "figures": [asdict(each) for each in turn]}) for turn in turns]
-    script = SCRIPT.replace("{turns!r}", repr(texts)).replace("{figures!r}", repr(bool(turns)))
+    texts = [json.dumps({"title": name.title(), "figures": [asdict(each) for each in turn]}) for turn in rounds]
+    script = SCRIPT.replace("{turns!r}", repr(texts)).replace("{figures!r}", repr(bool(rounds)))
     (folder / f"{name}.py").write_text(script.replace("{status}", str(status)))
     return Program(name, f"{name}.py", f"what {name} shows", **more)
 

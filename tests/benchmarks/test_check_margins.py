@@ -130,7 +130,7 @@ class TestCommand:
             "| d | one |  | 0.50 |  |  | new |",
         ]
 
-    def test_another_machine_and_other_arguments_are_told(
+    def test_another_machine_and_other_arguments_are_reported(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before = results_of(outcome("one", read(80), arguments=("--runs", "5")), machine={"cores": "8 of 8"})

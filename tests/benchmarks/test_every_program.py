@@ -68,7 +68,7 @@ def main_of(program: Program) -> tuple[ModuleType, Callable[[Sequence[str]], int
 def run_tiny(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Run the program; return its figures."""
     module, main = main_of(program)
-    less = LESS | {"in_turn": once, "medians": once_each}
+    less = LESS | {"alternating": once, "medians": once_each}
     for name, value in less.items():
         if hasattr(module, name):
             monkeypatch.setattr(module, name, value)

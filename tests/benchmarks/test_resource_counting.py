@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from log_size import GIB, bytes_needed, check_room
+from log_size import GIB, bytes_needed, check_space
 from machine import TICKS_PER_S, ProcessStat, below, peak_bytes, running
 
 
@@ -44,14 +44,14 @@ class TestProcesses:
             child.communicate(b"\n")
 
 
-class TestRoom:
+class TestSpace:
     def test_there_is_more_than_the_logs_take(self) -> None:
         assert 22 * GIB > bytes_needed(20 * GIB, 0.2 * GIB, 0.8 * GIB) > 21 * GIB
 
     def test_enough_is_enough(self, tmp_path: Path) -> None:
-        check_room(tmp_path, 10, 10)
+        check_space(tmp_path, 10, 10)
 
-    def test_too_little_is_told_before_anything_is_written(self, tmp_path: Path) -> None:
+    def test_too_little_is_reported_before_anything_is_written(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match=r"has 1\.0 GiB free, 2\.0 GiB are needed.*--gib.*--folder"):
-            check_room(tmp_path, 2 * GIB, GIB)
+            check_space(tmp_path, 2 * GIB, GIB)
         assert list(tmp_path.iterdir()) == []

@@ -31,7 +31,7 @@ def test_the_trivial_source_moves_on_by_its_rows_and_an_idle_one_stays() -> None
     assert TrivialWriter().write(iter([rows_of([b"x"] * 3)])).rows == 3
 
 
-def test_arrivals_are_told_with_the_clock_of_this_machine() -> None:
+def test_arrivals_are_reported_with_the_clock_of_this_machine() -> None:
     listener = Listener()
     try:
         old_ns, sent_ns = 5, time.monotonic_ns()
@@ -49,5 +49,5 @@ def test_percentiles() -> None:
     assert (percentile(values, 50), percentile(values, 99)) == (51.0, 100.0)
 
 
-def test_a_timed_program_tells_its_seconds() -> None:
+def test_a_timed_program_reports_its_seconds() -> None:
     assert 0 <= seconds_of(program("sum(range(10))")) < 60

@@ -81,7 +81,7 @@ class Sessions:
         elif line["from"] == "server" and is_answer and number in self._asked:
             self._compare(line, self._asked.pop(number), wire.wait(header["opaque"]))
         elif line["from"] == "server" and not is_answer:
-            self._told(line, wire.wait_told(header["code"]))
+            self._reported(line, wire.wait_reported(header["code"]))
 
     def _command(self, line: Line) -> RemotingCommand:
         header = line["header"]
@@ -161,7 +161,7 @@ class Sessions:
             self.messages += 1
         assert len(ours) >= len(recorded), where
 
-    def _told(self, line: Line, ours: RemotingCommand) -> None:
+    def _reported(self, line: Line, ours: RemotingCommand) -> None:
         recorded = line["header"].get("extFields") or {}
         assert (set(ours.ext), ours.is_oneway) == (set(recorded), True)
         if ours.code == ASKED:

@@ -20,7 +20,7 @@ FRAMES = [encode_frame(number, *encode_body(message)) for number, message in enu
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_a_payload_tells_its_key(key: MessageKey, length: int) -> None:
+def test_a_payload_contains_its_key(key: MessageKey, length: int) -> None:
     payload = make_payload(key, length)
     assert len(payload) == length
     assert read_payload(payload) == key

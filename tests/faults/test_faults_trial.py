@@ -31,7 +31,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     trial.broker.start()
     trial.workers.start()
     wait_for_progress(trial)
-    wait_for(trial, lambda: trial.workers.desk.prepared_count > 0, "a prepared branch waits")
+    wait_for(trial, lambda: trial.workers.unfinished.prepared_count > 0, "a prepared branch waits")
     trial.workers.stop()
     look(trial)
     trial.broker.kill()

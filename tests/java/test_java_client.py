@@ -33,7 +33,7 @@ def end_of(directory: Directory, place: TopicPartition) -> int:
     return directory[0].ends([place.topic])[place].end
 
 
-def test_it_offers_no_extensions_and_tells_its_partitions(
+def test_it_offers_no_extensions_and_reports_its_partitions(
     java_directory: Directory, java_place: TopicPartition, java_broker: Address
 ) -> None:
     directory, pool = java_directory

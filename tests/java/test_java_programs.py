@@ -77,16 +77,16 @@ def body(number: int) -> str:
     return f"{number:08}" + "".join(chr(ord("a") + more % 26) for more in range(number % 180, 0, -1))
 
 
-def test_many_puts_under_way_are_stored_once_in_order_and_where_the_producer_was_told(
+def test_many_puts_under_way_are_stored_once_in_order_and_where_the_replies_say(
     program: Program, stored: Callable[[], dict[str, list[Frame]]]
 ) -> None:
-    told = program("produce", MANY)
-    assert {fields[0] for fields in told} == {"sent"}
+    reported = program("produce", MANY)
+    assert {fields[0] for fields in reported} == {"sent"}
     ((partition, frames),) = stored().items()
     assert [frame.message.payload.decode() for frame in frames] == [body(number) for number in range(MANY)]
     attributes = {number: frame.message.attribute for number, frame in enumerate(frames) if frame.message.attribute}
     assert attributes == {number: f"type{number}" for number in range(7, MANY, 100)}
-    places = {int(number): (where, int(offset), int(name)) for _, number, where, offset, name in told}
+    places = {int(number): (where, int(offset), int(name)) for _, number, where, offset, name in reported}
     assert places == {n: (partition, frame.offset, frame.message_id) for n, frame in enumerate(frames)}
 
 
@@ -132,8 +132,8 @@ def test_a_browser_goes_on_with_the_next_partition_behind_damaged_bytes(
 
 
 def test_what_is_rolled_back_is_not_there(program: Program, stored: Callable[[], dict[str, list[Frame]]]) -> None:
-    told = program("transact", 40)
-    assert {fields[0] for fields in told} == {"committed"}
-    committed = sorted(body(int(number)) for fields in told for number in fields[1:])
+    reported = program("transact", 40)
+    assert {fields[0] for fields in reported} == {"committed"}
+    committed = sorted(body(int(number)) for fields in reported for number in fields[1:])
     found = [frame.message.payload.decode() for frames in stored().values() for frame in frames]
     assert sorted(found) == committed

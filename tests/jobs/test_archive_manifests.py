@@ -68,7 +68,7 @@ def test_partitions_come_in_order_and_one_that_is_not_listed_waits() -> None:
     assert [part.where for part in plan(found, {gone: ArchivedUpTo("a", 7)})] == [ORDERS, OTHERS]
 
 
-def test_a_partition_that_has_become_shorter_is_told() -> None:
+def test_a_partition_that_has_become_shorter_is_reported() -> None:
     with pytest.raises(ArchiveError, match="orders/0-3: ends at offset 40, before 50, up to which it has been"):
         plan(available(0, 40), {ORDERS: ArchivedUpTo("a", 50)})
 
@@ -231,7 +231,7 @@ def test_only_the_next_batch_may_have_files_without_a_manifest() -> None:
     ]
 
 
-def test_files_of_another_partition_are_told() -> None:
+def test_files_of_another_partition_are_reported() -> None:
     files = FILES | {OTHERS: {"a": contents(1, 0, 0, 9)}}
     said = "batch 7: orders/0-10: its files hold messages of it, the manifest does not name it"
     assert list(check_contents(manifest(7, ENTRY), files)) == [said]

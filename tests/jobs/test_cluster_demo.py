@@ -68,8 +68,8 @@ def test_every_message_survives_the_killed_broker(environment: dict[str, str]) -
     command = [sys.executable, DEMO, "--messages", str(MESSAGES)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = re.findall(r"^ +[\d.]+ s  (.*)", done.stdout, re.MULTILINE)
-    [place] = (line.removeprefix("broker 0: ") for line in told if line.startswith("broker 0: 127.0.0.1:"))
+    reported = re.findall(r"^ +[\d.]+ s  (.*)", done.stdout, re.MULTILINE)
+    [place] = (line.removeprefix("broker 0: ") for line in reported if line.startswith("broker 0: 127.0.0.1:"))
     scenario = [
         f"{MESSAGES // 2:,} of them by a producer of RocketMQ's",
         "30% of the messages have come through",
@@ -79,7 +79,7 @@ def test_every_message_survives_the_killed_broker(environment: dict[str, str]) -
         "the pipeline has written everything that was there",
         f"sent {MESSAGES:,}, received {MESSAGES:,}; the slaves have the same",
     ]
-    assert [line for line in told if line in scenario] == scenario, done.stdout
+    assert [line for line in reported if line in scenario] == scenario, done.stdout
     assert done.stdout.endswith("\nEvery message came through exactly once, unchanged.\n")
     assert done.stderr == ""
     assert left_behind(environment) == []
@@ -113,14 +113,14 @@ def test_interruption_leaves_nothing_behind(environment: dict[str, str], number:
 
 @pytest.mark.process
 @pytest.mark.parametrize("given", ["999", "many", "-5000"])
-def test_wrong_number_of_messages_is_told_at_once(given: str) -> None:
+def test_wrong_number_of_messages_is_reported_at_once(given: str) -> None:
     done = subprocess.run([sys.executable, DEMO, f"--messages={given}"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{given!r}: expected a number, 1000 or more" in done.stderr
 
 
 @pytest.mark.process
-def test_a_machine_without_java_is_told_and_nothing_is_left(environment: dict[str, str]) -> None:
+def test_a_machine_without_java_is_reported_and_nothing_is_left(environment: dict[str, str]) -> None:
     bare = environment | {"PATH": environment["TMPDIR"]}
     done = subprocess.run([sys.executable, DEMO], env=bare, capture_output=True, text=True)
     assert done.returncode == 1
@@ -155,7 +155,7 @@ def test_every_change_is_noticed(change: Callable[[list[Message]], list[Message]
     assert verdict.good == (expected == Verdict(10, 0, 0, 0))
 
 
-def test_payloads_tell_their_number() -> None:
+def test_payloads_contain_their_number() -> None:
     assert [number_of(payload(number)) for number in (0, 7, 123_456)] == [0, 7, 123_456]
     assert {len(payload(number)) - len(str(number)) - 1 for number in range(100)} == {32, 64, 96, 128, 160}
 
@@ -171,7 +171,7 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     wait_until(lambda: not runs(child), "its child has ended")
 
 
-def test_a_process_that_ends_too_early_is_told_with_what_it_said(tmp_path: Path) -> None:
+def test_a_process_that_ends_too_early_is_reported_with_what_it_said(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         process = processes.start("broker 7", ["sh", "-c", "echo no room; exit 3"])
         with pytest.raises(

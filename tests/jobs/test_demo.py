@@ -59,7 +59,7 @@ def test_rocketmq_s_side_gives_the_same(environment: dict[str, str], tmp_path: P
     assert demo_folders(environment) == []
 
 
-def test_wrong_input_is_told_at_once(environment: dict[str, str]) -> None:
+def test_wrong_input_is_reported_at_once(environment: dict[str, str]) -> None:
     done = subprocess.run([sys.executable, DEMO, "absent.log"], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "demo: absent.log: no such file, or a folder without files\n"

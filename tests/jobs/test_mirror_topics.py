@@ -32,7 +32,7 @@ def test_memory_is_kept_and_only_grows_when_something_is_new(tmp_path: Path) -> 
     memory.keep(PLACES)
     memory.keep(dict(PLACES))
     again = Memory(str(tmp_path), "copy-")
-    assert (again.name, again.places) == (memory.name, PLACES)
+    assert (again.name, again.assigned) == (memory.name, PLACES)
     assert sorted(file.name for file in (tmp_path / "mirror").iterdir()) == ["00000000.json", "00000001.json"]
     with pytest.raises(ValueError, match=r"--prefix 'other-': this checkpoint's mirror was begun with 'copy-'"):
         Memory(str(tmp_path), "other-")

@@ -34,7 +34,7 @@ def test_a_damaged_document_is_named(tmp_path: Path) -> None:
         NumberedFiles(str(tmp_path)).read(1)
 
 
-def test_spark_is_told_that_a_path_is_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_is_informed_that_a_path_is_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert spark_path("a b/c") == f"file://{tmp_path}/a b/c"
     assert spark_path("hdfs://n/a") == "hdfs://n/a"

@@ -135,5 +135,5 @@ def test_example_with_a_broker_that_forgot_its_messages(
                 run_example(broker.address, tmp_path)
         assert broker.stop() == 0
     said = str(caught.value)
-    places = [said.index(words) for words in ("new checkpoint", "the data folder that it had", "failOnDataLoss")]
-    assert places == sorted(places)
+    assigned = [said.index(words) for words in ("new checkpoint", "the data folder that it had", "failOnDataLoss")]
+    assert assigned == sorted(assigned)

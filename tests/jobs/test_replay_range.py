@@ -88,9 +88,9 @@ def test_replays(
 
     replay = parse_arguments([*base, *part, "--to-topic", "again"])
     assert dry_run(spark, replay) == {Partition(0, 0): 40, Partition(0, 2): 20}
-    told = capsys.readouterr().out
-    assert f"orders/0-0: 40 messages, offsets {offsets[0][10]} to {offsets[0][-1]}, times 20" in told
-    assert "60 messages in all; nothing was written" in told
+    reported = capsys.readouterr().out
+    assert f"orders/0-0: 40 messages, offsets {offsets[0][10]} to {offsets[0][-1]}, times 20" in reported
+    assert "60 messages in all; nothing was written" in reported
     assert stored(home, "again") == {}
 
     run(spark, replay)

@@ -95,7 +95,7 @@ def test_a_topic_recreated_between_planning_and_reading_is_noticed() -> None:
         harness.replay(reader, start, end)
 
 
-def test_a_recreated_topic_on_a_broker_that_does_not_tell_is_noticed_when_it_is_smaller() -> None:
+def test_a_recreated_topic_on_a_broker_that_does_not_report_is_noticed_when_it_is_smaller() -> None:
     """A topic reset left the query waiting in silence until the new topic had grown to the old offset."""
     harness = Harness(extensions=NO_EXTENSIONS)
     harness.put("orders", 0, 0, b"1", b"2", b"3")

@@ -138,5 +138,5 @@ def test_python_named_by_the_user_is_the_only_one_tried(machine: Path, tmp_path:
     assert (status, complaint) == (1, f"{NO_PYTHON} (found Python 3.8).\n")
 
 
-def test_wrong_use_is_told(machine: Path) -> None:
+def test_wrong_use_is_reported(machine: Path) -> None:
     assert check("spark", machine) == (1, "", "usage: check-machine python|java\n")

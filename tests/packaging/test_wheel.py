@@ -124,7 +124,7 @@ def test_broker_and_client_work_without_spark(bare_environment: Environment, tmp
             broker.kill()
 
 
-def test_broker_tells_its_version(bare_environment: Environment) -> None:
+def test_broker_reports_its_version(bare_environment: Environment) -> None:
     said = bare_environment.run(bare_environment.folder / "bin" / "metaq-broker", "--version")
     assert said == f"metaq-broker {metaq.__version__}\n"
 

@@ -17,7 +17,7 @@ GONE = {"brokers": "127.0.0.1:1", "retries": "0", "connectTimeoutMs": "1000"}
 Action = Callable[[Topic], object]
 
 
-def told(caught: pytest.ExceptionInfo[Exception], *words: str) -> None:
+def reported(caught: pytest.ExceptionInfo[Exception], *words: str) -> None:
     """The error says ``words``, and shows no frame of ours nor an error that led to it."""
     for word in words:
         assert word in str(caught.value)
@@ -35,22 +35,22 @@ def told(caught: pytest.ExceptionInfo[Exception], *words: str) -> None:
         ({"failOnDataLoss": "maybe"}, ["option failOnDataLoss", "expected true or false"]),
     ],
 )
-def test_a_wrong_option_is_told_when_a_read_is_declared(
+def test_a_wrong_option_is_reported_when_a_read_is_declared(
     topic: Topic, options: dict[str, str], words: list[str]
 ) -> None:
     for declare in (topic.read, topic.stream):
         with pytest.raises(AnalysisException) as caught:
             declare(**options)
-        told(caught, *words)
+        reported(caught, *words)
 
 
 @pytest.mark.parametrize("missing", ["brokers", "subscribe"])
-def test_a_missing_option_is_told_when_a_read_is_declared(topic: Topic, missing: str) -> None:
+def test_a_missing_option_is_reported_when_a_read_is_declared(topic: Topic, missing: str) -> None:
     options = {"brokers": topic.brokers, "subscribe": topic.name}
     del options[missing]
     with pytest.raises(AnalysisException) as caught:
         topic.spark.read.format("metaq").options(**options).load()
-    told(caught, f"option {missing}: it is required")
+    reported(caught, f"option {missing}: it is required")
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_a_batch_read_that_cannot_be(topic: Topic, options: dict[str, str], word
     frame = topic.read(**{name: text.replace("TOPIC", topic.name) for name, text in options.items()})
     with pytest.raises(PySparkException) as caught:
         frame.collect()
-    told(caught, *words)
+    reported(caught, *words)
 
 
 def test_a_schema_cannot_be_asked_for(topic: Topic, tmp_path: Path) -> None:
     options = {"brokers": topic.brokers, "subscribe": topic.name}
     with pytest.raises(PySparkException) as caught:
         topic.spark.read.format("metaq").schema("value string").options(**options).load().collect()
-    told(caught, "column value", "type string at place 1", "leave .schema(...) out")
+    reported(caught, "column value", "type string at place 1", "leave .schema(...) out")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_stream_that_cannot_start(topic: Topic, tmp_path: Path, options: dict[
     frame = topic.stream(**{name: text.replace("TOPIC", topic.name) for name, text in options.items()})
     with pytest.raises(StreamingQueryException) as caught:
         topic.drain(frame, tmp_path)
-    told(caught, *words)
+    reported(caught, *words)
 
 
 def test_a_checkpoint_of_data_that_is_gone(topic: Topic, tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_a_checkpoint_of_data_that_is_gone(topic: Topic, tmp_path: Path) -> None
     topic.put("1", "2", "3")
     topic.drain(topic.stream(), tmp_path)
     offsets = tmp_path / "checkpoint" / "offsets" / "0"
-    told_by_checkpoint = offsets.read_text()
-    assert json.dumps({"topics": {topic.name: {"3-0": 63}}})[1:-1] in told_by_checkpoint
-    offsets.write_text(told_by_checkpoint.replace(": 63", ": 9000"))
+    reported_by_checkpoint = offsets.read_text()
+    assert json.dumps({"topics": {topic.name: {"3-0": 63}}})[1:-1] in reported_by_checkpoint
+    offsets.write_text(reported_by_checkpoint.replace(": 63", ": 9000"))
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException) as caught:
         topic.drain(topic.stream(lossGraceMs="500ms"), tmp_path)
-    told(caught, "offset 9000 was to be read next", "the topic was deleted and made again", "failOnDataLoss")
+    reported(caught, "offset 9000 was to be read next", "the topic was deleted and made again", "failOnDataLoss")
 
 
 def test_a_checkpoint_of_a_newer_version(topic: Topic, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_checkpoint_of_a_newer_version(topic: Topic, tmp_path: Path) -> None:
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException) as caught:
         topic.drain(topic.stream(), tmp_path)
-    told(caught, "written by a newer metaq-spark (form 3, known is 2); upgrade")
+    reported(caught, "written by a newer metaq-spark (form 3, known is 2); upgrade")
 
 
 @pytest.mark.parametrize(
@@ -146,28 +146,28 @@ def test_a_write_that_cannot_be(
     given = {name: text for name, text in given.items() if text != "NONE"}
     with pytest.raises(PySparkException) as caught:
         frame.write.format("metaq").mode("append").options(**given).save()
-    told(caught, *words)
+    reported(caught, *words)
 
 
 def test_a_topic_cannot_be_overwritten(topic: Topic) -> None:
     writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
     with pytest.raises(AnalysisException) as caught:
         writer.mode("overwrite").option("topic", topic.name).save()
-    told(caught, 'a topic can only be appended to; use .mode("append")')
+    reported(caught, 'a topic can only be appended to; use .mode("append")')
 
 
 def test_a_topic_has_no_path(topic: Topic) -> None:
     writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
     with pytest.raises(AnalysisException) as caught:
         writer.mode("append").save(topic.name)
-    told(caught, "option path", "a topic has no path; use topic")
+    reported(caught, "option path", "a topic has no path; use topic")
 
 
 def test_a_message_above_the_broker_s_limit(topic: Topic) -> None:
     huge = topic.spark.range(1).selectExpr("repeat('x', 40 * 1024 * 1024) value")
     with pytest.raises(PySparkException) as caught:
         topic.write(huge)
-    told(caught, "refused put to", topic.name)
+    reported(caught, "refused put to", topic.name)
     topic.put("the broker goes on")
     assert topic.values() == ["the broker goes on"]
 
@@ -177,4 +177,4 @@ def test_a_stream_into_a_wrong_column(topic: Topic, tmp_path: Path) -> None:
     query = topic.append_all(topic.stream().select("value", "offset"), tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
-    told(caught, "column offset: a write has no such column")
+    reported(caught, "column offset: a write has no such column")

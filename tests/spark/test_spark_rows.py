@@ -59,7 +59,7 @@ def test_chosen_columns_come_in_their_order_in_batch_and_stream(topic: Topic, tm
         ({"messageTypes": "a b"}, "letters, digits and underscores"),
     ],
 )
-def test_wrong_options_are_told_when_the_read_is_declared(topic: Topic, options: dict[str, str], words: str) -> None:
+def test_wrong_options_are_refused_when_the_read_is_declared(topic: Topic, options: dict[str, str], words: str) -> None:
     with pytest.raises(PySparkException) as caught:
         topic.read(**options)
     assert words in str(caught.value)

@@ -9,9 +9,9 @@ from typing import Any
 CONF = {"spark.sql.shuffle.partitions": "2"}
 
 
-def offset(moved: bool = False, lives: dict[str, dict[str, str]] | None = None, **topics: dict[str, int]) -> str:
+def offset(moved: bool = False, incarnations: dict[str, dict[str, str]] | None = None, **topics: dict[str, int]) -> str:
     """A line of ours."""
-    tree: dict[str, Any] = {"v": 2, "topics": topics, "incarnations": lives or {}}
+    tree: dict[str, Any] = {"v": 2, "topics": topics, "incarnations": incarnations or {}}
     return json.dumps(tree | ({"moved": True} if moved else {}))
 
 

@@ -93,7 +93,7 @@ def close_at_once(connection: socket.socket) -> None:
     connection.close()
 
 
-def talk_nonsense(connection: socket.socket) -> None:
+def answer_malformed(connection: socket.socket) -> None:
     """Answer, whatever is asked, what is no frame of any protocol, and go."""
     with connection:
         connection.settimeout(5.0)

@@ -18,7 +18,7 @@ from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
-from metaq_spark.offsets import Holdings, Offsets, Ranges
+from metaq_spark.offsets import AvailableRanges, Offsets, Ranges
 from metaq_spark.options.parsing import OptionTable, ReadOptions, check_choice, check_read
 from metaq_spark.options.positions import LATEST_OFFSET, Notation
 from metaq_spark.options.selection import Selection, chosen
@@ -86,7 +86,7 @@ class FakeQueues:
         self.messages.setdefault(where, []).extend(payloads)
         self.times_ms.setdefault(where, []).extend(at_ms for _ in payloads)
 
-    def holdings(self) -> Holdings:
+    def available_ranges(self) -> AvailableRanges:
         """What there is."""
         return {
             where: PartitionState(OffsetRange(self.starts[where], len(messages)), None)
@@ -117,14 +117,16 @@ class FakeCluster:
     def __init__(self, queues: FakeQueues) -> None:
         self._queues, self.positions = queues, FakePositions(queues)
 
-    def available(self, selection: Selection) -> Holdings:
+    def available(self, selection: Selection) -> AvailableRanges:
         for broker in self._queues.away:
             raise ConnectionFailed(broker, "connect", "refused")
         return self.available_now(selection)[0]
 
-    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+    def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
         away = self._queues.away
-        found = {where: one for where, one in self._queues.holdings().items() if where.partition.broker not in away}
+        found = {
+            where: one for where, one in self._queues.available_ranges().items() if where.partition.broker not in away
+        }
         return chosen(selection, found), {name: ConnectionFailed(name, "connect", "refused") for name in away}
 
     def broker_of(self, where: TopicPartition) -> str | None:
@@ -180,7 +182,7 @@ class FakeSource:
             if topic not in known:
                 raise OptionError("subscribe", f"there is no topic {topic}")
 
-    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
         """See ``Source``."""
 
     def is_data_loss(self, error: MetaqError) -> bool:

@@ -55,7 +55,7 @@ def ask(broker: RunningBroker, *arguments: str | Path) -> dict[str, Any]:
     return answer.document
 
 
-def tell(broker: RunningBroker, *arguments: str | Path) -> list[str]:
+def report(broker: RunningBroker, *arguments: str | Path) -> list[str]:
     """Return the lines of a command that must succeed."""
     answer = ctl("--data", broker.data, *arguments)
     assert (answer.status, answer.error) == (0, ""), answer

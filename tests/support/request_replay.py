@@ -46,7 +46,7 @@ class Wire:
         self._socket = socket.create_connection((address.host, address.port), DEADLINE_S)
         self._decoder = FrameDecoder()
         self._answers: dict[int, RemotingCommand] = {}
-        self._told: list[RemotingCommand] = []
+        self._reported: list[RemotingCommand] = []
 
     def ask(self, command: RemotingCommand) -> RemotingCommand | None:
         """Send a request and return its answer, ``None`` if it is one that has none."""
@@ -70,19 +70,19 @@ class Wire:
             if command.is_response:
                 self._answers[command.opaque] = command
             else:
-                self._told.append(command)
+                self._reported.append(command)
 
-    def wait_told(self, code: int) -> RemotingCommand:
+    def wait_reported(self, code: int) -> RemotingCommand:
         """The next request with this code that the broker sends on its own."""
-        while not (told := [each for each in self._told if each.code == code]):
+        while not (reported := [each for each in self._reported if each.code == code]):
             self._receive()
-        self._told.remove(told[0])
-        return told[0]
+        self._reported.remove(reported[0])
+        return reported[0]
 
-    def told(self) -> list[int]:
+    def reported(self) -> list[int]:
         """The codes of what the broker has told until now."""
-        told, self._told = self._told, []
-        return [each.code for each in told]
+        reported, self._reported = self._reported, []
+        return [each.code for each in reported]
 
     def close(self) -> None:
         """End the connection."""
@@ -163,8 +163,8 @@ class Replay:
             shown["records"] = [_record(each) for each in read_records(answer.body)]
         elif answer.body:
             shown["json"] = json.loads(json.dumps(load_json(answer.body, "body")))
-        if told := self._wire(step.get("conn", "a")).told():
-            shown["told"] = told
+        if reported := self._wire(step.get("conn", "a")).reported():
+            shown["told"] = reported
         return shown
 
 

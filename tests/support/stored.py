@@ -162,12 +162,12 @@ def cut_at_every_call(folder: Path, life_in: Callable[[Path], Life], kept: float
 
 
 class SyncBench:
-    """``told`` has the names of logs that were acknowledged, in order, each with the error, if there was one."""
+    """``reported`` has the names of logs that were acknowledged, in order, each with the error, if there was one."""
 
     def __init__(self, root: Path, files: Files, commit: GroupCommit) -> None:
         self.root, self.commit = root, commit
         self._files = files
-        self.told: list[tuple[str, Exception | None]] = []
+        self.reported: list[tuple[str, Exception | None]] = []
 
     def open(self, folder: Path, settings: LogSettings) -> PartitionLog:
         """A log whose names are durable."""
@@ -185,7 +185,7 @@ class SyncBench:
 
                 def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
                     assert (error is None) == (log.readable_end >= end)
-                    self.told.append((name, error))
+                    self.reported.append((name, error))
 
                 self.commit.wait(log, end, done)
                 assert log.readable_end < end

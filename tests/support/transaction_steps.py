@@ -1,7 +1,7 @@
 """A member of a producer group that dies at a step of a transaction: ``transaction_steps.py SERVERS TOPIC STEP FILE``.
 
 Its own work is to write the message's id to the file. It dies when the half message is stored (``sent``), when its work
-is done (``done``), when the broker is told and has not answered (``told``), or while it is asked (``asked``).
+is done (``done``), when the broker is told and has not answered (``reported``), or while it is asked (``asked``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Self
 
-from metaq_broker.delayed.waiting import Read, Waiting
+from metaq_broker.delayed.waiting import Read, WaitingMessage
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.moves.log import Origins, Queue
 from metaq_broker.moves.mover import Mover
@@ -131,7 +131,7 @@ class MemoryLog:
             self.disk.values.pop(key, None)
 
 
-class MemoryWaiting:
+class MemoryWaitingLog:
     """The ``WaitingLog`` of one topic of a ``MemoryLog``."""
 
     def __init__(self, log: MemoryLog, topic: str) -> None:
@@ -154,7 +154,7 @@ class MemoryWaiting:
         for ordinal, each in enumerate(stored, first):
             origin = ordinal + 1 + 1000 * queue
             moved = each._replace(origin=origin)
-            waiting.append(Waiting(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved, self.size))
+            waiting.append(WaitingMessage(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved, self.size))
         return Read(waiting, first + len(stored))
 
 

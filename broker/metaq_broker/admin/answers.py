@@ -80,10 +80,10 @@ def _status(result: Mapping[str, Any]) -> list[str]:
     return facts(pairs)
 
 
-def _zookeeper(standing: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
-    if standing is not None:
-        because = f": {standing['reason']}" if standing["reason"] else ""
-        yield "zookeeper", f"{standing['address']}, {standing['state']}{because}"
+def _zookeeper(state: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    if state is not None:
+        because = f": {state['reason']}" if state["reason"] else ""
+        yield "zookeeper", f"{state['address']}, {state['state']}{because}"
 
 
 def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

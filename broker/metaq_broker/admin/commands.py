@@ -202,7 +202,7 @@ class BrokerCommands:
         return {"stopping": True}
 
 
-ROWS_A_TURN: Final = 256
+ROWS_PER_QUANTUM: Final = 256
 """Partitions that are listed before clients get their turn."""
 
 
@@ -260,8 +260,8 @@ class Listing:
         registration = self._parts.registration()
         if registration is None:
             return None
-        standing, reason = await registration.look()
-        return {"address": str(registration.address), "state": standing.value, "reason": reason}
+        state, reason = await registration.look()
+        return {"address": str(registration.address), "state": state.value, "reason": reason}
 
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config
@@ -319,7 +319,7 @@ class Listing:
         logs = [log for log in self._stores.logs() if topic in (None, log.topic)]
         for number, log in enumerate(logs, 1):
             rows.append(self._partition(log))
-            if number % ROWS_A_TURN == 0:
+            if number % ROWS_PER_QUANTUM == 0:
                 await asyncio.sleep(0)
         rows += self._not_served(topic)
         if not rows and topic is not None and topic not in self._engine.config.topics:

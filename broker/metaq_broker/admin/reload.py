@@ -81,7 +81,7 @@ class Reloader:
         self._stores = stores
         self._apply, self._announce = apply, announce
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -100,7 +100,7 @@ class Reloader:
     async def stop(self) -> None:
         """Let a reload that is under way come to its end, and begin no other."""
         self._stopped = True
-        async with self._turn:
+        async with self._lock:
             pass
 
     async def reload(self) -> ReloadReport:
@@ -109,7 +109,7 @@ class Reloader:
         Raises:
             ReloadRefused: The file is wrong, or a data folder cannot be opened. Nothing has changed.
         """
-        async with self._turn:
+        async with self._lock:
             try:
                 report = await self._reload()
             except MetaqError as error:

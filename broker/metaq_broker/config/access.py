@@ -13,7 +13,7 @@ from metaq_broker.config.ini import ConfigError, Section
 _WILDCARD = "*"
 
 
-class Listening(Protocol):
+class ListenSettings(Protocol):
     """The part of ``SystemConfig`` that says where the broker listens."""
 
     @property
@@ -91,7 +91,7 @@ def check_allow_lists(
             raise ConfigError(f"{source} [{section}] {name}", what)
 
 
-def exposure_warning(system: Listening) -> str | None:
+def exposure_warning(system: ListenSettings) -> str | None:
     """Return what to say of a broker that other machines reach without TLS, ``None`` if there is nothing to say."""
     if system.tls_cert_file or is_loopback(system.bind_address):
         return None

@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Final, Generic, TypeVar
 
 from metaq_broker.delayed.levels import DelayLevels
-from metaq_broker.delayed.waiting import Waiting, WaitingLog
+from metaq_broker.delayed.waiting import WaitingLog, WaitingMessage
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.log import State, save
@@ -137,17 +137,17 @@ class LevelQueues(Generic[M]):
             self._note(level, end, ())
         return refusal
 
-    def _due_count(self, level: _Level, waiting: Sequence[Waiting[M]], now_ms: int) -> int:
+    def _due_count(self, level: _Level, waiting: Sequence[WaitingMessage[M]], now_ms: int) -> int:
         """How many of them are due. What was moved before a restart was due, and so were those before it."""
         count = sum(1 for _ in takewhile(lambda each: self._due_ms(level, each, now_ms) <= now_ms, waiting))
         moved = [at for at, each in enumerate(waiting, 1) if self._mover.was_moved(each.origin)]
         return max([count, *moved])
 
-    def _due_ms(self, level: _Level, waiting: Waiting[M], now_ms: int) -> int:
+    def _due_ms(self, level: _Level, waiting: WaitingMessage[M], now_ms: int) -> int:
         due_ms = waiting.stored_ms + level.delay_ms
         return now_ms if due_ms > now_ms + level.delay_ms else due_ms
 
-    def _deliver(self, level: _Level, due: Sequence[Waiting[M]]) -> None:
+    def _deliver(self, level: _Level, due: Sequence[WaitingMessage[M]]) -> None:
         level.busy = True
 
         def moved(outcome: Sequence[Receipt] | Refusal) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from metaq_broker.delayed.due_times import DueTimes
 from metaq_broker.delayed.finished import Finished
 from metaq_broker.delayed.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
-from metaq_broker.delayed.waiting import Waiting, WaitingLog
+from metaq_broker.delayed.waiting import WaitingLog, WaitingMessage
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.log import Saved, State
@@ -53,7 +53,7 @@ class TimedQueue(Generic[M]):
         self._not_before_ms = 0
         self._now_ms = 0
         self._reports = FaultReports()
-        self._taken: list[Waiting[M]] = []
+        self._taken: list[WaitingMessage[M]] = []
         self._check()  # before there are new messages, which are not to count as finished
 
     def __len__(self) -> int:

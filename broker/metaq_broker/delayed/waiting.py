@@ -11,7 +11,7 @@ from metaq_broker.moves.log import Queue
 M = TypeVar("M")
 
 
-class Waiting(NamedTuple, Generic[M]):
+class WaitingMessage(NamedTuple, Generic[M]):
     """A message that waits. ``origin`` is its place (see ``moves``), ``message`` what is to be appended to ``target``.
 
     ``due_ms`` is the time that it waits for, if it has one of its own. ``target`` is ``None`` if nobody can tell where
@@ -31,7 +31,7 @@ class Waiting(NamedTuple, Generic[M]):
 class Read(NamedTuple, Generic[M]):
     """Messages in the order of their ordinals; the next one is ``next_ordinal`` or behind it."""
 
-    waiting: Sequence[Waiting[M]]
+    waiting: Sequence[WaitingMessage[M]]
     next_ordinal: int
 
 

@@ -83,7 +83,7 @@ def check_count(block: Buffer, count: int) -> None:
         raise BlockRefused(f"{count} frames take {count * HEADER_BYTES} bytes at least, the block has {len(block)}")
 
 
-class BlockNumbering(LazyLoop[Kernel]):
+class BlockNumberer(LazyLoop[Kernel]):
     """Numbers blocks with the plain loop at first, and with the compiled one once that is worth it."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
@@ -113,7 +113,7 @@ class BlockNumbering(LazyLoop[Kernel]):
 def number_plainly(
     block: Buffer, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
 ) -> tuple[Buffer, Marks]:
-    """Do what ``BlockNumbering.number`` promises, in plain Python."""
+    """Do what ``BlockNumberer.number`` promises, in plain Python."""
     numbered = block if type(block) is bytearray else _writable(block)
     total, start, next_mark = len(block), 0, 0
     pairs, unpack, pack, crc = array("q"), _HEADER.unpack_from, _ID.pack_into, crc32
@@ -213,11 +213,11 @@ def _index(block: Buffer, marks: Marks) -> list[IndexEntry]:
     return list(builder.entries)
 
 
-BLOCKS: Final = BlockNumbering()
+BLOCKS: Final = BlockNumberer()
 """Numbers the blocks of this process."""
 
 number_block: Final = BLOCKS.number
-"""Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""
+"""Checks and numbers the blocks of this process: see ``BlockNumberer.number``."""
 
 
 def split(frames: Buffer) -> list[bytes]:

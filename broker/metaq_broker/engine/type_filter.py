@@ -23,7 +23,7 @@ from metaq_broker.storage.reads import AtEnd, Moved, Slice
 SCAN_BYTES_MAX: Final = 1 << 20
 """Bytes of the log that one request looks at; takes some milliseconds of the event loop."""
 
-_PIECE_BYTES: Final = 1 << 18
+_CHUNK_BYTES: Final = 1 << 18
 _HEADER: Final = struct.Struct(">iiqi")
 
 
@@ -87,7 +87,7 @@ def _scan_one(log: PartitionLog, offset: int, frame_bytes: int, types: Collectio
     _, stored, _, flag = _HEADER.unpack_from(front)
     crc, at = 0, HEADER_BYTES
     while at < frame_bytes:
-        block_part = whole.handle.pread(min(_PIECE_BYTES, frame_bytes - at), whole.position + at)
+        block_part = whole.handle.pread(min(_CHUNK_BYTES, frame_bytes - at), whole.position + at)
         if not block_part:
             raise _corrupt(log, offset, f"the file ends after {at} of {frame_bytes} bytes")
         crc = crc32(block_part, crc)

@@ -68,7 +68,7 @@ class FolderWatch:
         self._run_in_worker = run_in_worker
         self._watched: dict[str, dict[Path, Identity]] = {}
         self._seen: dict[PartitionLog, int] = {}
-        self._turn = 0
+        self._next_partition = 0
         self._gone: dict[PartitionLog, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.watch(partition_keys)
@@ -126,8 +126,8 @@ class FolderWatch:
     def _partitions(self) -> list[_Watched]:
         logs = list(self._stores.logs())
         written = [log for log in logs if self._seen.get(log) != log.end_offset or log in self._gone]
-        first = self._turn % max(1, len(logs))
-        self._turn = first + IDLE_PARTITIONS
+        first = self._next_partition % max(1, len(logs))
+        self._next_partition = first + IDLE_PARTITIONS
         chosen = dict.fromkeys([*written, *logs[first : first + IDLE_PARTITIONS]])
         self._seen = {log: log.end_offset for log in logs}
         self._gone = {log: reason for log, reason in self._gone.items() if log in self._seen}

@@ -42,19 +42,19 @@ def write_property(key: str, value: str) -> str:
 
 def _logical_lines(text: str, *, keep: bool = False) -> Iterator[str]:
     """Yield the lines with their continuations: joined, or as they stand if they are to be kept."""
-    held: list[str] = []
+    logical_line: list[str] = []
     for line in re.split(r"\r\n|\r|\n", text.removesuffix("\n")):
-        comment = not held and line.lstrip()[:1] in ("#", "!")
+        comment = not logical_line and line.lstrip()[:1] in ("#", "!")
         goes_on = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
         if keep:
-            held.append(line)
+            logical_line.append(line)
         else:
-            held.append((line.lstrip() if held else line)[: -1 if goes_on else None])
+            logical_line.append((line.lstrip() if logical_line else line)[: -1 if goes_on else None])
         if not goes_on:
-            yield ("\n" if keep else "").join(held)
-            held = []
-    if held:
-        yield ("\n" if keep else "").join(held)
+            yield ("\n" if keep else "").join(logical_line)
+            logical_line = []
+    if logical_line:
+        yield ("\n" if keep else "").join(logical_line)
 
 
 def _pair(line: str) -> tuple[str, str] | None:

@@ -364,8 +364,8 @@ class RouteTable:
     def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
         """Return what brokers gave for their clients, by address."""
         places = ((broker.cluster, address) for broker in brokers for address in broker.broker_addrs.values())
-        lives = (self._live.get(place) for place in places)
-        found = (live.registration for live in lives if live is not None)
+        registrations = (self._live.get(place) for place in places)
+        found = (live.registration for live in registrations if live is not None)
         return {who.address: who.filter_servers for who in found if who.filter_servers}
 
     def __iter__(self) -> Iterator[Live]:

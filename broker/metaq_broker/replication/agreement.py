@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from metaq_broker.replication.local import CopyRefused
-from metaq_broker.replication.peer import Holding
+from metaq_broker.replication.peer import StoredRange
 
 COMPARED_BYTES: Final = 4096
 """How much of a copy's end is compared with the original."""
@@ -30,7 +30,7 @@ class Agreement(Enum):
     REPLACE = "replace"
 
 
-def judge(copy: Holding, original: Holding) -> Agreement:
+def judge(copy: StoredRange, original: StoredRange) -> Agreement:
     """Compare incarnation and offsets of a copy with those of its original. An unknown incarnation matches none.
 
     Raises:
@@ -57,7 +57,7 @@ def judge(copy: Holding, original: Holding) -> Agreement:
     return Agreement.CONTINUES
 
 
-async def compare_ends(copy: Holding, original: Holding, read_copy: ReadAt, read_original: ReadAt) -> None:
+async def compare_ends(copy: StoredRange, original: StoredRange, read_copy: ReadAt, read_original: ReadAt) -> None:
     """Compare the last bytes of a copy that ``judge`` found to continue its original.
 
     Raises:

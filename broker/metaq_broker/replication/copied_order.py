@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.replication.peer import Holding, PartitionKey
+from metaq_broker.replication.peer import PartitionKey, StoredRange
 
-Holdings = Mapping[PartitionKey, Holding]
+StoredRanges = Mapping[PartitionKey, StoredRange]
 
 
-def first_missing(stores: TopicStores, goal: Holdings) -> PartitionKey | None:
+def first_missing(stores: TopicStores, goal: StoredRanges) -> PartitionKey | None:
     """Return a partition of which less is readable here than ``goal`` says, ``None`` if there is none."""
     for partition_key, original in goal.items():
         log = stores.get(*partition_key)
@@ -27,7 +27,7 @@ def first_missing(stores: TopicStores, goal: Holdings) -> PartitionKey | None:
     return None
 
 
-def still_there(goal: Holdings, now: Holdings) -> Holdings:
+def still_there(goal: StoredRanges, now: StoredRanges) -> StoredRanges:
     """Return ``goal`` without partitions that the master does not have any more, or that are others ``now``."""
     return {
         partition_key: original
@@ -41,14 +41,14 @@ class CopiedOrder:
 
     def __init__(self, stores: TopicStores, last: Set[str]) -> None:
         self._stores, self._last = stores, last
-        self._goal: Holdings | None = None
-        self._allowed: Holdings = {}
+        self._goal: StoredRanges | None = None
+        self._allowed: StoredRanges = {}
 
     def forget(self) -> None:
         """Begin anew, such as with another connection."""
         self._goal, self._allowed = None, {}
 
-    def look(self, view: Holdings) -> Holdings:
+    def look(self, view: StoredRanges) -> StoredRanges:
         """Return what may be copied of ``view``, which is what the master holds now."""
         others = {key: each for key, each in view.items() if key[0] not in self._last}
         if len(others) == len(view):

@@ -27,7 +27,7 @@ from metaq_broker.engine.outcomes import (
 )
 from metaq_broker.replication.agreement import Agreement, judge
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, holding_of
-from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Holding
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun, StoredRange
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.partition_log import PartitionLog
 
@@ -52,12 +52,12 @@ class SyncSlave:
         """Let what has begun be finished."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def copy_soon(self, piece: CopiedRun, answer: Answer) -> None:
+    def copy_soon(self, copied: CopiedRun, answer: Answer) -> None:
         """Take a piece of the master's log in the background, and then ``answer``."""
 
         async def carry_out() -> None:
             try:
-                answer(await self.copy(piece))
+                answer(await self.copy(copied))
             except Exception as defect:
                 _LOG.exception("defect in receiving a copy")
                 answer(StorageFailed(f"{type(defect).__name__}: {defect}"))
@@ -66,31 +66,31 @@ class SyncSlave:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def copy(self, piece: CopiedRun) -> int | Refusal:
+    async def copy(self, copied: CopiedRun) -> int | Refusal:
         """Take a piece of the master's log; return the new durable end."""
         if self.fenced:
             return NotMaster(PROMOTED)
         try:
-            log = await self._log_for(piece)
-            if log.end_offset != piece.offset:
+            log = await self._log_for(copied)
+            if log.end_offset != copied.offset:
                 return OffsetMoved(log.end_offset)
-            if append_run(self._local, log, piece.segment_start, piece.run) != len(piece.run):
+            if append_run(self._local, log, copied.segment_start, copied.run) != len(copied.run):
                 raise CopyRefused("the last frame of the piece is cut")
             await self._local.durable(log)
         except CopyRefused as refused:
             return StorageFailed(str(refused))
         return NotMaster(PROMOTED) if self.fenced else log.readable_end
 
-    async def _log_for(self, piece: CopiedRun) -> PartitionLog:
-        log = self._local.find(piece.partition_key)
+    async def _log_for(self, copied: CopiedRun) -> PartitionLog:
+        log = self._local.find(copied.partition_key)
         if log is not None:
             await self._local.durable(log)
-            original = Holding(piece.first, INT64_MAX, piece.incarnation)
+            original = StoredRange(copied.first, INT64_MAX, copied.incarnation)
             if judge(holding_of(log), original) is Agreement.CONTINUES:
                 return log
-            await self._local.remove(piece.partition_key)
-        holding = Holding(piece.first, piece.first, piece.incarnation)
-        return await self._local.make(piece.partition_key, holding, piece.ordinal)
+            await self._local.remove(copied.partition_key)
+        stored_range = StoredRange(copied.first, copied.first, copied.incarnation)
+        return await self._local.make(copied.partition_key, stored_range, copied.ordinal)
 
     def sync(self, message: CopiedMessage, answer: Answer) -> None:
         """Take one message; ``answer`` with its offset when it is durable."""

@@ -16,7 +16,7 @@ from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
-from metaq_broker.replication.peer import Holding, PartitionKey
+from metaq_broker.replication.peer import PartitionKey, StoredRange
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
@@ -80,8 +80,8 @@ class LocalPartitions:
             raise CopyRefused(reason)
         return log
 
-    async def make(self, partition_key: PartitionKey, holding: Holding, ordinal: int) -> PartitionLog:
-        """Make a partition that begins where ``holding`` does, before which there are ``ordinal`` messages.
+    async def make(self, partition_key: PartitionKey, stored_range: StoredRange, ordinal: int) -> PartitionLog:
+        """Make a partition that begins where ``stored_range`` does, before which there are ``ordinal`` messages.
 
         Raises:
             CopyRefused: The disk refuses, or there are too many partitions.
@@ -92,7 +92,7 @@ class LocalPartitions:
             raise CopyRefused(fault)
         store = stores.store_of(partition_key[0])
         directory = Path(store.data_path) / folder_name(*partition_key)
-        seed = holding.start, ordinal, holding.incarnation, system.index_interval_bytes
+        seed = stored_range.start, ordinal, stored_range.incarnation, system.index_interval_bytes
         try:
             await asyncio.to_thread(seed_partition, self.files, directory, *seed)
             stores.bring_online(await asyncio.to_thread(store.open_again, *partition_key))
@@ -132,9 +132,9 @@ class LocalPartitions:
             raise CopyRefused(str(error))
 
 
-def holding_of(log: PartitionLog) -> Holding:
+def holding_of(log: PartitionLog) -> StoredRange:
     """Describe a partition of this broker as others describe theirs."""
-    return Holding(log.start_offset, log.readable_end, log.incarnation)
+    return StoredRange(log.start_offset, log.readable_end, log.incarnation)
 
 
 async def read_own(log: PartitionLog, offset: int, bytes_max: int) -> bytes:

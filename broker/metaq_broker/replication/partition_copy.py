@@ -11,7 +11,7 @@ from typing import Final
 
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
-from metaq_broker.replication.peer import Declined, Holding, PartitionKey, Peer
+from metaq_broker.replication.peer import Declined, PartitionKey, Peer, StoredRange
 from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20
@@ -33,14 +33,14 @@ class PartitionCopy:
         self.log: PartitionLog | None = None
         """The copy, once it is known to continue its original."""
 
-    def behind(self, original: Holding) -> bool:
+    def behind(self, original: StoredRange) -> bool:
         """Say whether a ``step`` has something to do."""
         log = self.log
         if log is None:
             return True
         return log.end_offset < original.readable_end or self._roll_is_due(log, original)
 
-    async def step(self, peer: Peer, original: Holding) -> None:
+    async def step(self, peer: Peer, original: StoredRange) -> None:
         """Do one piece of work: compare, or append what one request fetches, or begin the segment that comes next.
 
         Raises:
@@ -58,13 +58,13 @@ class PartitionCopy:
         if log.end_offset - log.readable_end > NOT_DURABLE_BYTES_MAX:
             await self._local.durable(log)
 
-    def _roll_is_due(self, log: PartitionLog, original: Holding) -> bool:
+    def _roll_is_due(self, log: PartitionLog, original: StoredRange) -> bool:
         end = log.end_offset
         return end == original.readable_end == original.last_start and log.active.start != end
 
     # ---- the beginning
 
-    async def _begin(self, peer: Peer, original: Holding, log: PartitionLog | None) -> PartitionLog:
+    async def _begin(self, peer: Peer, original: StoredRange, log: PartitionLog | None) -> PartitionLog:
         self._begun = b""
         if log is not None:
             await self._local.durable(log)
@@ -84,7 +84,7 @@ class PartitionCopy:
 
     # ---- what is missing
 
-    async def _fetch(self, peer: Peer, original: Holding, log: PartitionLog) -> None:
+    async def _fetch(self, peer: Peer, original: StoredRange, log: PartitionLog) -> None:
         offset = log.end_offset + len(self._begun)
         bytes_max = min(FETCH_BYTES_MAX, original.readable_end - offset)
         found = await peer.fetch(self._partition_key, self._group, offset, bytes_max)

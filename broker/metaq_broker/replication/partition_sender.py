@@ -15,7 +15,7 @@ from typing import Final
 from metaq.formats.frames import walk
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.local import CopyRefused, checked_frames
-from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Holding, Peer, StoredMessage
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 from metaq_broker.storage.files import FileHandle
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
@@ -50,7 +50,7 @@ class PartitionSender:
         self._incarnation: str | None = None
         self.end = log.start_offset
 
-    async def compare(self, there: Holding | None, job: SyncJob | None) -> None:
+    async def compare(self, there: StoredRange | None, job: SyncJob | None) -> None:
         """Compare with what the slave holds (``None``: nothing); ``job`` as for ``send_missing``.
 
         Raises:
@@ -61,7 +61,7 @@ class PartitionSender:
         if not self._copies and self._acknowledged.fault is not None:
             self._still_misplaced(there)
         # The slave may have what is in the job already: the connection may have been lost before its answer.
-        here = Holding(log.start_offset, self._goal(job), self._incarnation_of(job))
+        here = StoredRange(log.start_offset, self._goal(job), self._incarnation_of(job))
 
         async def read_original(offset: int, bytes_max: int) -> bytes:
             start, handle, end = self._source(offset, here.readable_end, job)
@@ -79,7 +79,7 @@ class PartitionSender:
         if not self._copies and self.end:
             raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
 
-    def _still_misplaced(self, there: Holding | None) -> None:
+    def _still_misplaced(self, there: StoredRange | None) -> None:
         if there is not None:
             raise CopyRefused(self._acknowledged.fault or "")
         self._acknowledged.end = self._acknowledged.fault = None  # removed, as advised, or not opened since its start
@@ -157,8 +157,8 @@ class PartitionSender:
         if incarnation is None:
             raise CopyRefused("its incarnation is not on the disk yet")
         ordinal = log.ordinal(first) if first else 0
-        piece = CopiedRun((log.topic, log.index), run, self.end, segment_start, first, ordinal, incarnation)
-        _expect(await self._peer.copy(piece), self.end + len(run))
+        copied = CopiedRun((log.topic, log.index), run, self.end, segment_start, first, ordinal, incarnation)
+        _expect(await self._peer.copy(copied), self.end + len(run))
 
     async def _send_messages(self, run: bytes) -> None:
         partition_key, messages, expected = (self._log.topic, self._log.index), [], []

@@ -20,7 +20,7 @@ PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class StoredRange:
     """A partition elsewhere: byte offsets ``start`` and ``readable_end`` of what can be read.
 
     ``incarnation`` and ``last_start``, where the last segment begins, are ``None`` where the broker does not report it.
@@ -163,7 +163,7 @@ class Peer(Protocol):
     async def config_text(self) -> bytes:
         """Return its server.ini."""
 
-    async def holdings(self) -> dict[PartitionKey, Holding]:
+    async def stored_ranges(self) -> dict[PartitionKey, StoredRange]:
         """Return what it has of each of its partitions."""
 
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
@@ -182,7 +182,7 @@ class Peer(Protocol):
     ) -> FetchedRun | Declined:
         """Return bytes from ``offset`` on, which never cross into the next segment, and where theirs begins."""
 
-    async def copy(self, piece: CopiedRun) -> int | Declined:
+    async def copy(self, copied: CopiedRun) -> int | Declined:
         """Have a piece appended; return the offset up to which the slave is durable. Raises ``SlavePromoted``."""
 
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:

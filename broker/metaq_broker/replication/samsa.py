@@ -64,7 +64,7 @@ class SyncMaster:
         self._acknowledged: dict[PartitionLog, Acknowledged] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._peer: Peer | None = None
-        self._in_step = False
+        self._in_sync = False
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -80,7 +80,7 @@ class SyncMaster:
     async def stop(self) -> None:
         """Stop; if the slave is connected, first send it the accepted messages. No request waits afterwards."""
         self._shut("the broker is stopping")
-        if self._in_step:
+        if self._in_sync:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._commit.drain(), self._config.timeout_ms / 1000)
         self._stopping.set()
@@ -112,7 +112,7 @@ class SyncMaster:
             await self._sleep(self._config.check_interval_ms / 1000)
 
     async def _disconnect(self) -> None:
-        self._in_step = False
+        self._in_sync = False
         if self._peer is not None:
             await self._peer.close()
         self._peer = None
@@ -144,7 +144,7 @@ class SyncMaster:
         self._broken = asyncio.get_running_loop().create_future()
         if peer.takes_copies:
             await self._check_slave(peer)
-        there = await peer.holdings()
+        there = await peer.stored_ranges()
         logs = list(self._local.engine.stores.logs())
         self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
         for log in logs:
@@ -156,7 +156,7 @@ class SyncMaster:
             self._senders[log] = partition_sender
             if job is not None:
                 self._commit.settle_job(log, job)
-        self._in_step = True
+        self._in_sync = True
         for log, job in self._commit.out():  # what was synced meanwhile
             self._send_synced(log, job)
         self.trouble = None
@@ -198,7 +198,7 @@ class SyncMaster:
     # ---- what was synced here
 
     def _send_synced(self, log: PartitionLog, job: SyncJob) -> None:
-        if self._in_step:
+        if self._in_sync:
             task = asyncio.get_running_loop().create_task(self._send_one(log, job))
             self._carrying.add(task)
             task.add_done_callback(self._carrying.discard)
@@ -211,7 +211,7 @@ class SyncMaster:
             with self._named(log):
                 await partition_sender.send_missing(job)
         except MetaqError as error:
-            self._in_step = False
+            self._in_sync = False
             if not self._broken.done():
                 self._broken.set_exception(error)
         else:

@@ -25,7 +25,7 @@ from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.master_connection import MasterConnection, MasterRefused, require_broker_id
 from metaq_broker.replication.partition_copy import PartitionCopy
-from metaq_broker.replication.peer import Connect, Holding, PartitionKey, Peer, PeerLost, RequestRefused
+from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost, RequestRefused, StoredRange
 from metaq_broker.storage.folders import folder_name
 
 _LOG: Final = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ class AsyncSlave:
         self._connection = MasterConnection(master, connect, REQUEST_S_MAX, (CONNECT_S_MIN, RETRY_S))
         self._copies: dict[PartitionKey, PartitionCopy] = {}
         self._faults: dict[PartitionKey, _Fault] = {}
-        self._view: Mapping[PartitionKey, Holding] = {}
-        self._wanted: Mapping[PartitionKey, Holding] = {}
+        self._view: Mapping[PartitionKey, StoredRange] = {}
+        self._wanted: Mapping[PartitionKey, StoredRange] = {}
         self._stopping = self._connection.stopping
         self.trouble: str | None = "not connected yet"
         """Why the master cannot be read from, ``None`` if it can."""
@@ -95,7 +95,7 @@ class AsyncSlave:
         """Return how far every partition is that the master was known to hold when it was last heard of."""
         return [self._state(partition_key, self._view[partition_key]) for partition_key in sorted(self._view)]
 
-    def _state(self, partition_key: PartitionKey, original: Holding) -> CopyState:
+    def _state(self, partition_key: PartitionKey, original: StoredRange) -> CopyState:
         log, fault = self._local.engine.stores.get(*partition_key), self._faults.get(partition_key)
         end = original.start if log is None else log.readable_end
         return CopyState(partition_key, max(0, original.readable_end - end), None if fault is None else fault.reason)
@@ -134,7 +134,7 @@ class AsyncSlave:
         pause_s = PAUSE_S_MIN
         while not self._stopping.is_set():
             asked = clock()
-            self._view = await peer.holdings()
+            self._view = await peer.stored_ranges()
             self._wanted = self._order.look(self._view)
             took = clock() - asked
             if await self._round(peer):
@@ -159,7 +159,7 @@ class AsyncSlave:
                 raise outcome
         return found
 
-    def _is_due(self, partition_key: PartitionKey, original: Holding, now: float) -> bool:
+    def _is_due(self, partition_key: PartitionKey, original: StoredRange, now: float) -> bool:
         fault = self._faults.get(partition_key)
         if fault is not None and now < fault.retry_at:
             return False

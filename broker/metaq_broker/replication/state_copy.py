@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.replication.copied_order import Holdings, first_missing, still_there
+from metaq_broker.replication.copied_order import StoredRanges, first_missing, still_there
 from metaq_broker.replication.master_address import MasterAddress
 from metaq_broker.replication.master_connection import MasterConnection, require_broker_id
 from metaq_broker.replication.peer import Connect, Peer
@@ -79,7 +79,7 @@ class _Snapshot:
     source: StateSource
     changes: Sequence[Change]
     whole: bool
-    goal: Holdings
+    goal: StoredRanges
 
 
 class StateCopy:
@@ -143,7 +143,7 @@ class StateCopy:
             peer.check()
             now = clock()
             if now - asked >= ASK_S and (snapshot := self._snapshot) is not None:
-                snapshot.goal, asked = still_there(snapshot.goal, await peer.holdings()), now
+                snapshot.goal, asked = still_there(snapshot.goal, await peer.stored_ranges()), now
             if now - began >= WAIT_S:
                 self._note_trouble(self._behind())
             await self._connection.sleep(LOOK_S)
@@ -184,7 +184,7 @@ class StateCopy:
                 raise _StateNotCopied(f"the state of {peer.address} has more than {STATE_BYTES_MAX} bytes")
         if at == source:
             return None
-        goal = await peer.holdings()  # behind the state: all that it speaks of was readable before
+        goal = await peer.stored_ranges()  # behind the state: all that it speaks of was readable before
         where = Path(str(peer.address))
         changes = await asyncio.to_thread(decode_changes, where, at.number, first.position, bytes(content))
         return _Snapshot(at, changes, first.position == FILE_HEADER_BYTES, goal)

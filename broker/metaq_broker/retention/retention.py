@@ -303,7 +303,7 @@ class Retention:
         self.users = self._retirement.users
         self._timetable = Timetable()
         self._figures: dict[str, RetentionFigures] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -322,7 +322,7 @@ class Retention:
         self._changed.set()
         if self._task is not None:
             await self._task
-        async with self._turn:
+        async with self._lock:
             pass  # what an operator asked for has come to its end as well
 
     def update(self, config: BrokerConfig) -> None:
@@ -391,7 +391,7 @@ class Retention:
     # ---- runs
 
     async def _run(self, wanted: Callable[[str], bool]) -> list[Retired]:
-        async with self._turn:
+        async with self._lock:
             done = []
             for log in list(self._partitions.logs()):
                 if not self._stopping and wanted(log.topic) and self._in_service(log):

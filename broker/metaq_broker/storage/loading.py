@@ -107,7 +107,7 @@ def load(
     if lost is not None:
         report.missing_bytes = lost.end - lost.start
         verify = "tail" if verify == "trust" else verify
-    loading = _Loading(files, found, settings, "full" if known is None else verify, known or [], report)
+    loading = _LogLoader(files, found, settings, "full" if known is None else verify, known or [], report)
     loading.durable_end = max((each.end for each in known_ends), default=0)
     loaded = loading.load() if found.named else loading.start_fresh()
     if loaded.damage != known:
@@ -134,7 +134,7 @@ class _Judged(NamedTuple):
     old: list[IndexEntry]
 
 
-class _Loading:
+class _LogLoader:
     def __init__(
         self,
         files: Files,

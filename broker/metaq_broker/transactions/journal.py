@@ -164,7 +164,7 @@ class Journal:
         self._disk = files
         self._directory = directory
         self._file_bytes = file_bytes
-        self._rooms = ReadBuffers()
+        self._read_buffers = ReadBuffers()
         self._extent = Extent(files, directory)
         self._files: list[_File] = []
         self._named_start = -1
@@ -230,7 +230,7 @@ class Journal:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        return self._file_of(location).read(self._disk, location, self._rooms)
+        return self._file_of(location).read(self._disk, location, self._read_buffers)
 
     def _file_of(self, location: Location) -> _File:
         return next(file for file in reversed(self._files) if file.start <= location.lsn)
@@ -241,7 +241,7 @@ class Journal:
         for file, _ in partition_keys:
             file.readers += 1
         self._reads += 1
-        return JournalRead(self._disk, partition_keys, self._rooms)
+        return JournalRead(self._disk, partition_keys, self._read_buffers)
 
     def end_read(self, job: JournalRead) -> None:
         """Record that reads for ``job`` have ended."""

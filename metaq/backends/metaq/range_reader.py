@@ -25,7 +25,7 @@ from contextlib import closing
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
-from metaq.backends.metaq.local_file import PIECE_BYTES, LocalFile
+from metaq.backends.metaq.local_file import READ_CHUNK_BYTES, LocalFile
 from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
 from metaq.backends.metaq.slices import LentRun, Slices, Source
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
@@ -246,9 +246,9 @@ class RangeReader:
         """The next bytes from the broker's file; ``None``: fetch them."""
         slices = self._slices
         offset, wanted_bytes = slices.end, self._horizon - slices.end
-        piece_bytes = min(self._fetch_bytes, PIECE_BYTES)
-        buffer = slices.buffers.take(piece_bytes)
-        count = files.read_into(buffer[: min(wanted_bytes, piece_bytes)], offset, wanted_bytes)
+        chunk_bytes = min(self._fetch_bytes, READ_CHUNK_BYTES)
+        buffer = slices.buffers.take(chunk_bytes)
+        count = files.read_into(buffer[: min(wanted_bytes, chunk_bytes)], offset, wanted_bytes)
         if not count:
             self._files = None
             slices.buffers.give_back(buffer)

@@ -50,7 +50,7 @@ PULLED_AFTER_FAULT: Final = 32
 FAULTS_MAX: Final = 3
 """In a row; then the rest is pulled."""
 
-PIECE_BYTES: Final = 512 << 10
+READ_CHUNK_BYTES: Final = 512 << 10
 """Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
 
 IN_FLIGHT_MAX: Final = 8
@@ -178,14 +178,14 @@ class _FrameReader:
         if found is None or (found.run if isinstance(found, FilePart) else found).start != self._position:
             self._pull_some()
         elif isinstance(found, FilePart):
-            yield from self._pieces(found)
+            yield from self._runs_of(found)
         elif self._measures.frames(found.data, found.end - found.start) != (found.end - found.start, len(found.data)):
             self._pull_some()
         else:
             yield found
             self._passed(found.end)
 
-    def _pieces(self, part: FilePart) -> Iterator[FrameRun]:
+    def _runs_of(self, part: FilePart) -> Iterator[FrameRun]:
         """Yield what is in a file, piece by piece."""
         run, place = part
         if not self._files.open(place):
@@ -193,19 +193,19 @@ class _FrameReader:
             self._as_file = False
             self._window = self._new_window()
             return
-        at, start, piece_bytes = 0, run.start, PIECE_BYTES
+        at, start, chunk_bytes = 0, run.start, READ_CHUNK_BYTES
         while start < run.end:
-            wanted_bytes = min(piece_bytes, place.length - at)
+            wanted_bytes = min(chunk_bytes, place.length - at)
             data = self._files.read(place.position + at, wanted_bytes)
             count, size = self._measures.frames(data, run.end - start)
             if not count:
-                piece_bytes = _frame_bytes(data)
-                if len(data) < wanted_bytes or not wanted_bytes < piece_bytes <= place.length - at:
+                chunk_bytes = _frame_bytes(data)
+                if len(data) < wanted_bytes or not wanted_bytes < chunk_bytes <= place.length - at:
                     self._pull_some()
                     return
                 continue
             yield FrameRun(start, start + count, data[:size], run.physical_offset + at, run.known_ms, run.store_host)
-            at, start, piece_bytes = at + size, start + count, PIECE_BYTES
+            at, start, chunk_bytes = at + size, start + count, READ_CHUNK_BYTES
             self._passed(start)
 
     def _passed(self, position: int) -> None:
@@ -258,7 +258,7 @@ class _SegmentFiles:
     def read(self, position: int, byte_count: int) -> memoryview:
         """Return what is there, up to so many bytes; they are there until the next call."""
         if len(self._buffer) < byte_count:
-            self._buffer = memoryview(bytearray(max(byte_count, PIECE_BYTES)))
+            self._buffer = memoryview(bytearray(max(byte_count, READ_CHUNK_BYTES)))
         assert self._fd is not None
         try:
             return self._buffer[: os.preadv(self._fd, [self._buffer[:byte_count]], position)]

@@ -17,7 +17,7 @@ HEARTBEAT_S: Final = 30.0
 """How often a member tells brokers that it is there; they forget it after 120 s of silence."""
 
 
-class Signing:
+class RequestSigner:
     """Signs all requests of a client. A ``CallHook``."""
 
     def __init__(self, credentials: Credentials) -> None:
@@ -47,7 +47,7 @@ def member_client(
         ValueError: A file that ``tls`` names cannot be used.
     """
     secured = None if tls is None else RemotingTls(settings=tls)
-    hooks = [] if credentials is None else [Signing(credentials)]
+    hooks = [] if credentials is None else [RequestSigner(credentials)]
     return RemotingClient(
         timeouts=timeouts, tls=secured, limits=ChannelLimits(requests_max), hooks=hooks, settings=settings
     )

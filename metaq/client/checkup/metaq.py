@@ -11,8 +11,8 @@ from typing import Final
 from metaq.backends.metaq.session import Session
 from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
 from metaq.client.checkup.machines import Asked, machine_findings, own_disk_finding
-from metaq.client.checkup.reach import Road, since_text
-from metaq.client.checkup.registration import Registered, Said, registration_findings
+from metaq.client.checkup.reach import ConnectSettings, since_text
+from metaq.client.checkup.registration import BrokerReport, Registered, registration_findings
 from metaq.discovery.stats import data_folder, lines_of, parse_broker, parse_figures, parse_offered
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address
@@ -29,14 +29,16 @@ FAILURES_SHOWN: Final = 5
 class MetaqCheckup:
     """See the module. ``brokers`` are addresses; those that are registered at ``zookeeper`` come to them."""
 
-    def __init__(self, brokers: Sequence[Address], zookeeper: ZooKeeperAddress | None, road: Road) -> None:
-        self._brokers, self._zookeeper, self._road = brokers, zookeeper, road
+    def __init__(
+        self, brokers: Sequence[Address], zookeeper: ZooKeeperAddress | None, connect_settings: ConnectSettings
+    ) -> None:
+        self._brokers, self._zookeeper, self._connect_settings = brokers, zookeeper, connect_settings
         self._registered: Registered | None = None
-        self._said: dict[Address, Said] = {}
+        self._said: dict[Address, BrokerReport] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is found, as it is found."""
-        deadline_s = STEPS * self._road.timeout_s
+        deadline_s = STEPS * self._connect_settings.timeout_s
         expected: dict[Address, int | None] = dict.fromkeys(self._brokers)
         if self._zookeeper is not None:
             yield from run_checks(self._zookeeper_checks(self._zookeeper), deadline_s)
@@ -51,12 +53,14 @@ class MetaqCheckup:
 
     def _zookeeper_checks(self, zookeeper: ZooKeeperAddress) -> list[Check]:
         hosts = [_with_port(host) for host in zookeeper.hosts.split(",")]
-        reached = [Check(f"ZooKeeper {at}", partial(_server, f"ZooKeeper {at}", at, self._road)) for at in hosts]
+        reached = [
+            Check(f"ZooKeeper {at}", partial(_server, f"ZooKeeper {at}", at, self._connect_settings)) for at in hosts
+        ]
         return [*reached, Check(f"ZooKeeper {zookeeper}", partial(self._tree, zookeeper))]
 
     def _tree(self, zookeeper: ZooKeeperAddress) -> Iterator[Finding]:
         began_s = SYSTEM_CLOCK.monotonic()
-        registered = Registered.read(zookeeper, self._road.timeout_s)
+        registered = Registered.read(zookeeper, self._connect_settings.timeout_s)
         took = since_text(began_s)
         self._registered = registered
         count = len(registered.brokers)
@@ -65,15 +69,17 @@ class MetaqCheckup:
 
     def _broker(self, address: Address, registered_id: int | None) -> Iterator[Finding]:
         what = f"broker {address}"
-        if not (yield from self._road.reach(what, address)):
+        if not (yield from self._connect_settings.reach(what, address)):
             return
-        with closing(Session.connect(address, self._road.timeouts, self._road.transport())) as session:
+        with closing(
+            Session.connect(address, self._connect_settings.timeouts, self._connect_settings.transport())
+        ) as session:
             began_s = SYSTEM_CLOCK.monotonic()
             version = session.version
             yield ok(f"{what} answer", f"{version.partition(';')[0]}, in {since_text(began_s)}")
             texts = session.stats(["", "topics"])
             info, figures = parse_broker(texts[""]), parse_figures(texts[""])
-            self._said[address] = Said(info.broker_id, info.slave, parse_offered(texts["topics"]))
+            self._said[address] = BrokerReport(info.broker_id, info.slave, parse_offered(texts["topics"]))
             yield _id_finding(what, self._said[address], registered_id, figures)
             yield from _bundled(what, session) if session.extensions else _java(what, session, address)
 
@@ -88,11 +94,11 @@ class MetaqCheckup:
                 yield fail(f"broker id {broker_id}", detail)
 
 
-def _server(what: str, address: Address, road: Road) -> Iterator[Finding]:
-    yield from Road(None, road.timeout_s).reach(what, address)  # ZooKeeper is asked without TLS
+def _server(what: str, address: Address, connect_settings: ConnectSettings) -> Iterator[Finding]:
+    yield from ConnectSettings(None, connect_settings.timeout_s).reach(what, address)  # ZooKeeper is asked without TLS
 
 
-def _id_finding(what: str, said: Said, registered_id: int | None, figures: Mapping[str, str]) -> Finding:
+def _id_finding(what: str, said: BrokerReport, registered_id: int | None, figures: Mapping[str, str]) -> Finding:
     role, uptime = "slave" if said.slave else "master", figures.get("uptime", "?")
     detail = f"broker {said.broker_id}, {role}, {len(said.topics)} topics, up for {uptime} s"
     if registered_id is not None and registered_id != said.broker_id:

@@ -21,7 +21,7 @@ _DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
+class ConnectSettings:
     """How to get to servers: how connections are secured, and how long each step may take, in seconds."""
 
     tls: TlsSettings | None

@@ -18,7 +18,7 @@ NAMES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BrokerReport:
     """What a broker says of itself: its id, whether it is a slave, and its topics.
 
     ``topics``: topic -> whether it has partitions there that are offered to producers or consumers.
@@ -60,7 +60,7 @@ class Registered:
         return found
 
 
-def registration_findings(registered: Registered, said: Mapping[int, Said]) -> Iterator[Finding]:
+def registration_findings(registered: Registered, said: Mapping[int, BrokerReport]) -> Iterator[Finding]:
     """Compare what is registered with what masters ``said``, by the broker id that they are registered under."""
     for broker_id, broker in registered.brokers.items():
         what = f"registration of broker {broker_id}"
@@ -78,7 +78,7 @@ def registration_findings(registered: Registered, said: Mapping[int, Said]) -> I
         )
 
 
-def _topics(what: str, registered: set[str], said: Said) -> Iterator[Finding]:
+def _topics(what: str, registered: set[str], said: BrokerReport) -> Iterator[Finding]:
     missing = [topic for topic, offered in said.topics.items() if offered and topic not in registered]
     dead = [topic for topic in registered if "*" not in topic and topic not in said.topics]
     if missing:

@@ -14,7 +14,7 @@ from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import KnownBrokers, TopicRoute, ask_brokers, ask_route, ask_topics
 from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
 from metaq.client.checkup.machines import Asked, rocketmq_findings
-from metaq.client.checkup.reach import Road, since_text
+from metaq.client.checkup.reach import ConnectSettings, since_text
 from metaq.client.rocketmq.statistics import uptime_s
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
@@ -32,14 +32,16 @@ ROUTES_SHOWN: Final = 10
 class RocketmqCheckup:
     """See the module. Requests are signed with ``credentials``."""
 
-    def __init__(self, name_servers: Sequence[Address], road: Road, credentials: Credentials | None) -> None:
-        self._name_servers, self._road, self._credentials = name_servers, road, credentials
+    def __init__(
+        self, name_servers: Sequence[Address], connect_settings: ConnectSettings, credentials: Credentials | None
+    ) -> None:
+        self._name_servers, self._connect_settings, self._credentials = name_servers, connect_settings, credentials
         self._known: dict[Address, KnownBrokers] = {}
         self._answering: set[Address] = set()
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is found, as it is found."""
-        deadline_s = STEPS * self._road.timeout_s
+        deadline_s = STEPS * self._connect_settings.timeout_s
         servers = [Check(f"name server {at}", partial(self._name_server, at)) for at in self._name_servers]
         yield from run_checks(servers, deadline_s)
         yield from registration_findings(self._known)
@@ -57,12 +59,14 @@ class RocketmqCheckup:
             yield from run_checks([Check("routes", partial(self._routes, server))], deadline_s)
 
     def _session(self, address: Address) -> Session:
-        road = self._road
-        return Session.connect(address, road.timeouts, road.transport(), credentials=self._credentials)
+        connect_settings = self._connect_settings
+        return Session.connect(
+            address, connect_settings.timeouts, connect_settings.transport(), credentials=self._credentials
+        )
 
     def _name_server(self, address: Address) -> Iterator[Finding]:
         what = f"name server {address}"
-        if not (yield from self._road.reach(what, address)):
+        if not (yield from self._connect_settings.reach(what, address)):
             return
         with closing(self._session(address)) as session:
             began_s = SYSTEM_CLOCK.monotonic()
@@ -75,7 +79,7 @@ class RocketmqCheckup:
             yield warn(f"{what} answer", f"no broker is registered, or it does not report it, in {took}")
 
     def _broker(self, what: str, address: Address) -> Iterator[Finding]:
-        if not (yield from self._road.reach(what, address)):
+        if not (yield from self._connect_settings.reach(what, address)):
             return
         with closing(self._session(address)) as session:
             began_s, before_ms = SYSTEM_CLOCK.monotonic(), wall_clock_ms()

@@ -29,7 +29,7 @@ class Verdict(Enum):
     LOST = "lost"
 
 
-class Parking(Protocol[D_contra]):
+class ParkedSink(Protocol[D_contra]):
     """Where messages are kept that were given up."""
 
     def park(self, message: D_contra, reason: str) -> None: ...
@@ -42,7 +42,7 @@ class Parts(Generic[D]):
     consumer_id: str
     state: GroupState[D, Any, Any]
     coordinator: Coordinator
-    parking: Parking[D]
+    parking: ParkedSink[D]
     clock: Clock
 
 

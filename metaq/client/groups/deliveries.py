@@ -45,7 +45,7 @@ class HandedOut(Protocol):
     def generation(self) -> int: ...
 
     @property
-    def reading(self) -> Reading: ...
+    def epoch(self) -> ReadEpoch: ...
 
     def again(self, refusals: int = 1) -> Self: ...
 
@@ -61,10 +61,10 @@ class Settler(Protocol):
     def acknowledge(self, delivery: HandedOut) -> None: ...
 
 
-class Reading(Origin):
+class ReadEpoch(Origin):
     """A partition as it is read from one offset on, until it is lost, rolled back or sought in.
 
-    All messages of a reading share it. What was handed out in one that has ended cannot be settled any more.
+    All messages of an epoch share it. What was handed out in one that has ended cannot be settled any more.
     """
 
     __slots__ = ("generation", "settler")
@@ -76,30 +76,30 @@ class Reading(Origin):
         self.generation, self.settler = generation, settler
 
     @property
-    def reading(self) -> Reading:
+    def epoch(self) -> ReadEpoch:
         """As ``OwnOrigin``."""
         return self
 
-    def again(self) -> Reading:
+    def again(self) -> ReadEpoch:
         """Return one of the same partition that begins now."""
-        return Reading(self.where, self.generation, self.settler)
+        return ReadEpoch(self.where, self.generation, self.settler)
 
 
 class OwnOrigin(Origin):
     """That of a message which has more than its data, or comes again."""
 
-    __slots__ = ("attempt", "reading")
+    __slots__ = ("attempt", "epoch")
 
     def __init__(
         self,
-        reading: Reading,
+        epoch: ReadEpoch,
         attribute: str | None,
         properties: Mapping[str, str] | None,
         end: int | None,
         attempt: int = 1,
     ) -> None:
-        super().__init__(reading.where, attribute, properties, end)
-        self.reading, self.attempt = reading, attempt
+        super().__init__(epoch.where, attribute, properties, end)
+        self.epoch, self.attempt = epoch, attempt
 
 
 class Delivery(Received):
@@ -107,7 +107,7 @@ class Delivery(Received):
 
     __slots__ = ()
 
-    _origin: Reading | OwnOrigin
+    _origin: ReadEpoch | OwnOrigin
 
     __init__ = object.__init__  # the functions of this module set the slots
 
@@ -121,12 +121,12 @@ class Delivery(Received):
     @property
     def generation(self) -> int:
         """The assignment of the consumer that brought the partition."""
-        return self._origin.reading.generation
+        return self._origin.epoch.generation
 
     @property
-    def reading(self) -> Reading:
+    def epoch(self) -> ReadEpoch:
         """What it was read in; for the consumer that hands it out."""
-        return self._origin.reading
+        return self._origin.epoch
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its partition are settled, too.
@@ -134,19 +134,19 @@ class Delivery(Received):
         Raises:
             PartitionLost: The partition has been released, or the message was rolled back.
         """
-        self._origin.reading.settler.acknowledge(self)
+        self._origin.epoch.settler.acknowledge(self)
 
     def again(self, refusals: int = 1) -> Delivery:
         """Return the delivery that comes next, if this one is refused so often."""
         one: Delivery = Delivery()
         one._data, one._offset, one._message_id = self._data, self._offset, self._message_id
         was = self._origin
-        one._origin = OwnOrigin(was.reading, was.attribute, was.properties, was.end, was.attempt + refusals)
+        one._origin = OwnOrigin(was.epoch, was.attribute, was.properties, was.end, was.attempt + refusals)
         return one
 
 
 def deliveries_in(
-    run: bytes, start: int, base_offset: int, count_max: int, reading: Reading
+    run: bytes, start: int, base_offset: int, count_max: int, epoch: ReadEpoch
 ) -> tuple[list[Delivery], int]:
     """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in it.
 
@@ -169,20 +169,20 @@ def deliveries_in(
         one._data = data = run[body_start:end]
         if crc(data) & mask != checksum:
             break
-        one._offset, one._origin = base_offset + start, reading
+        one._offset, one._origin = base_offset + start, epoch
         if flag:
             frame = Frame(one._offset, one._message_id, flag, checksum, data)
             try:
                 one._data, attribute, properties = content_of(frame)
             except (CorruptFrame, CorruptRecord, CodecMissing):
                 break
-            one._origin = OwnOrigin(reading, attribute, properties, frame.end)
+            one._origin = OwnOrigin(epoch, attribute, properties, frame.end)
         add(one)
         start = end
     return found, start
 
 
-def delivery_of(frame: Frame, reading: Reading) -> Delivery:
+def delivery_of(frame: Frame, epoch: ReadEpoch) -> Delivery:
     """Return the message of a frame.
 
     Raises:
@@ -193,8 +193,8 @@ def delivery_of(frame: Frame, reading: Reading) -> Delivery:
     try:
         data, attribute, properties = content_of(frame)
     except CorruptRecord as error:
-        raise CorruptFrame(str(reading.where), frame.offset, f"{error.where}: {error.reason}") from None
+        raise CorruptFrame(str(epoch.where), frame.offset, f"{error.where}: {error.reason}") from None
     one: Delivery = Delivery()
     one._data, one._offset, one._message_id = data, frame.offset, frame.message_id
-    one._origin = OwnOrigin(reading, attribute, properties, frame.end)
+    one._origin = OwnOrigin(epoch, attribute, properties, frame.end)
     return one

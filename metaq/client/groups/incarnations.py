@@ -75,11 +75,11 @@ class Incarnations:
                     *(self._group, where, stored[where].offset, why, offsets[where].offset),
                 )
         found = {where: _incarnation(now.get(where)) for where in {*fresh, *unknown}}
-        news = {where: reported for where, reported in found.items() if reported not in (before.get(where), None)}
-        is_stored = self._store(offsets, dict.fromkeys(offsets) | news)
+        changed = {where: reported for where, reported in found.items() if reported not in (before.get(where), None)}
+        is_stored = self._store(offsets, dict.fromkeys(offsets) | changed)
         with self._lock:
             self._known |= found
-            self._unsaved = set() if is_stored else set(news)
+            self._unsaved = set() if is_stored else set(changed)
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:

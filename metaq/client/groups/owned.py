@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from metaq.client.groups.deliveries import D, HandedOut, Reading, Settler
+from metaq.client.groups.deliveries import D, HandedOut, ReadEpoch, Settler
 from metaq.client.groups.in_hand import Block, InHand, Span
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.model import TopicPartition
@@ -65,7 +65,7 @@ class Owned(ABC, Generic[D, Q, O]):
         """Nothing is settled or saved any more."""
         self.busy = False
         """A worker has it; another one leaves it alone."""
-        self._reading = Reading(where, generation, settler)
+        self._epoch = ReadEpoch(where, generation, settler)
         self._hand: InHand[D] = InHand(start)
         self._failed: tuple[int, int] = (-1, 0)  # offset of a message that was refused, and how often
         self._again: tuple[D, float] | None = None
@@ -175,19 +175,19 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def settle(self, delivery: HandedOut) -> bool:
         """Settle a message; return whether that counts: not after its partition was lost or it was rolled back."""
-        if self.lost or delivery.reading is not self._reading:
+        if self.lost or delivery.epoch is not self._epoch:
             return False
         self._hand.settle(delivery.offset)
         return True
 
     def settle_span(self, span: Span) -> None:
         """Settle messages, as far as that counts."""
-        if not self.lost and span.first.reading is self._reading:
+        if not self.lost and span.first.epoch is self._epoch:
             self._hand.settle_span(span)
 
     def within(self, span: Span) -> list[D]:
         """Return the messages of a span that can still be settled."""
-        return [] if self.lost or span.first.reading is not self._reading else self._hand.within(span)
+        return [] if self.lost or span.first.epoch is not self._epoch else self._hand.within(span)
 
     @property
     def retry_s(self) -> float | None:
@@ -196,7 +196,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def retry(self, delivery: D, again: D, due_s: float) -> bool:
         """Hand ``again`` out from ``due_s`` on, before anything else of the partition; return as ``settle``."""
-        if self.lost or delivery.reading is not self._reading:
+        if self.lost or delivery.epoch is not self._epoch:
             return False
         self._again = again, due_s
         return True
@@ -218,7 +218,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def seek(self, offset: int) -> None:
         """Go on at ``offset``; what is in hand will not be settled any more."""
-        self._reading = self._reading.again()
+        self._epoch = self._epoch.again()
         self._hand = InHand(GroupOffset(offset, self._hand.position.message_id))
         self._again = self._cut = None
         self._restart(offset)

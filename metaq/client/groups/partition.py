@@ -88,7 +88,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
     # what is handed out
 
     def _decode(self) -> Chunk[Delivery] | None:
-        chunk = self._runs.decode(self._reading)
+        chunk = self._runs.decode(self._epoch)
         if chunk is None or not self._types:
             return chunk
         return Chunk([one for one in chunk.messages if one.attribute in self._types], chunk.end)

@@ -31,7 +31,7 @@ _LOOK_S: Final = 0.5
 """Longest wait between two looks at what happened."""
 
 
-class Fetching(Protocol):
+class Fetcher(Protocol):
     """What fetches for a consumer."""
 
     def close(self, timeout_s: float) -> None: ...
@@ -42,13 +42,13 @@ class GroupReader(GroupMember[D]):
 
     def __init__(self, core: ConsumerCore[D]) -> None:
         super().__init__(core)
-        self._fetching: Fetching | None = None
+        self._fetching: Fetcher | None = None
         self._at_exit = partial(_close_forgotten, ref(self))
         self._reads = threading.get_ident()
         """The thread that has what was handed out."""
 
     @abstractmethod
-    def _start_fetching(self) -> Fetching:
+    def _start_fetching(self) -> Fetcher:
         """Have fetched what this consumer will own. Called once, before it joins the group."""
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from typing import Final
 from metaq.backends.metaq.fetch import Moved, Run
 from metaq.backends.metaq.filtered import Filtered
 from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
-from metaq.client.groups.deliveries import Delivery, Reading, deliveries_in, delivery_of
+from metaq.client.groups.deliveries import Delivery, ReadEpoch, deliveries_in, delivery_of
 from metaq.client.groups.owned import Chunk
 from metaq.errors import CodecMissing, CorruptFrame
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
@@ -45,7 +45,7 @@ class FetchedRuns:
         """Take what was fetched behind everything before."""
         self._waiting.append(fetched)
 
-    def decode(self, reading: Reading) -> Chunk[Delivery] | None:
+    def decode(self, epoch: ReadEpoch) -> Chunk[Delivery] | None:
         """Return the next messages; ``None``: there is no whole one.
 
         Raises:
@@ -53,7 +53,7 @@ class FetchedRuns:
             CodecMissing: It is compressed, and the package for that is not installed. It is not skipped.
         """
         while True:
-            chunk = self._decode_frames(reading) if self._frames else self._decode_run(reading)
+            chunk = self._decode_frames(epoch) if self._frames else self._decode_run(epoch)
             if chunk is not None:
                 return chunk
             if self._behind is not None:
@@ -102,19 +102,19 @@ class FetchedRuns:
         self._data_offset += len(self._data) - at
         self._data, self._at, self._behind = data, at, None
 
-    def _decode_run(self, reading: Reading) -> Chunk[Delivery] | None:
+    def _decode_run(self, epoch: ReadEpoch) -> Chunk[Delivery] | None:
         while len(self._data) - self._at >= HEADER_BYTES and not self._parts:
-            messages, end = deliveries_in(self._data, self._at, self._data_offset, CHUNK_MESSAGES, reading)
+            messages, end = deliveries_in(self._data, self._at, self._data_offset, CHUNK_MESSAGES, epoch)
             if messages:
                 self._at = end
                 return Chunk(messages, self._data_offset + end)
-            if not self._pass_damaged(reading):
+            if not self._pass_damaged(epoch):
                 break
         return None
 
-    def _pass_damaged(self, reading: Reading) -> bool:
+    def _pass_damaged(self, epoch: ReadEpoch) -> bool:
         """Skip the damaged frame that comes next, or raise its error; false: it is cut."""
-        offset, where = self._data_offset + self._at, str(reading.where)
+        offset, where = self._data_offset + self._at, str(epoch.where)
         length = int.from_bytes(self._data[self._at : self._at + 4], signed=True)
         if not 0 <= length <= FRAME_BYTES_MAX:
             raise CorruptFrame(where, offset, f"body length {length}, expected 0..{FRAME_BYTES_MAX}")
@@ -124,18 +124,18 @@ class FetchedRuns:
             return False
         try:
             (frame,) = walk(self._data[self._at : end], offset, where=where)
-            delivery_of(frame, reading)
+            delivery_of(frame, epoch)
         except CorruptFrame:
             if not self._skip_corrupt:
                 raise
         self._at = end
         return True
 
-    def _decode_frames(self, reading: Reading) -> Chunk[Delivery]:
+    def _decode_frames(self, epoch: ReadEpoch) -> Chunk[Delivery]:
         frames, messages = self._frames, list[Delivery]()
         while frames and len(messages) < CHUNK_MESSAGES:
             try:
-                messages.append(delivery_of(frames[0], reading))
+                messages.append(delivery_of(frames[0], epoch))
             except (CorruptFrame, CodecMissing) as error:
                 if messages:
                     break  # they come first

@@ -179,11 +179,11 @@ class RocketMQ(ClosedByBlock):
 
         Servers that do not answer are findings, not errors.
         """
-        from metaq.client.checkup.reach import Road
+        from metaq.client.checkup.reach import ConnectSettings
         from metaq.client.checkup.rocketmq import RocketmqCheckup
 
-        road = Road(self._tls, timeout)
-        return RocketmqCheckup(self._directory.servers, road, self._credentials).findings()
+        connect_settings = ConnectSettings(self._tls, timeout)
+        return RocketmqCheckup(self._directory.servers, connect_settings, self._credentials).findings()
 
     @property
     def cluster(self) -> RocketClusterView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq.client.groups.reader import Fetching, GroupReader
+from metaq.client.groups.reader import Fetcher, GroupReader
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.options import RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
@@ -29,7 +29,7 @@ class RocketGroupConsumer(GroupReader[RocketDelivery]):
         self._rocketmq = RocketCore(cluster, options)
         super().__init__(self._rocketmq)
 
-    def _start_fetching(self) -> Fetching:
+    def _start_fetching(self) -> Fetcher:
         return self._rocketmq.pull_threads()
 
     @property

@@ -20,7 +20,7 @@ OPAQUE: Final = b'"opaque":'
 _OPAQUE_DIGITS_MAX: Final = 9
 _ZERO: Final = ord("0")
 
-Pieces = tuple[bytes, bytes, bytes, bytes]
+FieldBytes = tuple[bytes, bytes, bytes, bytes]
 """What stands before, between and behind two values and the opaque."""
 
 
@@ -40,14 +40,14 @@ def is_opaque(digits: bytes) -> bool:
 
 
 def proven(
-    pieces: Pieces, names: tuple[str, str], values: tuple[str, str], others: tuple[str, str]
+    field_bytes: FieldBytes, names: tuple[str, str], values: tuple[str, str], others: tuple[str, str]
 ) -> RemotingCommand | None:
     """Return the command of a header of these pieces, if nothing but two fields and the opaque is between them.
 
     The header is read as any other is, with ``values`` in the fields ``names``, and with ``others``.
     """
     try:
-        like, unlike = read_json(_joined(pieces, values, 5), b""), read_json(_joined(pieces, others, 9), b"")
+        like, unlike = read_json(_joined(field_bytes, values, 5), b""), read_json(_joined(field_bytes, others, 9), b"")
     except ProtocolError:
         return None
     changed = {**like.ext, **dict(zip(names, others, strict=True))}
@@ -56,6 +56,6 @@ def proven(
     return like if unlike == same and found == (values, 5) else None
 
 
-def _joined(pieces: Pieces, values: tuple[str, str], opaque: int) -> bytes:
+def _joined(field_bytes: FieldBytes, values: tuple[str, str], opaque: int) -> bytes:
     between = (values[0].encode(), values[1].encode(), b"%d" % opaque, b"")
-    return b"".join(part for pair in zip(pieces, between, strict=True) for part in pair)
+    return b"".join(part for pair in zip(field_bytes, between, strict=True) for part in pair)

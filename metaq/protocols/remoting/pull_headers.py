@@ -14,7 +14,7 @@ from metaq.protocols.remoting.like_headers import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
     OPAQUE,
-    Pieces,
+    FieldBytes,
     SharedFields,
     is_opaque,
     proven,
@@ -29,7 +29,7 @@ _COMMIT, _QUEUE = b'"commitOffset":"', b'"queueOffset":"'
 _COMMIT_BYTES, _QUEUE_BYTES, _OPAQUE_BYTES = len(_COMMIT), len(_QUEUE), len(OPAQUE)
 _OFFSET_DIGITS_MAX: Final = 18
 
-_Cut = tuple[Pieces, bytes, bytes, bytes]
+_Cut = tuple[FieldBytes, bytes, bytes, bytes]
 """The four pieces of a header, and the numbers between them: two offsets and the opaque."""
 
 
@@ -50,16 +50,16 @@ class PullHeaders:
     """See the module. ``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
-        self._kept: dict[Pieces, tuple[RemotingCommand, SharedFields, bool]] = {}
+        self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields, bool]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
         """Return the command of which ``header`` is the header. Raises as ``read_json``."""
         if not header.startswith(FRONTS) or len(header) > KEPT_BYTES_MAX or (cut := _cut(header)) is None:
             return read_json(header, body)
-        pieces, first, second, opaque = cut
-        kept = self._kept.get(pieces)
+        field_bytes, first, second, opaque = cut
+        kept = self._kept.get(field_bytes)
         if kept is None:
-            self._keep(pieces)
+            self._keep(field_bytes)
             return read_json(header, body)
         like, shared, commit_is_first = kept
         ext, commit, queue = LikePull(shared.fields), *((first, second) if commit_is_first else (second, first))
@@ -69,13 +69,13 @@ class PullHeaders:
             like.code, ext, body, int(opaque), like.flag, like.remark, like.language, like.version, like.codec
         )
 
-    def _keep(self, pieces: Pieces) -> None:
-        is_first = pieces[0].endswith(_COMMIT)
+    def _keep(self, field_bytes: FieldBytes) -> None:
+        is_first = field_bytes[0].endswith(_COMMIT)
         names = (COMMIT_OFFSET, QUEUE_OFFSET) if is_first else (QUEUE_OFFSET, COMMIT_OFFSET)
-        if (like := proven(pieces, names, ("7", "4"), ("8", "6"))) is not None:
+        if (like := proven(field_bytes, names, ("7", "4"), ("8", "6"))) is not None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
-            self._kept[pieces] = like, SharedFields(like.ext), is_first
+            self._kept[field_bytes] = like, SharedFields(like.ext), is_first
 
 
 def _cut(header: bytes) -> _Cut | None:
@@ -96,8 +96,8 @@ def _cut(header: bytes) -> _Cut | None:
         return None
     if max(len(first), len(second)) > _OFFSET_DIGITS_MAX:
         return None
-    pieces = header[:first_at], header[first_end:second_at], header[second_end:opaque_at], header[opaque_end:]
-    return pieces, first, second, opaque
+    field_bytes = header[:first_at], header[first_end:second_at], header[second_end:opaque_at], header[opaque_end:]
+    return field_bytes, first, second, opaque
 
 
 PULLS: Final = PullHeaders()

@@ -16,7 +16,7 @@ from metaq.protocols.remoting.like_headers import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
     OPAQUE,
-    Pieces,
+    FieldBytes,
     SharedFields,
     is_opaque,
     proven,
@@ -29,7 +29,7 @@ _BORN, _PROPERTIES = b',"g":"', b',"i":"'
 _BORN_BYTES, _OPAQUE_BYTES = len(_BORN), len(OPAQUE)
 _BORN_DIGITS_MAX: Final = 18
 
-_Cut = tuple[Pieces, str, str, int]
+_Cut = tuple[FieldBytes, str, str, int]
 """The four pieces of a header, and the values between them."""
 
 
@@ -50,16 +50,16 @@ class SendHeaders:
     """See the module. ``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
-        self._kept: dict[Pieces, tuple[RemotingCommand, SharedFields]] = {}
+        self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
         """Return the command of which ``header`` is the header. Raises as ``read_json``."""
         if not header.startswith(FRONT) or len(header) > KEPT_BYTES_MAX or (cut := _cut(header)) is None:
             return read_json(header, body)
-        pieces, born, properties, opaque = cut
-        kept = self._kept.get(pieces)
+        field_bytes, born, properties, opaque = cut
+        kept = self._kept.get(field_bytes)
         if kept is None:
-            self._keep(pieces)
+            self._keep(field_bytes)
             return read_json(header, body)
         like, shared = kept
         ext = LikeFields(shared.fields)
@@ -69,11 +69,11 @@ class SendHeaders:
             like.code, ext, body, opaque, like.flag, like.remark, like.language, like.version, like.codec
         )
 
-    def _keep(self, pieces: Pieces) -> None:
-        if (like := proven(pieces, ("g", "i"), ("7", "P"), ("8", "Q"))) is not None:
+    def _keep(self, field_bytes: FieldBytes) -> None:
+        if (like := proven(field_bytes, ("g", "i"), ("7", "P"), ("8", "Q"))) is not None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
-            self._kept[pieces] = like, SharedFields(like.ext)
+            self._kept[field_bytes] = like, SharedFields(like.ext)
 
 
 def _cut(header: bytes) -> _Cut | None:
@@ -94,8 +94,13 @@ def _cut(header: bytes) -> _Cut | None:
     properties = text.replace("\\u0001", "\x01").replace("\\u0002", "\x02")
     if "\\" in properties or not text.isprintable():
         return None  # it has other escapes, or what JSON wants to be escaped
-    pieces = header[:born_at], header[born_end:properties_at], header[properties_end:opaque_at], header[opaque_end:]
-    return pieces, born.decode(), properties, int(opaque)
+    field_bytes = (
+        header[:born_at],
+        header[born_end:properties_at],
+        header[properties_end:opaque_at],
+        header[opaque_end:],
+    )
+    return field_bytes, born.decode(), properties, int(opaque)
 
 
 SENDS: Final = SendHeaders()

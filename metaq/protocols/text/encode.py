@@ -99,8 +99,11 @@ def _copy(copy: Copy) -> bytes:
     _int32s(partition, opaque)
     for number in (offset, segment_start, first, ordinal):
         _int64("offset or count", number)
-    place, life = (_name("topic", topic), partition, _length(block)), (_name("incarnation", incarnation), opaque)
-    head = (*place, offset, segment_start, first, ordinal, *life)
+    place, incarnation_fields = (
+        (_name("topic", topic), partition, _length(block)),
+        (_name("incarnation", incarnation), opaque),
+    )
+    head = (*place, offset, segment_start, first, ordinal, *incarnation_fields)
     return b"".join((b"copy %b %d %d %d %d %d %d %b %d\r\n" % head, block))
 
 

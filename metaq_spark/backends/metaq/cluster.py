@@ -31,7 +31,7 @@ from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.errors import BrokerNotNamed, OptionError
-from metaq_spark.options.selection import Assigned, Matching, Selection, chosen, topics_of
+from metaq_spark.options.selection import Assigned, Selection, TopicPattern, chosen, topics_of
 
 __all__ = ["Cluster", "SessionPool", "pool_with"]
 
@@ -110,7 +110,7 @@ class Cluster:
             TopicNotFound: No broker knows a topic, or accepts it.
             OptionError: A topic has no partition of that name.
         """
-        if isinstance(selection, Matching):
+        if isinstance(selection, TopicPattern):
             return
         named = topics_of(selection) or []
         known = self._persist(lambda: self._directory.topics(named))

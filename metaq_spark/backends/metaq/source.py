@@ -29,7 +29,7 @@ from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.group_offsets import required_groups
 from metaq_spark.backends.metaq.options import NOTATION, SourceOptions
 from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
-from metaq_spark.offsets import Holdings
+from metaq_spark.offsets import AvailableRanges
 from metaq_spark.options.positions import Specific, Timestamps
 from metaq_spark.options.selection import Assigned, Selection, topics_of
 from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
@@ -109,7 +109,7 @@ class MetaQSource:
         if options.dead_letter_topic is not None:
             self.cluster.writable(options.dead_letter_topic)  # an unknown one must not be found out at the first damage
 
-    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
         """See ``Source``."""
         report_unopened(self.options, available, self.cluster, streaming=streaming)
 
@@ -148,7 +148,7 @@ _log = logging.getLogger(__name__)
 _SHOWN_MAX = 10
 
 
-def report_unopened(options: SourceOptions, available: Holdings, cluster: Cluster, *, streaming: bool) -> None:
+def report_unopened(options: SourceOptions, available: AvailableRanges, cluster: Cluster, *, streaming: bool) -> None:
     """Fail, or warn, because of partitions that may have messages and are not listed; see the module.
 
     Raises:
@@ -165,7 +165,7 @@ def report_unopened(options: SourceOptions, available: Holdings, cluster: Cluste
         _log.warning("%s", _text(others))
 
 
-def _offered(selection: Selection, available: Holdings, cluster: Cluster) -> set[TopicPartition]:
+def _offered(selection: Selection, available: AvailableRanges, cluster: Cluster) -> set[TopicPartition]:
     if isinstance(selection, Assigned):
         return _assigned(selection)
     offered: set[TopicPartition] = set()

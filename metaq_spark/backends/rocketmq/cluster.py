@@ -23,8 +23,8 @@ from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.options import ServerOptions
 from metaq_spark.backends.rocketmq.positions import QueuePositions
 from metaq_spark.errors import OptionError
-from metaq_spark.offsets import Holdings
-from metaq_spark.options.selection import Assigned, Matching, Named, Selection, chosen
+from metaq_spark.offsets import AvailableRanges
+from metaq_spark.options.selection import Assigned, Named, Selection, TopicPattern, chosen
 
 LOOK_AGAIN_S: Final = 1.0
 """How often name servers are asked while a broker is away."""
@@ -49,7 +49,7 @@ class Cluster:
         self.offsets = Offsets(pool, directory, options.retry_policy, options.asking_group)
         self._group = options.asking_group
         self._known: set[TopicPartition] = set()
-        self._last: Holdings = {}
+        self._last: AvailableRanges = {}
         self._looked_s = -LOOK_AGAIN_S
         self._missed: Mapping[str, MetaqError] = {}
 
@@ -67,7 +67,7 @@ class Cluster:
         """See ``Cluster``."""
         return self._missed
 
-    def available(self, selection: Selection) -> Holdings:
+    def available(self, selection: Selection) -> AvailableRanges:
         """See ``Cluster``. Brokers that no name server has are asked once, at the address that they had."""
         queues, listed = self._queues(selection)
         ranges = self.offsets.ranges([queue for queue in queues if queue.partition.broker in listed])
@@ -76,7 +76,7 @@ class Cluster:
         self._look_again(self._missed)
         return self._noted(ranges | more)
 
-    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+    def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
         """See ``Cluster``."""
         ranges, away = self.offsets.ranges_now(self._queues(selection)[0])
         self._look_again(away)
@@ -101,7 +101,7 @@ class Cluster:
             TopicListMissing: A pattern is given, and the name server lists no topics.
             OptionError: A topic has no queue of that name.
         """
-        if isinstance(selection, Matching):
+        if isinstance(selection, TopicPattern):
             self.topics()
             return
         topics = selection.topics if isinstance(selection, Named) else tuple(selection.partitions)
@@ -143,10 +143,10 @@ class Cluster:
                 return topics
             case Assigned(partitions):
                 return list(partitions)
-            case Matching(pattern):
+            case TopicPattern(pattern):
                 return [topic for topic in self.directory.topics() if pattern.fullmatch(topic)]
 
-    def _noted(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Holdings:
+    def _noted(self, ranges: Mapping[TopicPartition, OffsetRange]) -> AvailableRanges:
         found = {where: PartitionState(span, None) for where, span in ranges.items()}
         if found != self._last:
             self._last = found

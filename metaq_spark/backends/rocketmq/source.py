@@ -23,7 +23,7 @@ from metaq_spark.backends.rocketmq.groups import BrokerGroups
 from metaq_spark.backends.rocketmq.options import NOTATION, SourceOptions
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
 from metaq_spark.backends.rocketmq.small_ranges import read_small
-from metaq_spark.offsets import Holdings
+from metaq_spark.offsets import AvailableRanges
 from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
 
 SENTENCES: Final = LossSentences(
@@ -105,7 +105,7 @@ class RocketMQSource:
         if options.dead_letter_topic is not None:
             self.cluster.require_writable(options.dead_letter_topic)
 
-    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
         """See ``Source``: name servers list all queues."""
 
     def is_data_loss(self, error: MetaqError) -> bool:

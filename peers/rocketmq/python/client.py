@@ -73,11 +73,11 @@ def produce(given: Mapping[str, str]) -> None:
 
 
 def report(reason: Any) -> None:
-    if reason.exc_type is not Later:
+    if reason.exc_type is not Redeliver:
         sys.__unraisablehook__(reason)
 
 
-class Later(Exception):
+class Redeliver(Exception):
     """Makes the library ask for the message again."""
 
 
@@ -95,7 +95,7 @@ def consume(given: Mapping[str, str]) -> None:
             body=body,
         )
         if body.startswith("fail"):
-            raise Later
+            raise Redeliver
 
     # ctypes reports an exception of a callback on standard error and goes on; this one is meant.
     sys.unraisablehook = report

@@ -34,7 +34,7 @@ def test_a_changed_file_is_read_when_it_rests(tmp_path: Path) -> None:
     assert file.look() is None
 
 
-def test_a_wrong_file_is_told_once(tmp_path: Path) -> None:
+def test_a_wrong_file_is_reported_once(tmp_path: Path) -> None:
     path = written(tmp_path / "accounts.yml", "a")
     file = AccountsFile(Files(), path)
     path.write_text("accounts: 5\n")

@@ -325,7 +325,7 @@ def test_who_is_silent_for_too_long_is_closed(tmp_path: Path, monkeypatch: pytes
     run(scenario, tmp_path)
 
 
-def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
+def test_too_many_clients_are_answered_so(tmp_path: Path) -> None:
     async def scenario(made: Harness) -> None:
         clients = [await made.client() for _ in range(CONNECTIONS_MAX)]
         for reader, writer in clients:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, broker_command, wait_until
-from operated import ask, ctl, refusal, stored, tell
+from operated import ask, ctl, refusal, report, stored
 
 import metaq
 
 pytestmark = pytest.mark.process
 
 
-def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
+def test_status_reports_what_runs(broker: RunningBroker, ini: Path) -> None:
     client = broker.client()
     for index in (0, 0, 3):
         stored(client, "orders", index, b"x" * 80)
@@ -66,8 +66,8 @@ def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
 
 def test_status_for_people(broker: RunningBroker, ini: Path) -> None:
     stored(broker.client(), "orders", 0, b"x")
-    tell(broker, "close", "orders", "1-2")
-    lines = [line.split(None, 1) for line in tell(broker, "status")]
+    report(broker, "close", "orders", "1-2")
+    lines = [line.split(None, 1) for line in report(broker, "status")]
     facts = {words[0]: words[-1] for words in lines}
     assert facts["broker"] == f"1, metaq-broker {metaq.__version__}, process {broker.process.pid}"
     assert facts["address"] == str(broker.address)
@@ -93,7 +93,7 @@ def test_topics(broker: RunningBroker) -> None:
         | common
         | retention,
     ]
-    assert tell(broker, "topics") == [
+    assert report(broker, "topics") == [
         "TOPIC   PARTITIONS  MESSAGES  SIZE   PUTS      DURABILITY    RETENTION",
         "late    0 of 4             0  0 B    accepted  threshold     delete,168 at 0 0 6,18 * * ?",
         "orders  1 of 4             1  100 B  accepted  group commit  delete,168 at 0 0 6,18 * * ?",
@@ -112,7 +112,7 @@ def test_partitions(start_broker: StartBroker, ini: Path) -> None:
     rest = {"closed": False, "failure": None, "quarantined": []}
     assert ask(broker, "partitions")["partitions"] == [late | {"bytes": 100} | rest, orders | {"bytes": 300} | rest]
     assert ask(broker, "partitions", "orders")["partitions"] == [orders | {"bytes": 300} | rest]
-    assert tell(broker, "partitions") == [
+    assert report(broker, "partitions") == [
         "PARTITION  START  END  READABLE  MESSAGES  SEGMENTS  SIZE   STATE",
         "late-1         0  100         0         1         1  100 B  ok",
         "orders-0       0  300       300         3         2  300 B  ok",
@@ -121,7 +121,7 @@ def test_partitions(start_broker: StartBroker, ini: Path) -> None:
 
 def test_partitions_of_no_topic(broker: RunningBroker, start_broker: StartBroker, tmp_path: Path) -> None:
     assert refusal(broker, "partitions", "nothing") == "this broker has no topic 'nothing'"
-    assert tell(broker, "partitions", "orders") == ["no partitions"]
+    assert report(broker, "partitions", "orders") == ["no partitions"]
     dev_broker = start_broker("dev", tmp_path / "dev", "--port", "0")
     assert refusal(dev_broker, "partitions", "nope") == "this broker has no topic 'nope' yet; the first put makes it"
 
@@ -173,7 +173,7 @@ def test_without_a_subcommand_they_are_listed(arguments: list[str], subcommands:
 
 def test_a_development_broker_is_operated_too(dev_broker: RunningBroker) -> None:
     assert ask(dev_broker, "status")["config"]["file"] is None
-    assert tell(dev_broker, "topics") == [
+    assert report(dev_broker, "topics") == [
         "TOPIC  PARTITIONS  MESSAGES  SIZE  PUTS      DURABILITY    RETENTION",
         "*      0 of 2             0  0 B   accepted  group commit  delete,168 at 0 0 6,18 * * ?",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient
-from operated import ask, get, put, read, refusal, stored, tell
+from operated import ask, get, put, read, refusal, report, stored
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ def test_a_closed_partition_refuses_in_the_words_of_a_java_broker(broker: Runnin
     assert client.result(get("orders", 1)) == (403, "Partition[1-1] has been closed")
     assert read(client, "orders", 2) == contents(2)
     assert states(broker) == {0: True, 1: True, 2: False}
-    assert tell(broker, "open", "orders", "1") == ["opened orders-1"]
+    assert report(broker, "open", "orders", "1") == ["opened orders-1"]
     assert states(broker) == {0: True, 1: False, 2: False}
     assert stored(client, "orders", 1, b"x") == len(b"".join(contents(1))) + 3 * 20
     assert client.result(put("orders", 0, b"x"))[0] == 403
@@ -49,15 +49,15 @@ def test_a_closed_partition_refuses_in_the_words_of_a_java_broker(broker: Runnin
 
 def test_a_put_to_any_partition_goes_to_an_open_one(broker: RunningBroker) -> None:
     client = broker.client()
-    tell(broker, "close", "orders", "0-2")
+    report(broker, "close", "orders", "0-2")
     assert {client.result(put("orders", -1, b"x"))[1].split()[1] for _ in range(20)} == {"3"}
-    assert tell(broker, "close", "orders", "3") == ["closed orders-3"]
+    assert report(broker, "close", "orders", "3") == ["closed orders-3"]
     assert client.result(put("orders", -1, b"x"))[0] == 403
 
 
 def test_closed_is_forgotten_at_a_restart(broker: RunningBroker, ini: Path, start_broker: StartBroker) -> None:
     fill(broker.client(), 0)
-    tell(broker, "close", "orders", "0")
+    report(broker, "close", "orders", "0")
     assert broker.stop() == 0
     assert states(start_broker("start", "-f", ini)) == {0: False}
 
@@ -87,7 +87,7 @@ def test_a_closed_partition_is_deleted(broker: RunningBroker) -> None:
         "partition orders-0 is not closed; close it or delete with --force"
     )
     assert read(client, "orders", 0) == contents(0)
-    tell(broker, "close", "orders", "0")
+    report(broker, "close", "orders", "0")
     assert ask(broker, "delete", "orders", "0") == {"topic": "orders", "deleted": [0]}
     assert sorted(path.name for path in broker.data.glob("orders*")) == ["orders-1"]
     assert client.result(get("orders", 0)) == (404, "The topic `orders` in partition `0` is not exists")
@@ -108,15 +108,15 @@ def test_a_deleted_and_recreated_partition_is_another_one(
     client = broker.client()
     fill(client, 0, 1)
     before = incarnations(client)
-    tell(broker, "delete", "orders", "0", "--force")
+    report(broker, "delete", "orders", "0", "--force")
     assert incarnations(client) == {1: before[1]}
     fill(client, 0)
     after = incarnations(client)
     assert client.result(b"offset orders g 0 0 1 incarnation\r\n") == (200, after[0])
     assert after[0] != before[0]
     assert after[1] == before[1]
-    tell(broker, "close", "orders", "1")
-    tell(broker, "move", "orders", "1", "--to", "3")
+    report(broker, "close", "orders", "1")
+    report(broker, "move", "orders", "1", "--to", "3")
     assert incarnations(client) == {0: after[0], 3: after[1]}
     broker.kill()
     assert incarnations(start_broker("start", "-f", ini).client()) == {0: after[0], 3: after[1]}
@@ -125,14 +125,14 @@ def test_a_deleted_and_recreated_partition_is_another_one(
 def test_delete_by_force_takes_open_ones_and_leaves_out_what_is_not_there(broker: RunningBroker) -> None:
     client = broker.client()
     fill(client, 0, 2)
-    assert tell(broker, "delete", "orders", "0-3", "--force") == ["deleted orders-0, orders-2"]
+    assert report(broker, "delete", "orders", "0-3", "--force") == ["deleted orders-0, orders-2"]
     assert states(broker) == {}
     assert not list(broker.data.glob("orders*"))
 
 
 def test_a_deleted_partition_stays_deleted(broker: RunningBroker, ini: Path, start_broker: StartBroker) -> None:
     fill(broker.client(), 0, 1)
-    tell(broker, "delete", "orders", "0", "--force")
+    report(broker, "delete", "orders", "0", "--force")
     broker.kill()
     again = start_broker("start", "-f", ini)
     assert states(again) == {1: False}
@@ -143,7 +143,7 @@ def test_a_put_under_way_to_a_deleted_partition_is_answered(broker: RunningBroke
     client = broker.client()
     fill(client, 0)
     client.send(b"".join(put("orders", 0, b"x" * 1000, number) for number in range(3000)))
-    tell(broker, "delete", "orders", "0", "--force")
+    report(broker, "delete", "orders", "0", "--force")
     codes = {reply.code for reply in client.replies(3000)}  # type: ignore[union-attr]
     assert codes <= {200, 500}
     assert client.ask(b"version 7\r\n").opaque == 7
@@ -166,7 +166,7 @@ def test_a_put_under_way_to_a_deleted_partition_is_answered(broker: RunningBroke
 def test_move(there: list[int], arguments: list[str], after: dict[int, int] | None, broker: RunningBroker) -> None:
     client = broker.client()
     fill(client, *there)
-    tell(broker, "close", "orders", "0-3")
+    report(broker, "close", "orders", "0-3")
     if after is None:
         assert refusal(broker, "move", "orders", *arguments) == "partition orders-0 is there already"
         assert list(states(broker)) == there
@@ -175,7 +175,7 @@ def test_move(there: list[int], arguments: list[str], after: dict[int, int] | No
     assert dict(moved) == {old: new for new, old in after.items()}
     assert states(broker) == dict.fromkeys(sorted(after), True)
     for index in after:
-        tell(broker, "open", "orders", str(index))
+        report(broker, "open", "orders", str(index))
         assert read(client, "orders", index) == contents(after[index])
     assert sorted(path.name for path in broker.data.glob("orders*")) == [f"orders-{index}" for index in sorted(after)]
 
@@ -183,9 +183,9 @@ def test_move(there: list[int], arguments: list[str], after: dict[int, int] | No
 def test_moved_partitions_go_on_after_a_crash(broker: RunningBroker, ini: Path, start_broker: StartBroker) -> None:
     client = broker.client()
     fill(client, 0)
-    tell(broker, "close", "orders", "0")
-    assert tell(broker, "move", "orders", "0", "--to", "2")[0] == "moved orders-0 to orders-2"
-    tell(broker, "open", "orders", "2")
+    report(broker, "close", "orders", "0")
+    assert report(broker, "move", "orders", "0", "--to", "2")[0] == "moved orders-0 to orders-2"
+    report(broker, "open", "orders", "2")
     stored(client, "orders", 2, b"behind")
     broker.kill()
     client = start_broker("start", "-f", ini).client()
@@ -203,7 +203,7 @@ def test_moved_partitions_go_on_after_a_crash(broker: RunningBroker, ini: Path, 
 )
 def test_moves_that_are_refused(arguments: list[str], sentence: str, broker: RunningBroker) -> None:
     fill(broker.client(), 0, 1)
-    tell(broker, "close", "orders", "1")
+    report(broker, "close", "orders", "1")
     assert refusal(broker, "move", "orders", *arguments) == sentence
     assert states(broker) == {0: False, 1: True}
 
@@ -227,10 +227,10 @@ def test_a_partition_that_a_transaction_needs_stays(arguments: list[str], broker
     client = broker.client()
     fill(client, 0)
     prepare(client, 0)
-    tell(broker, "close", "orders", "0")
+    report(broker, "close", "orders", "0")
     assert refusal(broker, *arguments) == (f"partition orders-0 is needed by transactions that have not ended: {XID}")
-    tell(broker, "transaction", "rollback", XID)
-    tell(broker, *arguments)
+    report(broker, "transaction", "rollback", XID)
+    report(broker, *arguments)
 
 
 # ---- reopen
@@ -251,8 +251,8 @@ def test_a_read_only_partition_is_recovered_without_a_restart(broker: RunningBro
     assert (code, "partition orders-0 is read-only: writing 60020 bytes at offset 78 failed" in text) == (500, True)
     [row] = ask(broker, "status")["read_only"]
     assert (row["topic"], row["index"]) == ("orders", 0)
-    assert any(line.startswith("READ-ONLY") for line in tell(broker, "status"))
-    assert "read-only: writing 60020 bytes" in tell(broker, "partitions", "orders")[1]
+    assert any(line.startswith("READ-ONLY") for line in report(broker, "status"))
+    assert "read-only: writing 60020 bytes" in report(broker, "partitions", "orders")[1]
     assert read(client, "orders", 0) == before
     limit_files(broker, resource.RLIM_INFINITY)
     assert client.result(put("orders", 0, b"still"))[0] == 500
@@ -264,7 +264,7 @@ def test_a_read_only_partition_is_recovered_without_a_restart(broker: RunningBro
     assert refusal(broker, "reopen", "orders", "0") == (
         "partition orders-0 takes messages: there is nothing to recover"
     )
-    assert tell(broker, "status")[-1].startswith("transactions")
+    assert report(broker, "status")[-1].startswith("transactions")
 
 
 def test_a_partition_that_could_not_be_opened_is_served_once_it_is_mended(
@@ -278,13 +278,13 @@ def test_a_partition_that_could_not_be_opened_is_served_once_it_is_mended(
     again = start_broker("start", "-f", ini)
     [row] = ask(again, "status")["not_served"]
     assert "there is a gap" in row["reason"]
-    assert any(line.startswith("NOT SERVED") for line in tell(again, "status"))
-    assert "orders-0 is not served: " in tell(again, "partitions")[0]
+    assert any(line.startswith("NOT SERVED") for line in report(again, "status"))
+    assert "orders-0 is not served: " in report(again, "partitions")[0]
     client = again.client()
     assert client.result(get("orders", 0))[0] == 500
     assert "cannot be recovered" in refusal(again, "reopen", "orders", "0")
     os.unlink(folder / f"{10**6:020d}.meta")
-    assert tell(again, "reopen", "orders", "0") == ["orders-0 takes messages again"]
+    assert report(again, "reopen", "orders", "0") == ["orders-0 takes messages again"]
     assert read(client, "orders", 0) == contents(0)
     assert stored(client, "orders", 0, b"x") == 78
 
@@ -296,11 +296,11 @@ def test_a_partition_that_cannot_be_opened_can_be_deleted(
     assert broker.stop() == 0
     (broker.data / "orders-0" / f"{10**6:020d}.meta").write_bytes(b"x" * 100)
     again = start_broker("start", "-f", ini)
-    assert tell(again, "delete", "orders", "0", "--force") == ["deleted orders-0"]
+    assert report(again, "delete", "orders", "0", "--force") == ["deleted orders-0"]
     assert stored(again.client(), "orders", 0, b"new") == 0
 
 
-def test_a_commit_that_met_the_failure_is_told_and_completed_by_a_restart(
+def test_a_commit_that_met_the_failure_is_reported_and_completed_by_a_restart(
     broker: RunningBroker, ini: Path, start_broker: StartBroker
 ) -> None:
     client = broker.client()
@@ -310,9 +310,9 @@ def test_a_commit_that_met_the_failure_is_told_and_completed_by_a_restart(
     code, _ = client.result(f"transaction {XID} null COMMIT_TWO_PHASE 3\r\n".encode())
     assert code == 500
     assert ask(broker, "status")["stuck_commits"] == [XID]
-    assert any(line.startswith("NEEDS A RESTART") and XID in line for line in tell(broker, "status"))
+    assert any(line.startswith("NEEDS A RESTART") and XID in line for line in report(broker, "status"))
     limit_files(broker, resource.RLIM_INFINITY)
-    tell(broker, "reopen", "orders", "0")
+    report(broker, "reopen", "orders", "0")
     stored(client, "orders", 0, b"behind it")
     assert broker.stop() == 0
     again = start_broker("start", "-f", ini)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker
-from operated import ask, ctl, get, put, refusal, stored, tell
+from operated import ask, ctl, get, put, refusal, report, stored
 
 pytestmark = pytest.mark.process
 
@@ -35,32 +35,32 @@ def test_old_segments_go_now(rolled: RunningBroker) -> None:
     ]
     client = rolled.client()
     assert client.result(get("orders", 0)) == (301, "200")
-    assert tell(rolled, "retention", "run") == ["late-0: archive, 2 segments, 200 B"]
-    assert tell(rolled, "retention", "run") == ["nothing was old enough"]
+    assert report(rolled, "retention", "run") == ["late-0: archive, 2 segments, 200 B"]
+    assert report(rolled, "retention", "run") == ["nothing was old enough"]
     assert len(list((rolled.data / "late-0").glob("*.arc"))) == 2
     [late, orders] = ask(rolled, "topics")["topics"]
     assert orders["next_retention_ms"] == late["next_retention_ms"] > 1_700_000_000_000
     assert refusal(rolled, "retention", "run", "nothing") == "this broker has no topic 'nothing'"
 
 
-def test_a_failure_is_told(rolled: RunningBroker) -> None:
+def test_a_failure_is_reported(rolled: RunningBroker) -> None:
     (rolled.data / "late-0" / f"{0:020d}.meta.arc").mkdir()
     answer = ctl("--data", rolled.data, "retention", "run", "late")
     assert (answer.status, "late-0: FAILED: " in answer.out) == (1, True)
 
 
 def test_a_moved_partition_goes_on_with_retention(rolled: RunningBroker) -> None:
-    tell(rolled, "close", "orders", "0")
-    tell(rolled, "move", "orders", "0", "--to", "1")
-    tell(rolled, "open", "orders", "1")
+    report(rolled, "close", "orders", "0")
+    report(rolled, "move", "orders", "0", "--to", "1")
+    report(rolled, "open", "orders", "1")
     assert ask(rolled, "retention", "run", "orders")["removed"][0]["segments"] == 2
     assert rolled.client().result(get("orders", 1)) == (301, "200")
 
 
-def test_a_disk_without_space_is_told(ini: Path, start_broker: StartBroker) -> None:
+def test_a_disk_without_space_is_reported(ini: Path, start_broker: StartBroker) -> None:
     ini.write_text(ini.read_text().replace("serverPort=0", "serverPort=0\ndiskFreeMinBytes=1024*1024*1024*1024*1024"))
     broker = start_broker("start", "-f", ini)
     assert broker.client().result(put("orders", 0, b"x"))[0] == 500
     [folder] = ask(broker, "status")["data"]
     assert "disk is nearly full" in folder["puts_refused"]
-    assert f"PUTS REFUSED   {folder['puts_refused'][:20]}" in "\n".join(tell(broker, "status"))
+    assert f"PUTS REFUSED   {folder['puts_refused'][:20]}" in "\n".join(report(broker, "status"))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until
-from operated import ask, ctl, put, read, stored, tell
+from operated import ask, ctl, put, read, report, stored
 
 pytestmark = pytest.mark.process
 
 
 def test_shutdown_is_a_clean_stop(broker: RunningBroker, ini: Path, start_broker: StartBroker) -> None:
     stored(broker.client(), "orders", 0, b"kept")
-    assert tell(broker, "shutdown") == ["stopping"]
+    assert report(broker, "shutdown") == ["stopping"]
     assert broker.process.wait(DEADLINE_S) == 0
     assert (broker.data / "clean-shutdown").exists()
     assert read(start_broker("start", "-f", ini).client(), "orders", 0) == [b"kept"]
@@ -42,7 +42,7 @@ def test_the_wait_has_a_limit(broker: RunningBroker) -> None:
     assert broker.process.wait(DEADLINE_S) == 0
 
 
-def test_who_asks_during_the_stop_is_told_so(broker: RunningBroker) -> None:
+def test_who_asks_during_the_stop_is_answered_so(broker: RunningBroker) -> None:
     reader = broker.client()
     body = b"x" * 500_000
     for number in range(8):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient
-from operated import ask, ctl, get, read, refusal, tell
+from operated import ask, ctl, get, read, refusal, report
 
 pytestmark = pytest.mark.process
 
@@ -25,13 +25,13 @@ def step(client: WireClient, word: str, key: str = XID) -> tuple[int, str]:
 
 def test_prepared_transactions_are_listed(broker: RunningBroker) -> None:
     assert ask(broker, "transactions") == {"prepared": [], "ended_by_hand": []}
-    assert tell(broker, "transactions") == ["no prepared transactions"]
+    assert report(broker, "transactions") == ["no prepared transactions"]
     prepare(broker.client())
     [row] = ask(broker, "transactions")["prepared"]
     assert 0 <= row.pop("age_ms") < 60_000
     partition_keys = [{"topic": "orders", "index": 0}, {"topic": "orders", "index": 1}]
     assert row == {"key": XID, "messages": 2, "bytes": 50, "partitions": partition_keys}
-    head, line = tell(broker, "transactions")
+    head, line = report(broker, "transactions")
     assert head.split() == ["PREPARED", "AGE", "MESSAGES", "SIZE", "PARTITIONS"]
     assert line.split() == [XID, "0", "s", "2", "50", "B", "orders-0", "orders-1"]
     assert ask(broker, "status")["transactions"]["prepared"] == 1
@@ -45,14 +45,14 @@ def test_one_that_survived_a_crash_is_committed_by_hand(
     again = start_broker("start", "-f", str(ini))
     client = again.client()
     assert client.result(get("orders", 0))[0] == 404
-    assert tell(again, "transaction", "commit", XID) == [f"committed {XID}"]
+    assert report(again, "transaction", "commit", XID) == [f"committed {XID}"]
     assert (read(client, "orders", 0), read(client, "orders", 1)) == ([b"hello"], [b"world"])
-    assert tell(again, "transactions") == [f"committed by hand: {XID}"]
+    assert report(again, "transactions") == [f"committed by hand: {XID}"]
     assert step(client, "COMMIT_TWO_PHASE") == (
         500,
         f"XAException:code=7,msg=XA transaction '{XID}' has been heuristically committed.",
     )
-    assert tell(again, "transaction", "forget", XID) == [f"forgotten {XID}"]
+    assert report(again, "transaction", "forget", XID) == [f"forgotten {XID}"]
     assert ask(again, "transactions") == {"prepared": [], "ended_by_hand": []}
 
 

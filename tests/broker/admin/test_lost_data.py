@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
 from metaq_broker.cli import main
-from operated import ask, get, refusal, stored, tell
+from operated import ask, get, refusal, report, stored
 
 from metaq.formats.frames import HEADER_BYTES, walk
 from metaq.protocols.text.commands import Value
@@ -91,7 +91,7 @@ def test_a_reader_at_the_end_gets_every_message_that_is_put_later(
         assert later == [b"message %d" % number for number in range(1000, 1120)]
     (line,) = [line for line in failures(broker) if "lost_from" in line]
     assert line.startswith("orders part 0 lost_from ")
-    assert any("DATA LOST" in line and "orders-0" in line for line in tell(broker, "status"))
+    assert any("DATA LOST" in line and "orders-0" in line for line in report(broker, "status"))
     (lost,) = ask(broker, "status")["lost"]
     if stop == "stop":
         assert lost["end"] == end
@@ -111,7 +111,7 @@ def test_a_loss_is_shown_until_it_is_acknowledged(broker: RunningBroker, ini: Pa
     status, document = fsck(broker)
     assert [loss["partition"] for loss in document["folders"][0]["lost"]] == ["orders-0"]
     broker = start_broker("start", "-f", ini)
-    assert tell(broker, "acknowledge", "orders", "0-3") == ["acknowledged orders-0"]
+    assert report(broker, "acknowledge", "orders", "0-3") == ["acknowledged orders-0"]
     assert failures(broker) == []
     assert ask(broker, "status")["lost"] == []
     broker.kill()

@@ -53,7 +53,7 @@ def harness(tmp_path: Path) -> Any:
     made.stores.close(clean=True)
 
 
-def told(report: ReloadReport) -> dict[str, Any]:
+def reported(report: ReloadReport) -> dict[str, Any]:
     """The parts of a report that say something, without the file."""
     fields = dataclasses.asdict(report)
     return {name: value for name, value in fields.items() if value and name not in ("file", "checksum")}
@@ -79,7 +79,7 @@ def told(report: ReloadReport) -> dict[str, Any]:
 def test_topics_take_effect(topics: str, expected: dict[str, Any], harness: Harness) -> None:
     harness.write(topics.replace("stat=true\nstat", "stat") if "stat=false" in topics else topics)
     report = harness.reload()
-    found = told(report)
+    found = reported(report)
     if "changed" in found:
         found["changed"] = {name: sorted(keys) for name, keys in found["changed"].items()}
     if "notes" in expected:
@@ -99,7 +99,7 @@ def test_a_removed_topic_is_accepted_until_the_restart_and_can_come_back(harness
         assert harness.reload().removed == ["orders", "logs-*"]
         assert harness.config.accepts("orders")
     harness.write(TOPICS)
-    assert told(harness.reload()) == {"removed": ["other"]}
+    assert reported(harness.reload()) == {"removed": ["other"]}
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_the_rest_waits_for_a_restart_and_topics_do_not_inherit_it(
 ) -> None:
     before = harness.config
     harness.write(TOPICS + "[topic=new]\n", lambda text: text.replace(old, new))
-    assert told(harness.reload()) == {"added": ["new"], "restart_needed": [key]}
+    assert reported(harness.reload()) == {"added": ["new"], "restart_needed": [key]}
     assert harness.reloader.restart_needed == [key]
     assert (harness.config.system, harness.config.zookeeper) == (before.system, before.zookeeper)
     assert harness.config.topics["new"] == before.topics["orders"]
-    assert told(harness.reload()) == {"restart_needed": [key]}
+    assert reported(harness.reload()) == {"restart_needed": [key]}
     harness.write(TOPICS)
-    assert told(harness.reload()) == {"removed": ["new"]}
+    assert reported(harness.reload()) == {"removed": ["new"]}
     assert harness.reloader.restart_needed == []
 
 
@@ -133,7 +133,7 @@ def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
         harness.config, system=dataclasses.replace(harness.config.system, server_port=77)
     )
     harness.reloader = Reloader(harness.file, lambda: harness.config, harness.stores, harness._apply, harness.clock)
-    assert told(harness.reload()) == {}
+    assert reported(harness.reload()) == {}
     assert harness.config.system.server_port == 77
     harness.stores.close(clean=True)
 
@@ -160,7 +160,7 @@ def test_a_wrong_file_changes_nothing(topics: str, message: str, harness: Harnes
     with pytest.raises(ReloadRefused, match="cannot be read: No such file or directory"):
         harness.reload()
     harness.write(TOPICS + "[topic=new]\n")
-    assert told(harness.reload()) == {"added": ["new"]}
+    assert reported(harness.reload()) == {"added": ["new"]}
 
 
 def test_without_a_file_there_is_nothing_to_reload(harness: Harness) -> None:
@@ -174,7 +174,7 @@ def test_without_a_file_there_is_nothing_to_reload(harness: Harness) -> None:
 
 def test_a_new_topic_may_have_a_folder_of_its_own(harness: Harness) -> None:
     harness.write(TOPICS + f"[topic=new]\ndataPath={harness.root / 'other'}\n")
-    assert told(harness.reload()) == {"added": ["new"]}
+    assert reported(harness.reload()) == {"added": ["new"]}
     harness.stores.get_or_create("new", 0).append([b"\0" * 20])
     harness.stores.get_or_create("orders", 0)
     assert sorted(path.name for path in (harness.root / "other").glob("*-[0-9]")) == ["new-0"]
@@ -191,7 +191,7 @@ def test_folders_are_opened_all_or_none(harness: Harness) -> None:
     with pytest.raises(ReloadRefused, match="two cannot be used"):
         harness.reload()
     (harness.root / "two").unlink()
-    assert told(harness.reload()) == {"added": ["one", "two"]}  # the lock of `one` was given back
+    assert reported(harness.reload()) == {"added": ["one", "two"]}  # the lock of `one` was given back
 
 
 @pytest.mark.parametrize("topic", ["orders", "logs-a"])
@@ -205,7 +205,7 @@ def test_the_folder_of_a_topic_that_is_there_stays_until_a_restart(topic: str, h
     assert not (harness.root / "other").exists()
 
 
-def test_partitions_behind_a_smaller_number_are_told(harness: Harness) -> None:
+def test_partitions_behind_a_smaller_number_are_reported(harness: Harness) -> None:
     for index in range(4):
         harness.stores.get_or_create("orders", index)
     harness.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=2"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, WireClient, wait_until
-from operated import ask, ctl, get, put, read, refusal, stored, tell
+from operated import ask, ctl, get, put, read, refusal, report, stored
 
 from metaq.formats.frames import walk
 
@@ -27,7 +27,7 @@ def checksum(client: WireClient) -> int:
     return int(line.split()[1])
 
 
-def test_a_reload_is_told_and_takes_effect(broker: RunningBroker, ini: Path) -> None:
+def test_a_reload_is_reported_and_takes_effect(broker: RunningBroker, ini: Path) -> None:
     client = broker.client()
     assert client.result(put("fresh", 0, b"x"))[0] == 500
     assert client.result(put("orders", 5, b"x"))[0] == 500
@@ -36,7 +36,7 @@ def test_a_reload_is_told_and_takes_effect(broker: RunningBroker, ini: Path) -> 
         ini.read_text().replace("[topic=orders]", "[topic=orders]\nnumPartitions=6").replace("brokerId=1", "brokerId=2")
     )
     ini.write_text(text.replace("[topic=late]\nunflushThreshold=10\n", "") + "[topic=fresh]\n")
-    assert tell(broker, "reload") == [
+    assert report(broker, "reload") == [
         f"reloaded {ini}, checksum {checksum(client)}",
         "new topic fresh",
         "topic orders: numPartitions changed",
@@ -46,7 +46,7 @@ def test_a_reload_is_told_and_takes_effect(broker: RunningBroker, ini: Path) -> 
     assert (client.result(b"stats config 1\r\n")[1], checksum(client) != before) == (ini.read_text(), True)
     assert stored(client, "fresh", 0, b"x") == stored(client, "orders", 5, b"x") == stored(client, "late", 0, b"x") == 0
     assert ask(broker, "status")["config"]["restart_needed"] == ["[system] brokerId"]
-    assert "needs a restart  [system] brokerId" in tell(broker, "status")
+    assert "needs a restart  [system] brokerId" in report(broker, "status")
     assert ask(broker, "reload")["removed"] == ["late"]
 
 
@@ -159,7 +159,7 @@ def test_twenty_reloads_under_load_lose_nothing(broker: RunningBroker, ini: Path
         thread.join(DEADLINE_S)
     assert [load.failure for load in loads] == [None] * 4
     ini.write_text(first.replace("unflushThreshold=10\n", ""))  # what is not synced yet is synced now
-    tell(broker, "reload")
+    report(broker, "reload")
     wait_until(lambda: all(row["end"] == row["readable_end"] for row in _partitions(broker)), "all of it can be read")
     client = broker.client()
     for load in loads:

@@ -9,7 +9,7 @@ from metaq_broker.delayed.level_queues import IDLE_MS, RETRY_MS, LevelQueues
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.outcomes import DiskFull
 from metaq_broker.moves.log import Queue
-from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaiting, Message, MovingBroker
+from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaitingLog, Message, MovingBroker
 
 LEVELS = DelayLevels.parse("1s 5s")
 
@@ -20,7 +20,7 @@ class Broker(MovingBroker):
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
         self.wakes = 0
-        self.levels = LevelQueues(LEVELS, MemoryWaiting(self.log, "waiting"), self.mover, self.log, self.wake)
+        self.levels = LevelQueues(LEVELS, MemoryWaitingLog(self.log, "waiting"), self.mover, self.log, self.wake)
         self.recover()
 
     def wake(self) -> None:
@@ -153,7 +153,7 @@ def test_an_older_position_repeats_and_loses_nothing() -> None:
     assert broker.levels.positions()[1] == 3
 
 
-def test_what_the_floors_still_tell_is_not_repeated() -> None:
+def test_what_the_floors_still_show_is_not_repeated() -> None:
     broker = Broker(Disk())
     broker.store("a", 1, NOW)
     broker.run(NOW + 1000)

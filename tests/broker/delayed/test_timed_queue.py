@@ -9,7 +9,7 @@ from metaq_broker.delayed.level_queues import RETRY_MS
 from metaq_broker.delayed.timed_queue import BATCH_BYTES, READ_MESSAGES, TimedQueue
 from metaq_broker.engine.outcomes import DiskFull
 from metaq_broker.moves.log import Queue
-from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaiting, Message, MovingBroker
+from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaitingLog, Message, MovingBroker
 
 TIMED = Queue("timed", 0)
 
@@ -17,7 +17,7 @@ TIMED = Queue("timed", 0)
 class Broker(MovingBroker):
     def __init__(self, disk: Disk, waiting_max: int = 10_000) -> None:
         super().__init__(disk)
-        self.waiting = MemoryWaiting(self.log, "timed")
+        self.waiting = MemoryWaitingLog(self.log, "timed")
         self.timed = TimedQueue(self.waiting, self.mover, self.log, lambda: None, waiting_max=waiting_max)
         self.recover()
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from metaq_broker.engine import machine_code
-from metaq_broker.engine.blocks import BlockNumbering, BlockRefused, number_made, number_plainly
+from metaq_broker.engine.blocks import BlockNumberer, BlockRefused, number_made, number_plainly
 from uncached import refuse_to_cache
 
 from metaq.formats.checksum import checksum
@@ -77,7 +77,7 @@ def test_one_wrong_frame_refuses_the_block_and_is_named(block: bytes, count: int
 
 
 def test_the_compiled_loop_does_what_the_plain_one_does() -> None:
-    numbering = BlockNumbering(plain_bytes_max=0)
+    numbering = BlockNumberer(plain_bytes_max=0)
     numbering.load()
     assert numbering.compiled
     arguments = len(BODIES), IDS, 1000, 30
@@ -87,7 +87,7 @@ def test_the_compiled_loop_does_what_the_plain_one_does() -> None:
 
 
 def test_the_compiled_loop_is_loaded_after_so_many_bytes_and_not_before() -> None:
-    numbering = BlockNumbering(plain_bytes_max=len(BLOCK))
+    numbering = BlockNumberer(plain_bytes_max=len(BLOCK))
     for expected in (False, True):
         numbering.number(BLOCK, len(BODIES), IDS, 1000, 4096)
         assert numbering.loading is expected
@@ -97,7 +97,7 @@ def test_the_compiled_loop_is_loaded_after_so_many_bytes_and_not_before() -> Non
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_block_that_can_be_written_is_numbered_where_it_is(compiled: bool) -> None:
-    numbering = BlockNumbering()
+    numbering = BlockNumberer()
     if compiled:
         numbering.load()
     memory = bytearray(BLOCK + b"behind")
@@ -109,7 +109,7 @@ def test_a_block_that_can_be_written_is_numbered_where_it_is(compiled: bool) -> 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("block", [BLOCK, memoryview(BLOCK)])
 def test_one_that_cannot_is_copied(block: bytes | memoryview, compiled: bool) -> None:
-    numbering = BlockNumbering()
+    numbering = BlockNumberer()
     if compiled:
         numbering.load()
     numbered, _ = numbering.number(block, len(BODIES), IDS, 1000, 30)
@@ -127,7 +127,7 @@ def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest
 @pytest.mark.process
 def test_a_later_process_finds_the_machine_code_on_disk() -> None:
     """The stamp of numba's cache: compiling again would count as a miss."""
-    BlockNumbering().load()
+    BlockNumberer().load()
     script = (
         "from metaq_broker.engine.block_loop import number; print(number.stats.cache_hits, number.stats.cache_misses)"
     )

@@ -150,7 +150,7 @@ def test_a_segment_that_never_got_its_name_is_kept_aside(tmp_path: Path) -> None
     assert len(served(tmp_path)) == COUNT
 
 
-def test_quarantined_damage_is_told_but_no_problem_any_more(tmp_path: Path) -> None:
+def test_quarantined_damage_is_reported_but_no_problem_any_more(tmp_path: Path) -> None:
     fill(tmp_path)
     broken_body(tmp_path)
     run(tmp_path, repair=True)
@@ -181,7 +181,7 @@ def test_a_folder_without_incarnation_is_sound(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before, "the next start makes one"
 
 
-def test_the_incarnation_is_told_and_a_repair_makes_another(tmp_path: Path) -> None:
+def test_the_incarnation_is_reported_and_a_repair_makes_another(tmp_path: Path) -> None:
     fill(tmp_path)
     former = orders(run(tmp_path)).incarnation
     assert former is not None

@@ -43,18 +43,18 @@ def test_offsets_survive_a_restart(tmp_path: Path) -> None:
     assert again.groups_of("T") == ["g", "odd/name @ group"]
 
 
-def test_told_offsets_survive_a_power_cut_and_others_a_second(tmp_path: Path) -> None:
+def test_acknowledged_offsets_survive_a_power_cut_and_others_a_second(tmp_path: Path) -> None:
     for seed in range(20):
         root = tmp_path / str(seed)
         root.mkdir()
-        files, steps, told = FaultyFiles(root), Steps(), []
+        files, steps, reported = FaultyFiles(root), Steps(), []
         offsets = GroupOffsets(opened(root, files, steps))
-        offsets.commit("T", "g", 0, 1, told.append)
+        offsets.commit("T", "g", 0, 1, reported.append)
         steps.run_all()
         offsets.commit("T", "g", 1, 1)
         steps.run_all(1.0)
-        offsets.commit("T", "g", 0, 2, told.append)
-        assert told == [None]
+        offsets.commit("T", "g", 0, 2, reported.append)
+        assert reported == [None]
         found = GroupOffsets(opened(root, files.crash(Random(seed)))).of_group("T", "g")
         assert found in ({0: 1, 1: 1}, {0: 2, 1: 1})
 

@@ -130,7 +130,7 @@ def test_a_second_decision_changes_nothing(first: bool, again: bool) -> None:
     assert broker.delivered() == ["a"] * first
 
 
-def test_strangers_and_wrong_places_decide_nothing() -> None:
+def test_other_groups_and_wrong_places_decide_nothing() -> None:
     broker = started()
     ordinal = broker.store("a")
     broker.decide(ordinal, group="others")
@@ -234,8 +234,8 @@ def test_kills_between_any_two_steps(seed: int) -> None:
             broker.decide(ordinal, wanted[ordinal])
         broker.sync_some(random, ticks=0.2)
         if random.random() < 0.1:
-            told = [each for each in broker.outcomes if isinstance(each, Decided)]
-            assert len(told) <= 40
+            reported = [each for each in broker.outcomes if isinstance(each, Decided)]
+            assert len(reported) <= 40
             broker = Broker(broker.log.crash(random), policy)
     broker.run(now)
     for ordinal, commit in wanted.items():

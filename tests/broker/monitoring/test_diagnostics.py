@@ -115,7 +115,7 @@ def test_many_kinds_take_no_more_memory_than_some() -> None:
 
 
 @pytest.mark.process
-def test_a_broker_logs_its_life_as_json(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_broker_logs_start_and_stop_as_json(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker("dev", tmp_path / "data", "--port", "0", "--log-format", "json")
     client = broker.client()
     client.send(b"nonsense\r\n")

@@ -357,8 +357,8 @@ async def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -
     files = FaultyFiles(tmp_path)
     core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
     files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
-    told: list[Exception | None] = []
-    core.store.append([Unit("t", 0, encode_frame(0, 0, b"message"), 1)], told.append)
-    assert "No space left on device" in str(told[0])
+    reported: list[Exception | None] = []
+    core.store.append([Unit("t", 0, encode_frame(0, 0, b"message"), 1)], reported.append)
+    assert "No space left on device" in str(reported[0])
     assert core.detail(core.put()).startswith("disk is full")
     core.commit.stop()

@@ -163,10 +163,10 @@ def test_a_read_only_partition_and_a_deleted_topic_show(broker: RunningBroker, p
     assert found["metaq_messages_in_total{topic=late}"] == 3  # a counter does not forget
 
 
-def test_status_tells_where_metrics_are(broker: RunningBroker, port: int) -> None:
+def test_status_reports_where_metrics_are(broker: RunningBroker, port: int) -> None:
     command = [sys.executable, "-m", "metaq_broker.cli", "ctl", "--data", str(broker.data), "status"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert f"http://127.0.0.1:{port}/metrics\n" in told
+    reported = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"http://127.0.0.1:{port}/metrics\n" in reported
 
 
 def test_without_the_key_there_is_no_port(ini: Path, port: int, start_broker: StartBroker) -> None:

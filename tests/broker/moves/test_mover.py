@@ -98,7 +98,7 @@ def test_queues_that_get_nothing_more_lose_their_floors() -> None:
     assert log.disk.values[KEY] == b"[]"
 
 
-def test_floors_that_were_found_stay_while_they_are_held() -> None:
+def test_floors_that_were_found_stay_while_they_are_kept() -> None:
     log = MemoryLog(Disk())
     moves = Moves(recovered(log))
     moves.begin(1)
@@ -135,7 +135,7 @@ def test_a_topic_that_was_made_anew_gets_a_floor_again() -> None:
     assert recovered(MemoryLog(log.disk)).was_moved(2)
 
 
-def test_a_refused_append_is_told_and_keeps_no_floor_down() -> None:
+def test_a_refused_append_is_reported_and_keeps_no_floor_down() -> None:
     log = MemoryLog(Disk())
     log.refusals[ORDERS] = DiskFull("no space")
     moves = Moves(recovered(log))

@@ -168,6 +168,6 @@ def samsa(slave: Broker | int, timeout_ms: int = 2000) -> str:
     return f"[samsa]\nslave=127.0.0.1:{port}\nsendToSlaveTimeoutInMills={timeout_ms}\ncheckSlaveIntervalInMills=10\n"
 
 
-async def until_in_step(master: Broker) -> None:
+async def until_in_sync(master: Broker) -> None:
     """Return when a pair takes messages."""
     await until(lambda: master._replication.trouble is None, f"the pair: {master._replication.trouble}")

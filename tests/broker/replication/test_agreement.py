@@ -10,7 +10,7 @@ import pytest
 from metaq_broker.app import Broker
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.local import CopyRefused, checked_frames
-from metaq_broker.replication.peer import Holding
+from metaq_broker.replication.peer import StoredRange
 from replicated import (
     bodies,
     client,
@@ -41,25 +41,25 @@ def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
 @pytest.mark.parametrize(
     ("copy", "original", "verdict"),
     [
-        (Holding(0, 50, A), Holding(0, 50, A), Agreement.CONTINUES),
-        (Holding(0, 50, A), Holding(20, 90, A), Agreement.CONTINUES),
-        (Holding(30, 50, A), Holding(20, 90, A), Agreement.CONTINUES),
-        (Holding(0, 50, A), Holding(50, 90, A), Agreement.CONTINUES),
-        (Holding(0, 50, A), Holding(0, 90, None), Agreement.CONTINUES),
-        (Holding(0, 50, None), Holding(0, 90, A), Agreement.CONTINUES),
-        (Holding(0, 50, A), Holding(51, 90, A), Agreement.REPLACE),
-        (Holding(0, 0, A), Holding(0, 90, A), Agreement.CONTINUES),
-        (Holding(0, 0, B), Holding(0, 90, A), Agreement.REPLACE),
-        (Holding(0, 0, A), Holding(10, 90, A), Agreement.REPLACE),
-        (Holding(99, 99, A), Holding(10, 90, A), Agreement.REPLACE),
-        (Holding(90, 90, A), Holding(10, 90, A), Agreement.CONTINUES),
-        (Holding(0, 50, B), Holding(0, 90, A), "another incarnation"),
-        (Holding(0, 91, A), Holding(0, 90, A), "ends at 91, behind its original, which ends at 90"),
-        (Holding(0, 91, A), Holding(0, 90, None), "ends at 91, behind its original, which ends at 90"),
-        (Holding(0, 50, A), Holding(51, 90, None), "its original begins at 51 by now"),
+        (StoredRange(0, 50, A), StoredRange(0, 50, A), Agreement.CONTINUES),
+        (StoredRange(0, 50, A), StoredRange(20, 90, A), Agreement.CONTINUES),
+        (StoredRange(30, 50, A), StoredRange(20, 90, A), Agreement.CONTINUES),
+        (StoredRange(0, 50, A), StoredRange(50, 90, A), Agreement.CONTINUES),
+        (StoredRange(0, 50, A), StoredRange(0, 90, None), Agreement.CONTINUES),
+        (StoredRange(0, 50, None), StoredRange(0, 90, A), Agreement.CONTINUES),
+        (StoredRange(0, 50, A), StoredRange(51, 90, A), Agreement.REPLACE),
+        (StoredRange(0, 0, A), StoredRange(0, 90, A), Agreement.CONTINUES),
+        (StoredRange(0, 0, B), StoredRange(0, 90, A), Agreement.REPLACE),
+        (StoredRange(0, 0, A), StoredRange(10, 90, A), Agreement.REPLACE),
+        (StoredRange(99, 99, A), StoredRange(10, 90, A), Agreement.REPLACE),
+        (StoredRange(90, 90, A), StoredRange(10, 90, A), Agreement.CONTINUES),
+        (StoredRange(0, 50, B), StoredRange(0, 90, A), "another incarnation"),
+        (StoredRange(0, 91, A), StoredRange(0, 90, A), "ends at 91, behind its original, which ends at 90"),
+        (StoredRange(0, 91, A), StoredRange(0, 90, None), "ends at 91, behind its original, which ends at 90"),
+        (StoredRange(0, 50, A), StoredRange(51, 90, None), "its original begins at 51 by now"),
     ],
 )
-def test_what_a_copy_is_to_its_original(copy: Holding, original: Holding, verdict: Agreement | str) -> None:
+def test_what_a_copy_is_to_its_original(copy: StoredRange, original: StoredRange, verdict: Agreement | str) -> None:
     if isinstance(verdict, Agreement):
         assert judge(copy, original) is verdict
     else:
@@ -81,8 +81,8 @@ def test_the_last_bytes_are_compared_however_they_come(copy: bytes, original: by
         async def read(of: bytes, offset: int, bytes_max: int) -> bytes:
             return of[offset : offset + min(bytes_max, 1000 if of is copy else 333)]
 
-        holdings = Holding(0, len(copy)), Holding(0, len(original))
-        await compare_ends(*holdings, lambda o, n: read(copy, o, n), lambda o, n: read(original, o, n))
+        stored_ranges = StoredRange(0, len(copy)), StoredRange(0, len(original))
+        await compare_ends(*stored_ranges, lambda o, n: read(copy, o, n), lambda o, n: read(original, o, n))
 
     if refused:
         with pytest.raises(CopyRefused, match="differs from its original"):
@@ -105,7 +105,7 @@ def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
 
 
 @in_loop
-async def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
+async def test_another_incarnation_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(30)) as (master, producer), copying(tmp_path, master) as slave:
         before = segments(tmp_path / "s")
         await maintenance(master).delete("t", [0], force=True)

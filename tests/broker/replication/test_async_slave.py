@@ -202,7 +202,7 @@ async def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
 
 
 @in_loop
-async def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
+async def test_status_and_metrics_report_how_far_a_copy_is(tmp_path: Path) -> None:
     async with (
         fed_master(tmp_path / "m", bodies(20)) as (master, _),
         read_slave(tmp_path / "s", master) as (slave, reader),

@@ -12,7 +12,7 @@ from metaq_broker.app import Broker
 from metaq_broker.frontends.text.link import Link
 from metaq_broker.frontends.text.peer import TextPeer
 from metaq_broker.replication.gregor import Answer, SyncSlave
-from metaq_broker.replication.peer import CopiedMessage, Holding, PartitionKey
+from metaq_broker.replication.peer import CopiedMessage, PartitionKey, StoredRange
 from replicated import (
     bodies,
     client,
@@ -22,7 +22,7 @@ from replicated import (
     running,
     samsa,
     segments,
-    until_in_step,
+    until_in_sync,
     until_same,
 )
 from waiting import in_loop, until
@@ -38,12 +38,12 @@ class Unopened:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.partition_keys: set[PartitionKey] = set()
         self.synced = 0
-        holdings, sync = TextPeer.holdings, SyncSlave.sync
+        stored_ranges, sync = TextPeer.stored_ranges, SyncSlave.sync
 
-        async def listed(peer: TextPeer) -> dict[PartitionKey, Holding]:
+        async def listed(peer: TextPeer) -> dict[PartitionKey, StoredRange]:
             return {
                 partition_key: there
-                for partition_key, there in (await holdings(peer)).items()
+                for partition_key, there in (await stored_ranges(peer)).items()
                 if partition_key not in self.partition_keys
             }
 
@@ -52,7 +52,7 @@ class Unopened:
             self.synced += 1
             sync(slave, message, answer)
 
-        monkeypatch.setattr(TextPeer, "holdings", listed)
+        monkeypatch.setattr(TextPeer, "stored_ranges", listed)
         monkeypatch.setattr(SyncSlave, "sync", opening)
 
 
@@ -77,12 +77,12 @@ async def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path:
     async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
         port = slave.port
         async with pair_with(tmp_path, slave) as (master, producer):
-            await until_in_step(master)
+            await until_in_sync(master)
             await put_many(producer, bodies(50))
             await slave.close()
             unopened.partition_keys, unopened.synced = {("t", 0)}, 0
             async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
-                await until_in_step(master)
+                await until_in_sync(master)
                 assert unopened.synced == 0
                 await put_many(producer, bodies(20, mark=1))
                 assert unopened.synced == 20
@@ -96,7 +96,7 @@ async def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_me
     async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
         port = slave.port
         async with pair_with(tmp_path, slave) as (master, producer):
-            await until_in_step(master)
+            await until_in_sync(master)
             await put_many(producer, bodies(15))
         unopened.partition_keys, unopened.synced = {("t", 0)}, 0
         end = sum(map(len, segments(tmp_path / "m").values()))
@@ -108,7 +108,7 @@ async def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_me
             await slave.close()
             shutil.rmtree(tmp_path / "s" / "t-0")
             async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
-                await until_in_step(master)
+                await until_in_sync(master)
                 await until_same(tmp_path / "m", tmp_path / "s")
                 frames = [frame for data in segments(tmp_path / "s").values() for frame in walk(data)]
                 assert len(frames) == 15

@@ -18,7 +18,7 @@ from replicated import (
     running,
     samsa,
     segments,
-    until_in_step,
+    until_in_sync,
     until_same,
 )
 from waiting import in_loop, until
@@ -44,7 +44,7 @@ async def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledg
         client(master) as producer,
         client(slave) as reader,
     ):
-        await until_in_step(master)
+        await until_in_sync(master)
         for number in range(30):
             code, text = await put(producer, b"one at a time %d" % number)
             assert code == 200
@@ -73,7 +73,7 @@ async def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None
     async with running(config) as slave:
         port = slave.port
         async with running(configured(tmp_path / "m", role=samsa(port))) as master, client(master) as producer:
-            await until_in_step(master)
+            await until_in_sync(master)
             await put_many(producer, bodies(10))
             await slave.close()
             await trouble(master, "127.0.0.1")
@@ -85,7 +85,7 @@ async def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None
             assert begun.code == 500  # type: ignore[union-attr]
             again = configured(tmp_path / "s", role=GREGOR, port=port)
             async with running(again), client(master) as other:
-                await until_in_step(master)
+                await until_in_sync(master)
                 await put_many(other, bodies(30, 100, 2))
                 await until_same(tmp_path / "m", tmp_path / "s")
 
@@ -95,7 +95,7 @@ async def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> No
     async with running(configured(tmp_path / "s", role=GREGOR)) as slave:
         role = samsa(slave, 200)
         async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:
-            await until_in_step(master)
+            await until_in_sync(master)
             await put_many(producer, bodies(3))
             receiver = slave._replication.receiver
             assert receiver is not None
@@ -111,7 +111,7 @@ async def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> No
             before = await read_all(producer)
             assert b"slow" not in before
             stuck.set()
-            await until_in_step(master)
+            await until_in_sync(master)
             await until_same(tmp_path / "m", tmp_path / "s")
             assert b"slow" in await read_all(producer)  # refused, but stored: as with every answer that is lost
 
@@ -129,7 +129,7 @@ async def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) 
         running(configured(tmp_path / "m", role=samsa(slave))) as master,
         client(master) as producer,
     ):
-        await until_in_step(master)
+        await until_in_sync(master)
         await until_same(tmp_path / "m", tmp_path / "s")
         await put_many(producer, bodies(50, 100, 2))
         await until_same(tmp_path / "m", tmp_path / "s")
@@ -169,7 +169,7 @@ async def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_broker
         running(configured(tmp_path / "m", role=samsa(slave))) as master,
         client(master) as producer,
     ):
-        await until_in_step(master)
+        await until_in_sync(master)
         await put_many(producer, bodies(100))
         assert (await put(producer, b"and one"))[0] == 200
         await until_same(tmp_path / "m", tmp_path / "s")

@@ -27,7 +27,7 @@ from replicated import (
     samsa,
     slave_of,
     until_caught_up,
-    until_in_step,
+    until_in_sync,
     until_same,
 )
 from waiting import in_loop, until
@@ -92,7 +92,7 @@ async def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: P
     async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
         role = configured(tmp_path / "m", role=samsa(slave))
         async with running(role) as master, client(master) as producer:
-            await until_in_step(master)
+            await until_in_sync(master)
             await put_many(producer, bodies(50))
         assert "make sure it is gone" in await refusal(slave)
         await slave._replication.promote(force=True)
@@ -110,7 +110,7 @@ async def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: P
         running(configured(tmp_path / "s", role=samsa(slave))) as master,
         client(master) as producer,
     ):
-        await until_in_step(master)  # the other way round, when roles are changed in both configurations
+        await until_in_sync(master)  # the other way round, when roles are changed in both configurations
         await put_many(producer, bodies(30, 100, 2))
         await until_same(tmp_path / "s", tmp_path / "m")
 
@@ -122,7 +122,7 @@ async def test_a_promotion_takes_the_power_of_a_master_that_lives(tmp_path: Path
         running(configured(tmp_path / "m", role=samsa(slave))) as master,
         client(master) as producer,
     ):
-        await until_in_step(master)
+        await until_in_sync(master)
         await put_many(producer, bodies(5))
         await slave._replication.promote(force=True)  # the operator was wrong: the master lives
         code, text = await put(producer, b"no")

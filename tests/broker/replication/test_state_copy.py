@@ -17,7 +17,7 @@ from metaq_broker.frontends.remoting.partition_numbers import LEFT_OUT
 from metaq_broker.frontends.text.peer import parse_state_part
 from metaq_broker.replication import state_copy
 from metaq_broker.replication.copied_order import CopiedOrder, first_missing
-from metaq_broker.replication.peer import Holding, PartitionKey, PeerLost
+from metaq_broker.replication.peer import PartitionKey, PeerLost, StoredRange
 from metaq_broker.replication.state_copy import Change, StateCopy, StateSource
 from metaq_broker.storage.state_mark import NUMBERS_AT_ONCE
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
@@ -81,11 +81,11 @@ def test_entries_are_replaced_in_one_step(tmp_path: Path) -> None:
     table.put("a", b"1")
     steps.run_all(1.0)
     table.put("c", b"never alone")
-    told: list[object] = []
-    table.replace({"b": b"2"}, told.append)
+    reported: list[object] = []
+    table.replace({"b": b"2"}, reported.append)
     table.put("d", b"4")
     steps.run_all(1.0)
-    assert told == [None]
+    assert reported == [None]
     table.close()
     again, _ = opened(tmp_path)
     assert dict(again.items()) == {"b": b"2", "d": b"4"}
@@ -142,8 +142,8 @@ class FakeStores:
         return None if end is None else SimpleNamespace(readable_end=end, incarnation=self.incarnation)
 
 
-def view(**ends: int) -> dict[PartitionKey, Holding]:
-    return {(topic, 0): Holding(0, end, A, 0) for topic, end in ends.items()}
+def view(**ends: int) -> dict[PartitionKey, StoredRange]:
+    return {(topic, 0): StoredRange(0, end, A, 0) for topic, end in ends.items()}
 
 
 def test_what_is_missing_is_named() -> None:
@@ -204,7 +204,7 @@ class FakePeer:
     """A master's state and what it holds."""
 
     table: StateTable
-    held: Mapping[PartitionKey, Holding]
+    held: Mapping[PartitionKey, StoredRange]
     reports_state: bool = True
     id: int = 3
     address = Address("master", 1)
@@ -212,7 +212,7 @@ class FakePeer:
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         return self.table.part(number, position, 7)
 
-    async def holdings(self) -> Mapping[PartitionKey, Holding]:
+    async def stored_ranges(self) -> Mapping[PartitionKey, StoredRange]:
         return self.held
 
     async def broker_id(self) -> int:

@@ -156,7 +156,7 @@ def test_a_zip_knows_when_its_segment_was_written(tmp_path: Path) -> None:
     assert entry.compress_size < 300
 
 
-def test_large_segments_are_packed_piece_by_piece(tmp_path: Path) -> None:
+def test_large_segments_are_packed_chunk_by_chunk(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.meta"
     content = Random(1).randbytes(3 * CHUNK_BYTES + 17)
     path.write_bytes(content)
@@ -168,7 +168,7 @@ def test_large_segments_are_packed_piece_by_piece(tmp_path: Path) -> None:
     assert files.calls[-3:] == ["fsync", "rename", "fsync_dir"]
 
 
-def test_packing_stops_when_it_is_told_to(tmp_path: Path) -> None:
+def test_packing_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.meta"
     path.write_bytes(bytes(3 * CHUNK_BYTES))
     answers = iter([False, False, True])

@@ -55,7 +55,7 @@ def test_a_policy_is_read(text: str, removal: Removal, age_ms: int) -> None:
         "delete,1 h",
     ],
 )
-def test_a_wrong_policy_is_told_what_is_allowed(text: str) -> None:
+def test_a_wrong_policy_is_answered_with_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match=r"delete,TIME or archive,TIME\[,true\]; TIME is .* hours, or .* s, m or h"):
         RetentionPolicy.parse(text)
 

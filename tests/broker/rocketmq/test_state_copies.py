@@ -33,7 +33,7 @@ INI = (
 OLDER = "rocketmq-state is an older copy"
 
 
-class Lives:
+class RestartedBroker:
     """One broker after another on the same folder."""
 
     def __init__(self, start_broker: StartBroker, folder: Path) -> None:
@@ -64,49 +64,49 @@ class Lives:
 
 
 @pytest.fixture
-def lives(start_broker: StartBroker, tmp_path: Path) -> Lives:
-    return Lives(start_broker, tmp_path)
+def restarted(start_broker: StartBroker, tmp_path: Path) -> RestartedBroker:
+    return RestartedBroker(start_broker, tmp_path)
 
 
 def physical(message_id: str) -> int:
     return int(message_id[-16:], 16)
 
 
-def test_an_older_copy(lives: Lives, tmp_path: Path) -> None:
-    state, copy = lives.data / "rocketmq-state", tmp_path / "copy"
-    assert OLDER not in lives.start()
-    with Asker(lives.address) as asker:
+def test_an_older_copy(restarted: RestartedBroker, tmp_path: Path) -> None:
+    state, copy = restarted.data / "rocketmq-state", tmp_path / "copy"
+    assert OLDER not in restarted.start()
+    with Asker(restarted.address) as asker:
         assert asker.create_topic("t", 1).code == 0
-        lives.send(0, "first", keys=["k0"])
+        restarted.send(0, "first", keys=["k0"])
         asker.commit("t", "g", 0, 1)
     shutil.copy(state, copy)  # while it runs
-    with Asker(lives.address) as asker:
+    with Asker(restarted.address) as asker:
         assert asker.create_topic("t", 4).code == 0
-        early = lives.send(3, "fourth queue", keys=["k3"])
-        lives.send(0, *(f"delayed {number}" for number in range(3)), delay_level=1)
-        wait_until(lambda: len(lives.bodies()) == 5, "delayed messages")
+        early = restarted.send(3, "fourth queue", keys=["k3"])
+        restarted.send(0, *(f"delayed {number}" for number in range(3)), delay_level=1)
+        wait_until(lambda: len(restarted.bodies()) == 5, "delayed messages")
         asker.commit("t", "g", 0, 4)
-        lives.send(1, "in an hour", delay_level=2)
-    lives.stop()
+        restarted.send(1, "in an hour", delay_level=2)
+    restarted.stop()
     shutil.copy(copy, state)
 
-    said = lives.start()
+    said = restarted.start()
     assert OLDER in said
     assert "groups go on where they were then, and delayed messages and transactions may be delivered again" in said
-    with Asker(lives.address) as asker:
+    with Asker(restarted.address) as asker:
         assert asker.committed("t", "g", 0) == 1
-        lives.send(0, "delayed anew", delay_level=1)
-        wait_until(lambda: b"delayed anew" in lives.bodies(), "a delayed message")
-        found = lives.bodies()
+        restarted.send(0, "delayed anew", delay_level=1)
+        wait_until(lambda: b"delayed anew" in restarted.bodies(), "a delayed message")
+        found = restarted.bodies()
         assert {b"first", b"fourth queue", b"delayed 0", b"delayed 1", b"delayed 2", b"delayed anew"} == set(found)
-        late = lives.send(2, "late", keys=["k2"])
+        late = restarted.send(2, "late", keys=["k2"])
         assert physical(late[0]) >> 40 > physical(early[0]) >> 40, "numbers that were given before are not given again"
         old = asker.response(ViewMessageById(offset=physical(early[0])))
         assert old.code != 0 or b"fourth queue" in old.body, "an id leads to its message or to none"
         for key, body in (("k0", b"first"), ("k3", b"fourth queue"), ("k2", b"late")):
             wait_until(lambda key=key, body=body: body in lookup(asker, key), f"{key} to be found")  # type: ignore[misc]
-    lives.stop()
-    assert OLDER not in lives.start()
+    restarted.stop()
+    assert OLDER not in restarted.start()
 
 
 def lookup(asker: Asker, key: str) -> bytes:
@@ -114,48 +114,48 @@ def lookup(asker: Asker, key: str) -> bytes:
     return asker.response(header).body
 
 
-def test_a_state_that_is_newer_than_the_messages(lives: Lives, tmp_path: Path) -> None:
+def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp_path: Path) -> None:
     older = tmp_path / "older"
-    lives.start()
-    with Asker(lives.address) as asker:
+    restarted.start()
+    with Asker(restarted.address) as asker:
         assert asker.create_topic("t", 1).code == 0
-        lives.send(0, "first")
-        lives.send(0, "delayed 0", delay_level=1)
-        wait_until(lambda: len(lives.bodies()) == 2, "a delayed message")
-        lives.stop()
-        shutil.copytree(lives.data, older)
-    lives.start()
-    with Asker(lives.address) as asker:
-        lives.send(0, *(f"delayed {number}" for number in range(1, 9)), delay_level=1)
-        wait_until(lambda: len(lives.bodies()) == 10, "delayed messages")
+        restarted.send(0, "first")
+        restarted.send(0, "delayed 0", delay_level=1)
+        wait_until(lambda: len(restarted.bodies()) == 2, "a delayed message")
+        restarted.stop()
+        shutil.copytree(restarted.data, older)
+    restarted.start()
+    with Asker(restarted.address) as asker:
+        restarted.send(0, *(f"delayed {number}" for number in range(1, 9)), delay_level=1)
+        wait_until(lambda: len(restarted.bodies()) == 10, "delayed messages")
         asker.commit("t", "g", 0, 10)
-    lives.stop()
+    restarted.stop()
     for name in ("rocketmq-state", "rocketmq-mark"):
-        shutil.copy(lives.data / name, older / name)
-    shutil.rmtree(lives.data)
-    older.rename(lives.data)
+        shutil.copy(restarted.data / name, older / name)
+    shutil.rmtree(restarted.data)
+    older.rename(restarted.data)
 
-    said = lives.start()
+    said = restarted.start()
     assert "committed offsets were behind the ends of their queues; the groups go on at the ends" in said
     assert "delayed messages: the position is behind the end of the queue" in said
-    with Asker(lives.address) as asker:
+    with Asker(restarted.address) as asker:
         assert asker.committed("t", "g", 0) == 2
-        lives.send(0, *(f"new {number}" for number in range(3)), delay_level=1)
-        wait_until(lambda: len(lives.bodies()) == 5, "delayed messages that are new")
-    assert lives.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
+        restarted.send(0, *(f"new {number}" for number in range(3)), delay_level=1)
+        wait_until(lambda: len(restarted.bodies()) == 5, "delayed messages that are new")
+    assert restarted.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
 
 
-def test_a_half_message_that_an_older_copy_does_not_know(lives: Lives, tmp_path: Path) -> None:
-    state, copy = lives.data / "rocketmq-state", tmp_path / "copy"
-    lives.start()
-    with Asker(lives.address) as asker:
+def test_a_half_message_that_an_older_copy_does_not_know(restarted: RestartedBroker, tmp_path: Path) -> None:
+    state, copy = restarted.data / "rocketmq-state", tmp_path / "copy"
+    restarted.start()
+    with Asker(restarted.address) as asker:
         assert asker.create_topic("t", 1).code == 0
-        lives.send(0, "first")
-    lives.stop()
+        restarted.send(0, "first")
+    restarted.stop()
     shutil.copy(state, copy)
-    lives.start()
+    restarted.start()
     properties = "TRAN_MSG\x01true\x02PGROUP\x01shop\x02UNIQ_KEY\x01"
-    with closing(Wire(lives.address)) as wire:
+    with closing(Wire(restarted.address)) as wire:
         stored = []
         for number, body in enumerate((b"ended before", b"open")):
             half = send_header(producer_group="shop", sys_flag=PREPARED, properties=f"{properties}U{number}")
@@ -164,22 +164,22 @@ def test_a_half_message_that_an_older_copy_does_not_know(lives: Lives, tmp_path:
             assert stored[-1].code == 0
         wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 7))
         assert wire.wait(7).code == 0
-        wait_until(lambda: len(lives.bodies()) == 2, "the committed message")
-    lives.stop()
+        wait_until(lambda: len(restarted.bodies()) == 2, "the committed message")
+    restarted.stop()
     shutil.copy(copy, state)
 
-    assert OLDER in lives.start()
-    with closing(Wire(lives.address)) as wire:
+    assert OLDER in restarted.start()
+    with closing(Wire(restarted.address)) as wire:
         heartbeat = HeartbeatData(client_id="1", producer_data_set=(ProducerData(group_name="shop"),)).to_json()
         wire.post(to_request(HeartBeat(), heartbeat, opaque=8))
         assert wire.wait(8).code == 0
-        asked = wire.wait_told(39)
+        asked = wire.wait_reported(39)
         assert asked.ext["tranStateTableOffset"] == stored[1].ext["queueOffset"]
         wire.post(ended(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), 9))
         assert wire.wait(9).code == 0
         wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 10))
         assert wire.wait(10).code == 1, "it is ended"
-    assert lives.bodies() == [b"first", b"ended before", b"open"]
+    assert restarted.bodies() == [b"first", b"ended before", b"open"]
 
 
 def ended(ordinal: str, place: int, opaque: int) -> RemotingCommand:

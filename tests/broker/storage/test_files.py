@@ -116,7 +116,7 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     files.close(fd)
 
 
-def test_a_room_is_filled_as_far_as_the_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buffer_is_filled_as_far_as_the_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"abcdefgh")
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, position: real(fd, [buffers[0][:3]], position))

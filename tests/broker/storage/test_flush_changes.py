@@ -59,12 +59,12 @@ async def test_settle_waits_until_everything_is_durable(tmp_path: Path) -> None:
         put()  # rides in the next sync
         settling = [asyncio.create_task(commit.settle(put.log)) for _ in range(2)]
         files.let()
-        await until(lambda: put.told == [0])
+        await until(lambda: put.reported == [0])
         await turns()
         assert not any(task.done() for task in settling)
         files.let()
         await asyncio.gather(*settling)
-        assert (put.told, put.log.readable_end) == ([0, 1], put.log.end_offset)
+        assert (put.reported, put.log.readable_end) == ([0, 1], put.log.end_offset)
 
 
 @in_loop
@@ -94,7 +94,7 @@ async def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
         settling = asyncio.create_task(commit.settle(put.log))
         files.let()
         await settling
-        assert (put.told, len(put.errors), put.log.sync_failed) == ([], 1, True)
+        assert (put.reported, len(put.errors), put.log.sync_failed) == ([], 1, True)
         await commit.settle(put.log)
 
 
@@ -107,7 +107,7 @@ async def test_who_gives_up_waiting_does_not_disturb(tmp_path: Path) -> None:
         settling.cancel()
         await turns()
         files.let(5)
-        await until(lambda: put.told == [0])
+        await until(lambda: put.reported == [0])
 
 
 @in_loop
@@ -136,11 +136,11 @@ async def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path
     async with flushed(tmp_path, NEVER) as (policies, commit, put):
         put()
         await asyncio.sleep(0)
-        assert (put.told, put.log.readable_end) == ([0], 0)
+        assert (put.reported, put.log.readable_end) == ([0], 0)
         await all_readable_with(FlushPolicy(), policies, commit, put)
         put()
-        assert put.told == [0]
-        await until(lambda: put.told == [0, 1])
+        assert put.reported == [0]
+        await until(lambda: put.reported == [0, 1])
 
 
 @in_loop
@@ -152,12 +152,12 @@ async def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> 
         put()
         policies.policy = NEVER
         commit.policies_changed()
-        assert put.told == []  # these were promised to be on the disk
+        assert put.reported == []  # these were promised to be on the disk
         put()
         await asyncio.sleep(0)
-        assert put.told == [2]
+        assert put.reported == [2]
         files.let(2)
-        await until(lambda: put.told == [2, 0, 1])
+        await until(lambda: put.reported == [2, 0, 1])
 
 
 @in_loop

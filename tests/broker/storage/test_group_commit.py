@@ -61,7 +61,7 @@ class Put:
     def __init__(self, commit: GroupCommit, log: PartitionLog) -> None:
         self.commit, self.log = commit, log
         self.count = 0
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.errors: list[Exception] = []
         self.durable: list[Exception | None] = []
 
@@ -77,7 +77,7 @@ class Put:
 
     def _done(self, number: int, error: Exception | None) -> None:
         if error is None:
-            self.told.append(number)
+            self.reported.append(number)
         else:
             self.errors.append(error)
 
@@ -97,29 +97,29 @@ async def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
     async with gated(tmp_path) as (files, _, put):
         for _ in range(50):
             put()
-        assert put.told == []
+        assert put.reported == []
         await until(lambda: files.started == 1)
         for _ in range(50):
             put()
         files.let()
-        await until(lambda: len(put.told) == 50)
+        await until(lambda: len(put.reported) == 50)
         await until(lambda: files.started == 2)
         files.let()
-        await until(lambda: len(put.told) == 100)
-    assert put.told == list(range(100))
+        await until(lambda: len(put.reported) == 100)
+    assert put.reported == list(range(100))
     assert (files.started, files.most_under_way) == (2, 1)
 
 
 @in_loop
-async def test_nobody_is_told_before_the_sync(tmp_path: Path) -> None:
+async def test_nobody_is_notified_before_the_sync(tmp_path: Path) -> None:
     async with gated(tmp_path) as (files, _, put):
         put()
         await until(lambda: files.under_way == 1)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (put.told, put.log.readable_end) == ([], 0)
+        assert (put.reported, put.log.readable_end) == ([], 0)
         files.let()
-        await until(lambda: put.told == [0])
+        await until(lambda: put.reported == [0])
         assert put.log.readable_end == put.log.end_offset
 
 
@@ -128,12 +128,12 @@ async def test_a_wait_for_durable_bytes_is_answered_without_a_sync(tmp_path: Pat
     async with committing() as commit:
         put = Put(commit, open_log(tmp_path))
         put()
-        await until(lambda: put.told == [0])
-        told: list[Exception | None] = []
-        commit.wait(put.log, put.log.end_offset, told.append)
-        assert told == []  # not before it has returned
+        await until(lambda: put.reported == [0])
+        reported: list[Exception | None] = []
+        commit.wait(put.log, put.log.end_offset, reported.append)
+        assert reported == []  # not before it has returned
         await asyncio.sleep(0)
-        assert told == [None]
+        assert reported == [None]
 
 
 @in_loop
@@ -148,12 +148,12 @@ async def test_partitions_sync_side_by_side_within_the_bound(tmp_path: Path) -> 
             put()
         await until(lambda: files.under_way == 3)
         files.let(8)
-        await until(lambda: all(put.told == [0] for put in puts))
+        await until(lambda: all(put.reported == [0] for put in puts))
     assert files.most_under_way == 3
 
 
 @in_loop
-async def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
+async def test_a_failed_sync_is_reported_to_everybody_who_waits(tmp_path: Path) -> None:
     async with gated(tmp_path) as (files, commit, put):
         put()
         put()
@@ -162,7 +162,7 @@ async def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> N
         files.error = OSError(errno.EIO, "Input/output error")
         files.let()
         await until(lambda: len(put.errors) == 3)
-        assert put.told == []
+        assert put.reported == []
         assert all(isinstance(error, LogFailed) and "Input/output" in str(error) for error in put.errors)
         late: list[Exception | None] = []
         commit.wait(put.log, put.log.end_offset, late.append)
@@ -183,7 +183,7 @@ async def test_after_reopening_it_goes_on(tmp_path: Path) -> None:
         await asyncio.to_thread(put.log.reopen)
         put()
         files.let()
-        await until(lambda: put.told == [1])
+        await until(lambda: put.reported == [1])
 
 
 @in_loop
@@ -212,7 +212,7 @@ async def test_a_callback_that_raises_does_not_stop_the_others(tmp_path: Path) -
 
         commit.wait(put.log, put.log.end_offset, bad)
         put()
-        await until(lambda: put.told == [0, 1])
+        await until(lambda: put.reported == [0, 1])
     assert [type(fault["exception"]) for fault in faults] == [KeyError]
 
 
@@ -225,7 +225,7 @@ async def test_with_a_threshold_the_answer_comes_before_the_sync(tmp_path: Path)
         for number in range(5):
             put()
             await asyncio.sleep(0)
-            assert put.told == list(range(number + 1))
+            assert put.reported == list(range(number + 1))
         for _ in range(20):
             await asyncio.sleep(0)
         assert (files.started, put.log.readable_end) == (0, 0)
@@ -265,7 +265,7 @@ async def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_start
         put.wait_durable()
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (put.told, put.durable, put.log.readable_end) == ([0, 1], [], 0)
+        assert (put.reported, put.durable, put.log.readable_end) == ([0, 1], [], 0)
         files.let()
         await until(lambda: put.durable == [None] and files.started == 2)
         files.let()
@@ -276,7 +276,7 @@ async def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_start
 
 
 @in_loop
-async def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
+async def test_with_a_threshold_who_asks_for_durable_is_notified_of_a_failed_sync(tmp_path: Path) -> None:
     async with gated(tmp_path, NEVER) as (files, _, put):
         put()
         put.wait_durable()
@@ -299,7 +299,7 @@ async def test_drain_makes_everything_durable(tmp_path: Path) -> None:
         for _ in range(10):
             put()
         await commit.drain()
-        assert put.told == list(range(10))
+        assert put.reported == list(range(10))
         assert put.log.readable_end == put.log.end_offset
         commit.stop()
 
@@ -317,7 +317,7 @@ async def test_drain_waits_for_a_sync_under_way_and_the_one_after_it(tmp_path: P
     assert not draining.done()
     files.let(2)
     await asyncio.wait_for(draining, DEADLINE_S)
-    assert put.told == [0, 1]
+    assert put.reported == [0, 1]
     commit.stop()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("metaq-sync")]
 
@@ -381,12 +381,12 @@ async def test_with_a_threshold_a_sync_starts_at_once_while_somebody_watches(tmp
     async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
         put, seen = Put(commit, open_log(tmp_path)), list[int]()
         put()
-        await until(lambda: put.told == [0])
+        await until(lambda: put.reported == [0])
         assert put.log.readable_end == 0
         end = commit.watch(put.log.topic, put.log.index, seen.append)
         put()
         await until(lambda: seen == [put.log.end_offset])
         end()
         put()
-        await until(lambda: put.told == [0, 1, 2])
+        await until(lambda: put.reported == [0, 1, 2])
         assert put.log.readable_end < put.log.end_offset

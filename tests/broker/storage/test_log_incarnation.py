@@ -29,36 +29,36 @@ def reopened(root: Path, log: PartitionLog) -> PartitionLog:
 def incarnation_of(root: Path) -> str:
     """Open the partition, and tell its incarnation."""
     log = open_log(root, SMALL)
-    told = log.incarnation
+    reported = log.incarnation
     log.close()
-    assert told is not None
-    return told
+    assert reported is not None
+    return reported
 
 
-def test_it_is_told_with_the_first_durable_message_and_stays(tmp_path: Path) -> None:
+def test_it_is_reported_with_the_first_durable_message_and_stays(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     assert log.incarnation is None
     log.append(frames(3))
     assert log.incarnation is None
     log.sync()
-    told = log.incarnation
-    assert told is not None
-    assert re.fullmatch(r"[0-9a-f]{32}", told)
+    reported = log.incarnation
+    assert reported is not None
+    assert re.fullmatch(r"[0-9a-f]{32}", reported)
     log.append(frames(60))
     log.sync()
     log.drop_segments([segment for segment in log.segments() if segment.read_only])
-    assert log.incarnation == told
+    assert log.incarnation == reported
     log.reopen()
-    assert log.incarnation == told
-    assert reopened(tmp_path, log).incarnation == told
+    assert log.incarnation == reported
+    assert reopened(tmp_path, log).incarnation == reported
 
 
 def test_an_empty_partition_has_one_as_soon_as_its_folder_is_durable(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.sync()
-    told = log.incarnation
-    assert told is not None
-    assert reopened(tmp_path, log).incarnation == told
+    reported = log.incarnation
+    assert reported is not None
+    assert reopened(tmp_path, log).incarnation == reported
 
 
 def test_what_the_file_looks_like(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_recreated_partition_has_another_a_renamed_or_copied_folder_the_same(t
     assert incarnation_of(tmp_path) != former
 
 
-def test_a_folder_whose_segments_somebody_removed_begins_another_life(tmp_path: Path) -> None:
+def test_a_folder_whose_segments_somebody_removed_begins_another_incarnation(tmp_path: Path) -> None:
     filled(tmp_path, frames(5))
     former = incarnation_of(tmp_path)
     for segment in (tmp_path / FOLDER).glob("*.meta"):
@@ -170,12 +170,12 @@ def test_a_job_of_the_log_before_it_was_reopened_does_not_change_it(tmp_path: Pa
     job = log.pending_sync()
     assert job is not None
     log.reopen()
-    told = log.incarnation
-    assert told is not None
+    reported = log.incarnation
+    assert reported is not None
     job.run()
     log.complete_sync(job, None)
-    assert log.incarnation == told
-    assert reopened(tmp_path, log).incarnation == told
+    assert log.incarnation == reported
+    assert reopened(tmp_path, log).incarnation == reported
 
 
 def test_a_store_names_the_partition_whose_incarnation_was_damaged(

@@ -113,7 +113,7 @@ def test_a_lost_end_is_quarantined_and_the_log_goes_on_behind_it(
         store.close()
 
 
-def test_without_notes_the_indexes_tell_after_a_kill(tmp_path: Path) -> None:
+def test_without_notes_the_indexes_are_used_after_a_kill(tmp_path: Path) -> None:
     end, incarnation = fill(tmp_path, clean=False, noted=False)
     (tmp_path / "durable-ends").unlink()
     without_newest(tmp_path)
@@ -124,7 +124,7 @@ def test_without_notes_the_indexes_tell_after_a_kill(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_old_mark_of_a_clean_stop_tells_alone(tmp_path: Path) -> None:
+def test_an_old_mark_of_a_clean_stop_suffices_alone(tmp_path: Path) -> None:
     """A broker of an older version left no other notes."""
     end, incarnation = fill(tmp_path, clean=True)
     (tmp_path / "durable-ends").unlink()
@@ -295,7 +295,7 @@ def test_a_power_cut_at_every_call_of_the_repair(lose: Callable[[Path], None], c
         store.close()
 
 
-def test_an_index_without_its_segment_tells_even_if_it_says_nothing_else(tmp_path: Path) -> None:
+def test_an_index_without_its_segment_is_proof_even_if_it_says_nothing_else(tmp_path: Path) -> None:
     end, incarnation = fill(tmp_path, clean=False)
     (tmp_path / "durable-ends").unlink()
     newest = segments(tmp_path)[-1]

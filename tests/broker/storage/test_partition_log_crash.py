@@ -33,7 +33,7 @@ class Scenario:
         self.acknowledged: dict[int, bytes] = {}
         self.start_offset = 0
         self.number = 0
-        self.told: str | None = None
+        self.reported: str | None = None
         self.log: PartitionLog | None = None
 
     def run(self, files: FaultyFiles) -> PartitionLog:
@@ -55,8 +55,8 @@ class Scenario:
     def acknowledge(self) -> None:
         self.log.sync()
         self.acknowledged |= {at: item for at, item in self.appended.items() if at < self.log.readable_end}
-        self.told = self.told or self.log.incarnation
-        assert self.log.incarnation == self.told
+        self.reported = self.reported or self.log.incarnation
+        assert self.log.incarnation == self.reported
 
     def append(self, items: list[bytes]) -> None:
         # Noted before the write: the bytes may arrive though the append fails.
@@ -96,7 +96,7 @@ class Scenario:
 
     def check(self, log: PartitionLog) -> None:
         assert log.recovery.lost is None
-        assert self.told in (None, log.incarnation)
+        assert self.reported in (None, log.incarnation)
         assert log.recovery.incarnation_fault is None
         found = contents(log)
         must = {at: item for at, item in self.acknowledged.items() if at >= self.start_offset}

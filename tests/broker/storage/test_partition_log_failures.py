@@ -218,7 +218,7 @@ def test_a_closed_log_refuses_appends(tmp_path: Path) -> None:
     assert not log.close()
 
 
-def test_repr_tells_the_state(tmp_path: Path) -> None:
+def test_repr_reports_the_state(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     log = open_log(tmp_path, files=files)
     log.append(frames(1))

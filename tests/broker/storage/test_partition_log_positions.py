@@ -155,7 +155,7 @@ def test_positions_match_a_model(steps: list[tuple[str, list[int]]], segment: in
 # ---- times that ids do not tell
 
 
-def test_the_clock_tells_the_time_of_ids_that_do_not(tmp_path: Path) -> None:
+def test_the_clock_gives_the_time_of_ids_that_have_none(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     log = open_log(tmp_path, LogSettings(index_interval_bytes=1), clock=clock)
     offsets = []

@@ -24,7 +24,7 @@ def opened(files: Files, folder: Path) -> LogStore:
     return LogStore.open(files, Clock(), folder, lambda topic: LogSettings())
 
 
-def test_it_begins_where_it_should_in_the_life_that_it_should(tmp_path: Path) -> None:
+def test_it_begins_where_it_should_in_the_incarnation_that_it_should(tmp_path: Path) -> None:
     seed_partition(Files(), tmp_path / "t-0", 5000, 77, LIFE, 4096)
     store = opened(Files(), tmp_path)
     log = store.get("t", 0)

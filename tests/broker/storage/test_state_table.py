@@ -44,26 +44,26 @@ def test_what_was_put_is_there_after_it_was_closed(tmp_path: Path) -> None:
 
 
 def test_a_callback_means_that_it_is_on_the_disk(tmp_path: Path) -> None:
-    files, steps, told = FaultyFiles(tmp_path), Steps(), []
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
     table = opened(tmp_path, files, steps)
-    table.put("a", b"1", told.append)
-    table.delete("b", told.append)
-    assert told == []
+    table.put("a", b"1", reported.append)
+    table.delete("b", reported.append)
+    assert reported == []
     steps.run_all()
-    assert told == [None, None]
+    assert reported == [None, None]
     after = files.crash(Random(1))
     assert contents(opened(tmp_path, after)) == {"a": b"1"}
 
 
 def test_one_append_for_all_that_was_changed_until_it_began(tmp_path: Path) -> None:
-    files, steps, told = FaultyFiles(tmp_path), Steps(), []
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
     table = opened(tmp_path, files, steps)
     before = len(files.calls)
     for number in range(100):
-        table.put(f"key {number % 10}", b"%d" % number, lambda failure, n=number: told.append((n, failure)))
+        table.put(f"key {number % 10}", b"%d" % number, lambda failure, n=number: reported.append((n, failure)))
     steps.run_all()
     assert files.calls[before:] == ["pwrite", "fdatasync"]
-    assert told == [(number, None) for number in range(100)]
+    assert reported == [(number, None) for number in range(100)]
 
 
 def test_without_a_callback_it_is_written_within_a_second(tmp_path: Path) -> None:
@@ -80,16 +80,16 @@ def test_without_a_callback_it_is_written_within_a_second(tmp_path: Path) -> Non
 
 
 def test_when_durable_waits_for_changes_that_nobody_waited_for(tmp_path: Path) -> None:
-    files, steps, told = FaultyFiles(tmp_path), Steps(), []
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
     table = opened(tmp_path, files, steps)
     table.put("a", b"1")
-    table.when_durable(told.append)
+    table.when_durable(reported.append)
     steps.run_all()
-    assert told == [None]
-    table.when_durable(told.append)  # nothing to write
+    assert reported == [None]
+    table.when_durable(reported.append)  # nothing to write
     before = len(files.calls)
     steps.run_all()
-    assert (told, len(files.calls)) == ([None, None], before)
+    assert (reported, len(files.calls)) == ([None, None], before)
     assert contents(opened(tmp_path, files.crash(Random(1)))) == {"a": b"1"}
 
 
@@ -133,12 +133,12 @@ def test_limits(tmp_path: Path) -> None:
 def test_a_failing_callback_does_not_keep_others_from_being_called(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steps, told = Steps(), []
+    steps, reported = Steps(), []
     table = opened(tmp_path, None, steps)
     table.put("a", b"1", lambda failure: 1 // 0)
-    table.put("a", b"2", told.append)
+    table.put("a", b"2", reported.append)
     steps.run_all()
-    assert told == [None]
+    assert reported == [None]
     assert "a callback failed" in caplog.text
     table.close()
 
@@ -146,24 +146,24 @@ def test_a_failing_callback_does_not_keep_others_from_being_called(
 # ---- a disk that refuses
 
 
-def test_a_full_disk_is_told_and_tried_again(tmp_path: Path) -> None:
-    files, steps, told = FaultyFiles(tmp_path), Steps(), []
+def test_a_full_disk_is_reported_and_tried_again(tmp_path: Path) -> None:
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
     table = opened(tmp_path, files, steps)
-    table.put("a", b"1", told.append)
+    table.put("a", b"1", reported.append)
     steps.run_all()
     files.fault = Fault(1, errno.ENOSPC, 0.5, lasting=True, calls=frozenset({"pwrite"}))
-    table.put("a", b"2", told.append)
+    table.put("a", b"2", reported.append)
     steps.run_all()
-    (done, failure), failed_calls = told, len(files.calls)
+    (done, failure), failed_calls = reported, len(files.calls)
     assert done is None
     assert isinstance(failure, StateNotWritten)
     assert failure.retryable
     assert "No space left on device" in str(failure)
-    table.put("b", b"1", told.append)
+    table.put("b", b"1", reported.append)
     steps.run_all(0.9)
-    assert (len(told), len(files.calls)) == (2, failed_calls)  # no attempt for each change
+    assert (len(reported), len(files.calls)) == (2, failed_calls)  # no attempt for each change
     steps.run_all(0.2)
-    assert isinstance(told[2], StateNotWritten)
+    assert isinstance(reported[2], StateNotWritten)
     files.fault = None
     steps.run_all(1.0)  # without another change
     assert table.failure is None
@@ -175,18 +175,18 @@ def test_after_a_failed_write_everything_is_written_anew(call: str, tmp_path: Pa
     for seed in range(20):
         root = tmp_path / str(seed)
         root.mkdir()
-        files, steps, told = FaultyFiles(root), Steps(), []
+        files, steps, reported = FaultyFiles(root), Steps(), []
         table = opened(root, files, steps)
-        table.put("a", b"1", told.append)
+        table.put("a", b"1", reported.append)
         steps.run_all()
         files.fault = Fault(1, errno.EIO, 0.5, calls=frozenset({call}))
-        table.put("b", b"1", told.append)
+        table.put("b", b"1", reported.append)
         steps.run_all()
         files.fault = None
         steps.run_all(1.0)
-        table.put("c", b"1", told.append)
+        table.put("c", b"1", reported.append)
         steps.run_all()
-        assert [failure is None for failure in told] == [True, False, True]
+        assert [failure is None for failure in reported] == [True, False, True]
         assert contents(opened(root, files.crash(Random(seed)))) == {"a": b"1", "b": b"1", "c": b"1"}
 
 
@@ -194,13 +194,13 @@ def test_opened_on_a_full_disk_it_reads_what_is_there(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.put("a", b"1")
     table.close()
-    files, steps, told = FaultyFiles(tmp_path), Steps(), []
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
     files.fault = Fault(1, errno.ENOSPC, 0.0, lasting=True)
     again = opened(tmp_path, files, steps)
     assert contents(again) == {"a": b"1"}
-    again.put("b", b"1", told.append)
+    again.put("b", b"1", reported.append)
     steps.run_all(1.0)
-    assert isinstance(told[0], StateNotWritten)
+    assert isinstance(reported[0], StateNotWritten)
     files.fault = None
     steps.run_all(1.0)
     assert contents(opened(tmp_path, files.crash(Random(3)))) == {"a": b"1", "b": b"1"}
@@ -208,19 +208,19 @@ def test_opened_on_a_full_disk_it_reads_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_file_that_somebody_takes_away_is_made_anew(replaced: bool, tmp_path: Path) -> None:
-    steps, told = Steps(), []
+    steps, reported = Steps(), []
     table = opened(tmp_path, None, steps)
-    table.put("a", b"1", told.append)
+    table.put("a", b"1", reported.append)
     steps.run_all()
     content = (tmp_path / "state").read_bytes()
     (tmp_path / "state").unlink()
     if replaced:
         (tmp_path / "state").write_bytes(content)
-    table.put("b", b"1", told.append)
+    table.put("b", b"1", reported.append)
     steps.run_all()
-    table.put("c", b"1", told.append)
+    table.put("c", b"1", reported.append)
     steps.run_all(1.0)
-    assert [failure is None for failure in told] == [True, False, True]
+    assert [failure is None for failure in reported] == [True, False, True]
     assert contents(opened(tmp_path)) == {"a": b"1", "b": b"1", "c": b"1"}
 
 
@@ -252,12 +252,12 @@ class Life:
             self.promised = dict(self.asked)
 
     def put(self, table: StateTable, key: str, number: int) -> None:
-        def told(failure: Exception | None) -> None:
+        def reported(failure: Exception | None) -> None:
             if failure is None:
                 self.promised[key] = max(number, self.promised.get(key, 0))
 
         self.asked[key] = number
-        table.put(key, b"%d" % number, told)
+        table.put(key, b"%d" % number, reported)
 
     def check(self, files: FaultyFiles) -> None:
         table = opened(self.root, files)
@@ -340,7 +340,7 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_a_value_that_is_a_piece_of_a_state_file_does_not_pass_for_one(tmp_path: Path) -> None:
+def test_a_value_that_is_part_of_a_state_file_does_not_pass_for_one(tmp_path: Path) -> None:
     piece = encode_changes(0, FILE_HEADER_BYTES, 1 << 40, [("x", b"no")])
     steps = Steps()
     table = opened(tmp_path, None, steps)

@@ -49,7 +49,7 @@ class Partitions:
             clock = ManualClock(START_MS)
             self.logs.append(PartitionLog.open(self.files, clock, data / f"t-{number}", ONE_SEGMENT))
         self.files.started.clear()
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
@@ -59,7 +59,7 @@ class Partitions:
 
     def _done(self, number: int, error: Exception | None) -> None:
         assert error is None
-        self.told.append(number)
+        self.reported.append(number)
 
     def let(self, *numbers: int) -> None:
         for number in numbers:
@@ -112,26 +112,26 @@ def test_what_becomes_due_during_a_round_starts_together_when_it_has_ended(tmp_p
         assert len(partitions.started) == 2
         partitions.let(0, 1)
         await until(lambda: len(partitions.started) == 5)
-        assert sorted(partitions.told) == [0, 1]
+        assert sorted(partitions.reported) == [0, 1]
         assert sorted(partitions.started[2:]) == [0, 2, 3]
         partitions.let(0, 2, 3)
-        await until(lambda: sorted(partitions.told[2:]) == [0, 2, 3])
+        await until(lambda: sorted(partitions.reported[2:]) == [0, 2, 3])
 
     play(Partitions(tmp_path, 4), story)
 
 
 @pytest.mark.usefixtures("patient")
-def test_those_of_a_round_are_told_in_one_turn_of_the_loop(tmp_path: Path) -> None:
+def test_those_of_a_round_are_notified_in_one_step_of_the_loop(tmp_path: Path) -> None:
     async def story(partitions: Partitions) -> None:
         partitions.put(0, 1, 2)
         await until(lambda: len(partitions.started) == 3)
         partitions.let(0, 2)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert partitions.told == []
+        assert partitions.reported == []
         partitions.let(1)
-        await until(lambda: bool(partitions.told))
-        assert sorted(partitions.told) == [0, 1, 2]
+        await until(lambda: bool(partitions.reported))
+        assert sorted(partitions.reported) == [0, 1, 2]
 
     play(Partitions(tmp_path, 3), story)
 
@@ -144,7 +144,7 @@ def test_disks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         partitions.put(1)
         await until(lambda: partitions.started == [0, 1])
         partitions.let(1)
-        await until(lambda: partitions.told == [1])
+        await until(lambda: partitions.reported == [1])
 
     play(Partitions(tmp_path, 2, folders=2), story)
 
@@ -155,11 +155,11 @@ def test_a_sync_that_takes_long_holds_up_no_other(tmp_path: Path) -> None:
         await until(lambda: len(partitions.started) == 2)
         partitions.put(2)
         partitions.let(1)
-        await until(lambda: partitions.told == [1])
+        await until(lambda: partitions.reported == [1])
         await until(lambda: sorted(partitions.started) == [0, 1, 2])
         partitions.let(2)
-        await until(lambda: partitions.told == [1, 2])
+        await until(lambda: partitions.reported == [1, 2])
         partitions.let(0)
-        await until(lambda: partitions.told == [1, 2, 0])
+        await until(lambda: partitions.reported == [1, 2, 0])
 
     play(Partitions(tmp_path, 3), story)

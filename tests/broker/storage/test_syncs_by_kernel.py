@@ -88,9 +88,9 @@ def test_the_kernel_syncs_and_no_thread_does(tmp_path: Path) -> None:
         bench.put(log)
         assert len(bench.kernel.under_way) == 1
         await asyncio.sleep(0.01)
-        assert bench.told == []
+        assert bench.reported == []
         bench.kernel.end(1)
-        await until(lambda: bench.told == [("t-0", None)])
+        await until(lambda: bench.reported == [("t-0", None)])
 
     bench = play(tmp_path, scenario)
     assert bench.files.syncs == 0
@@ -105,13 +105,13 @@ def test_those_of_a_round_are_answered_together_when_the_last_has_ended(tmp_path
         for token in (3, 1):
             bench.kernel.end(token)
             await asyncio.sleep(0.005)
-            assert bench.told == []
+            assert bench.reported == []
         bench.put(logs[0])
         assert bench.kernel.under_way == [2], "it waits for the next round"
         bench.kernel.end(2)
-        await until(lambda: len(bench.told) == 3)
+        await until(lambda: len(bench.reported) == 3)
         bench.kernel.end(*bench.kernel.under_way)
-        await until(lambda: len(bench.told) == 4)
+        await until(lambda: len(bench.reported) == 4)
 
     play(tmp_path, scenario)
 
@@ -120,9 +120,9 @@ def test_one_that_takes_long_does_not_hold_up_the_others(tmp_path: Path) -> None
     async def scenario(bench: Bench) -> None:
         bench.put(bench.log("t-0"), bench.log("t-1"))
         bench.kernel.end(1)
-        await until(lambda: bench.told == [("t-0", None)])
+        await until(lambda: bench.reported == [("t-0", None)])
         bench.kernel.end(2)
-        await until(lambda: len(bench.told) == 2)
+        await until(lambda: len(bench.reported) == 2)
 
     play(tmp_path, scenario)
 
@@ -133,8 +133,8 @@ def test_a_sync_that_fails_is_never_tried_again_and_nothing_is_acknowledged(tmp_
         durable_end = log.readable_end
         bench.put(log)
         bench.kernel.end(1, errno.EIO)
-        await until(lambda: len(bench.told) == 1)
-        assert isinstance(bench.told[0][1], LogFailed)
+        await until(lambda: len(bench.reported) == 1)
+        assert isinstance(bench.reported[0][1], LogFailed)
         assert (log.readable_end, log.sync_failed) == (durable_end, True)
         assert "durable" in (log.failure or "")
         with pytest.raises(LogFailed):
@@ -150,7 +150,7 @@ def test_what_the_kernel_does_not_take_is_synced_by_threads(tmp_path: Path) -> N
     async def scenario(bench: Bench) -> None:
         bench.kernel.takes = False
         bench.put(bench.log("t-0"), bench.log("t-1"))
-        await until(lambda: len(bench.told) == 2)
+        await until(lambda: len(bench.reported) == 2)
 
     assert play(tmp_path, scenario).files.syncs == 2
 
@@ -159,7 +159,7 @@ def test_names_are_made_durable_by_threads(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         fresh = PartitionLog.open(bench.files, ManualClock(START_MS), tmp_path / "t-0", SETTINGS)
         bench.put(fresh)
-        await until(lambda: len(bench.told) == 1)
+        await until(lambda: len(bench.reported) == 1)
         assert bench.kernel.under_way == []
 
     assert play(tmp_path, scenario).files.syncs
@@ -168,24 +168,24 @@ def test_names_are_made_durable_by_threads(tmp_path: Path) -> None:
 def test_with_the_real_kernel_everything_is_acknowledged_in_its_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         commit = GroupCommit(kernel=KernelSyncs.open)
-        told: list[tuple[int, int, Exception | None]] = []
+        reported: list[tuple[int, int, Exception | None]] = []
 
         def put(log: PartitionLog, number: int) -> None:
             log.append(frames(1, number))
-            commit.wait(log, log.end_offset, lambda error: told.append((log.index, number, error)))
+            commit.wait(log, log.end_offset, lambda error: reported.append((log.index, number, error)))
 
         logs = [PartitionLog.open(QuickFiles(), ManualClock(START_MS), tmp_path / f"t-{n}", SETTINGS) for n in (0, 1)]
         for number in range(60):
             for log in logs:
                 put(log, number)
             if number % 3:
-                await until(lambda count=2 * number: len(told) >= count)  # type: ignore[misc]
-        await until(lambda: len(told) == 120)
+                await until(lambda count=2 * number: len(reported) >= count)  # type: ignore[misc]
+        await until(lambda: len(reported) == 120)
         await commit.drain()
         commit.stop()
         for log in logs:
-            assert [number for index, number, _ in told if index == log.index] == list(range(60))
+            assert [number for index, number, _ in reported if index == log.index] == list(range(60))
             assert log.readable_end == log.end_offset
-        assert {error for _, _, error in told} == {None}
+        assert {error for _, _, error in reported} == {None}
 
     asyncio.run(scenario())

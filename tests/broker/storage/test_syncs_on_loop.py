@@ -71,9 +71,9 @@ def test_a_round_runs_on_the_loop_and_is_acknowledged_together(tmp_path: Path, q
     async def scenario(bench: Bench) -> None:
         logs = [bench.log("t-0"), bench.log("t-1")]
         bench.put(*logs)
-        assert bench.told == [("t-0", None), ("t-1", None)]
+        assert bench.reported == [("t-0", None), ("t-1", None)]
         bench.put(logs[0])
-        assert len(bench.told) == 3
+        assert len(bench.reported) == 3
 
     assert play(tmp_path, scenario).disk.on_loop == [True] * 3
     assert quick[:2] == [2, 1]
@@ -83,11 +83,11 @@ def test_without_a_block_around_it_nothing_is_called_before_wait_returns(tmp_pat
     async def scenario(bench: Bench) -> None:
         log = bench.log("t-0")
         log.append(frames(1))
-        told: list[Exception | None] = []
-        bench.commit.wait(log, log.end_offset, told.append)
-        assert told == []
+        reported: list[Exception | None] = []
+        bench.commit.wait(log, log.end_offset, reported.append)
+        assert reported == []
         await asyncio.sleep(0)
-        assert told == [None]
+        assert reported == [None]
 
     assert play(tmp_path, scenario).disk.on_loop == [True]
 
@@ -96,17 +96,17 @@ def test_what_is_appended_in_a_callback_is_synced_in_a_thread(tmp_path: Path) ->
     async def scenario(bench: Bench) -> None:
         log = bench.log("t-0")
         log.append(frames(1))
-        told: list[Exception | None] = []
+        reported: list[Exception | None] = []
 
         def again(error: Exception | None) -> None:
-            told.append(error)
-            if len(told) < 50:
+            reported.append(error)
+            if len(reported) < 50:
                 log.append(frames(1))
                 bench.commit.wait(log, log.end_offset, again)
 
         bench.commit.wait(log, log.end_offset, again)
-        await until(lambda: len(told) == 50)
-        assert told == [None] * 50
+        await until(lambda: len(reported) == 50)
+        assert reported == [None] * 50
 
     on_loop = play(tmp_path, scenario).disk.on_loop
     assert on_loop[:2] == [True, False]
@@ -119,9 +119,9 @@ def test_while_a_sync_is_under_way_in_a_thread_none_runs_on_the_loop(tmp_path: P
         bench.put(first, second)  # of two disks: in threads
         await until(lambda: len(bench.disk.on_loop) == 2)
         bench.put(third)
-        assert bench.told == []
+        assert bench.reported == []
         bench.disk.gate.set()
-        await until(lambda: len(bench.told) == 3)
+        await until(lambda: len(bench.reported) == 3)
 
     assert not any(play(tmp_path, scenario).disk.on_loop)
 
@@ -129,7 +129,7 @@ def test_while_a_sync_is_under_way_in_a_thread_none_runs_on_the_loop(tmp_path: P
 def test_syncs_of_two_disks_run_side_by_side(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.put(bench.log("t-0"), bench.log("t-1", "other"))
-        await until(lambda: len(bench.told) == 2)
+        await until(lambda: len(bench.reported) == 2)
 
     assert play(tmp_path, scenario).disk.on_loop == [False] * 2
 
@@ -142,7 +142,7 @@ def test_beside_another_client_syncs_are_in_threads(tmp_path: Path, monkeypatch:
         step.came_from(1)
         step.came_from(2)
         bench.put(log)
-        await until(lambda: len(bench.told) == 1)
+        await until(lambda: len(bench.reported) == 1)
 
     assert play(tmp_path, scenario).disk.on_loop == [False]
 
@@ -152,9 +152,9 @@ def test_many_bytes_become_durable_in_a_thread(tmp_path: Path) -> None:
         log = bench.log("t-0")
         log.append([frame(1, b"x" * SMALL_BYTES)])
         bench.put(log)
-        await until(lambda: len(bench.told) == 1)
+        await until(lambda: len(bench.reported) == 1)
         bench.put(log)
-        assert len(bench.told) == 2
+        assert len(bench.reported) == 2
 
     assert play(tmp_path, scenario).disk.on_loop == [False, True]
 
@@ -165,7 +165,7 @@ def test_new_names_become_durable_in_a_thread(tmp_path: Path) -> None:
         while log.segment_count == 1:
             log.append(frames(1, log.end_ordinal))
         bench.put(log)
-        await until(lambda: len(bench.told) == 1)
+        await until(lambda: len(bench.reported) == 1)
 
     assert not any(play(tmp_path, scenario).disk.on_loop)
 
@@ -176,10 +176,10 @@ def test_a_sync_that_fails_on_the_loop_acknowledges_nothing_now_or_afterwards(tm
         bench.disk.error = OSError(5, "Input/output error")
         bench.put(log)
         bench.disk.error = None
-        assert [(name, type(error)) for name, error in bench.told] == [("t-0", LogFailed)]
+        assert [(name, type(error)) for name, error in bench.reported] == [("t-0", LogFailed)]
         with pytest.raises(LogFailed):
             log.append(frames(1))
         bench.put(other)
-        assert bench.told[1:] == [("t-1", None)]
+        assert bench.reported[1:] == [("t-1", None)]
 
     play(tmp_path, scenario)

@@ -65,15 +65,15 @@ def test_a_small_commit_does_not_pass_a_large_one_before_it(tmp_path: Path) -> N
         harness.begin(key)
         for body in bodies_of(str(key), size):
             harness.put(key, body)
-    told: list[object] = []
+    reported: list[object] = []
     for key in (local(1), local(2)):
-        harness.tx.commit(key, True, "A", told.append)
+        harness.tx.commit(key, True, "A", reported.append)
     harness.settle()
-    assert told == [None, None]
+    assert reported == [None, None]
     assert harness.bodies() == [*bodies_of(str(local(1))), *bodies_of(str(local(2)), 1)]
 
 
-def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_path: Path) -> None:
+def test_others_get_a_quantum_between_the_partitions_of_a_large_commit(tmp_path: Path) -> None:
     harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
     seen: list[int] = []
@@ -91,14 +91,14 @@ def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_pat
 def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: Path) -> None:
     harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
-    told: list[object] = []
-    harness.tx.commit(BRANCHES[0], False, None, told.append)
+    reported: list[object] = []
+    harness.tx.commit(BRANCHES[0], False, None, reported.append)
     while not any("JournalRead" in str(getattr(job, "__self__", "")) for job, _ in harness.loop.jobs):
         harness.loop.run_one_job()
     loop = harness.loop
     harness.tx.close()
     loop.settle()  # the worker comes back to a broker that is no more
-    assert told == []
+    assert reported == []
     harness.start()
     assert harness.report.completed == 1
     assert harness.bodies() == bodies_of("large")[::2]
@@ -121,7 +121,7 @@ def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
         job.run()
 
 
-def test_damage_that_the_worker_finds_is_told(tmp_path: Path) -> None:
+def test_damage_that_the_worker_finds_is_reported(tmp_path: Path) -> None:
     harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
     (file,) = (tmp_path / "transactions").glob("*.journal")

@@ -191,7 +191,7 @@ def test_a_crash_between_decision_and_commits(tmp_path: Path) -> None:
     assert harness.bodies() == [b"a", b"b"]
 
 
-def test_many_branches_are_appended_one_a_turn(harness: Harness) -> None:
+def test_many_branches_are_appended_one_a_quantum(harness: Harness) -> None:
     keys = [xid(f"b{number}") for number in range(50)]
     for number, key in enumerate(keys):
         harness.prepare_with(key, b"m%d" % number, partition=number % 4)
@@ -200,7 +200,7 @@ def test_many_branches_are_appended_one_a_turn(harness: Harness) -> None:
     assert sorted(stored) == sorted(b"m%d" % number for number in range(50))
 
 
-def test_what_was_decided_last_is_told_when_it_is_durable(harness: Harness) -> None:
+def test_what_was_decided_last_is_reported_when_it_is_durable(harness: Harness) -> None:
     heard: list[object] = []
     harness.tx.decide("q1", 7, [FOREIGN], lambda _: None)
     harness.tx.last_decided("q1", heard.append)

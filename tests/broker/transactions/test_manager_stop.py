@@ -24,10 +24,10 @@ def test_a_partition_that_syncs_after_the_stop_disturbs_nobody(harness: Harness)
 def test_branches_of_a_decision_that_are_left_at_the_stop_are_committed_by_the_next_start(harness: Harness) -> None:
     harness.prepare_with(X1, b"one")
     harness.prepare_with(X2, b"two", partition=1)
-    told: list[object] = []
-    harness.tx.decide("query", 1, [X1, X2], told.append)
+    reported: list[object] = []
+    harness.tx.decide("query", 1, [X1, X2], reported.append)
     harness.loop.run_one_job()  # the decision is durable, the first branch applied, the second one waits for its turn
-    assert len(told) == 1
+    assert len(reported) == 1
     harness.tx.close()
     harness.settle()
     harness.start()

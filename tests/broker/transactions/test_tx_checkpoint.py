@@ -105,7 +105,7 @@ def test_an_unfinished_commit_keeps_its_records(tmp_path: Path) -> None:
     assert len(harness.bodies()) == 2_000
 
 
-def test_without_room_on_the_disk_finished_transactions_are_noted_later(tmp_path: Path) -> None:
+def test_without_space_on_the_disk_finished_transactions_are_noted_later(tmp_path: Path) -> None:
     from metaq_broker.testing import Fault, FaultyFiles
 
     files = FaultyFiles(tmp_path)

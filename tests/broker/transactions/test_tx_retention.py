@@ -62,11 +62,11 @@ def test_the_finished_notes_can_be_waited_for(harness: Harness) -> None:
     harness.begin(L1)
     harness.put(L1, b"m")
     harness.commit(L1)
-    told: list[object] = []
-    harness.tx.when_on_disk(told.append)
-    assert told == []  # the note that L1 is finished waits for nobody, so nobody has synced it yet
+    reported: list[object] = []
+    harness.tx.when_on_disk(reported.append)
+    assert reported == []  # the note that L1 is finished waits for nobody, so nobody has synced it yet
     harness.settle()
-    assert told == [None]
+    assert reported == [None]
 
 
 def test_a_full_disk_promises_nothing_new_and_keeps_what_was_promised(harness: Harness) -> None:

@@ -77,11 +77,11 @@ def scenario(p: Recorder) -> None:
 def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Recorder]:
     """Tell the story until ``fault`` stops it, or to its end."""
     root.mkdir()
-    files, told = FaultyFiles(root, fault), Recorder()
+    files, reported = FaultyFiles(root, fault), Recorder()
     with contextlib.suppress(PowerCut, OSError, AttributeError):
-        told.harness = open_harness(root, files)
-        scenario(told)
-    return files, told
+        reported.harness = open_harness(root, files)
+        scenario(reported)
+    return files, reported
 
 
 def check_and_go_on(harness: LogHarness, p: Recorder, round_: int) -> None:
@@ -99,10 +99,10 @@ def check_and_go_on(harness: LogHarness, p: Recorder, round_: int) -> None:
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
-    files, told = accident(tmp_path_factory.mktemp("count") / "root", None)
-    told.check(told.harness)
-    assert [listed.key for listed in told.harness.tx.prepared()] == [xid("stays")]
-    assert all(log.start_offset > 0 for log in told.harness.partitions.logs.logs())
+    files, reported = accident(tmp_path_factory.mktemp("count") / "root", None)
+    reported.check(reported.harness)
+    assert [listed.key for listed in reported.harness.tx.prepared()] == [xid("stays")]
+    assert all(log.start_offset > 0 for log in reported.harness.partitions.logs.logs())
     assert len(files.calls) > 3 * SAMPLES
     return len(files.calls)
 
@@ -121,13 +121,13 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
 def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: Path) -> None:
     for at in spread(range(first, calls + 1, max(1, calls // SAMPLES))):
         root = tmp_path / f"at{at}"
-        files, told = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
-        before = getattr(told, "harness", None)
+        files, reported = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
+        before = getattr(reported, "harness", None)
         for round_ in range(2):
             ends_with_power = fault.error is None or at % 2
             files = files.crash(Random(at * 10 + round_)) if ends_with_power else files.restart()
             before = open_harness(root, files, before)
-            check_and_go_on(before, told, round_)
+            check_and_go_on(before, reported, round_)
 
 
 def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -
     reopened = 0
     for at in range(20, calls // 2, 3):
         fault = Fault(at, errno.EIO, 0.5, calls=frozenset({"pwrite", "fdatasync"}))
-        files, told = accident(tmp_path / f"at{at}", fault)
-        harness = getattr(told, "harness", None)
+        files, reported = accident(tmp_path / f"at{at}", fault)
+        harness = getattr(reported, "harness", None)
         if harness is None or not any(log.failure for log in harness.partitions.logs.logs()):
             continue
         files.fault = None
@@ -144,8 +144,8 @@ def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -
         harness.reopen_failed()
         assert not any(log.failure for log in harness.partitions.logs.logs())
         for partition_key in (P0, P1, P2):
-            told.put_plain(partition_key)
+            reported.put_plain(partition_key)
         harness.tx.close()
         harness.partitions.logs.close(clean=True)
-        told.check(open_harness(harness.root, files.restart(), harness))
+        reported.check(open_harness(harness.root, files.restart(), harness))
     assert reopened > 3

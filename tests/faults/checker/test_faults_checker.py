@@ -124,9 +124,9 @@ GOOD = (
 )
 
 
-@pytest.mark.parametrize("tell", GOOD, ids=lambda tell: tell.__name__)
-def test_a_good_history_has_no_anomalies(tell: Callable[[Scenario], None], scenario: Scenario) -> None:
-    tell(scenario)
+@pytest.mark.parametrize("report", GOOD, ids=lambda report: report.__name__)
+def test_a_good_history_has_no_anomalies(report: Callable[[Scenario], None], scenario: Scenario) -> None:
+    report(scenario)
     assert check(scenario.case()) == []
 
 
@@ -467,9 +467,9 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize(("tell", "kind"), BAD, ids=[tell.__name__ for tell, _ in BAD])
-def test_a_bad_history_is_named(tell: Callable[[Scenario], None], kind: Kind, scenario: Scenario) -> None:
-    tell(scenario)
+@pytest.mark.parametrize(("report", "kind"), BAD, ids=[report.__name__ for report, _ in BAD])
+def test_a_bad_history_is_named(report: Callable[[Scenario], None], kind: Kind, scenario: Scenario) -> None:
+    report(scenario)
     assert kind in scenario.kinds()
 
 

@@ -18,7 +18,7 @@ from faults.exactly_once.hold import DelayedRequest, Hold
 from faults.exactly_once.injector import FaultInjector, KillDone, Record
 from faults.exactly_once.planned_kills import PlannedKill, Victim
 from faults.exactly_once.processes import members, port_owner, signal_all, task_workers
-from faults.exactly_once.proxy import Cut, InspectingProxy, Sighting, Units
+from faults.exactly_once.proxy import Cut, InspectingProxy, ObservedStep, Units
 from faults.exactly_once.steps import Moment, Step
 from metaq.model import Xid
 from metaq.protocols.text.commands import Put, Quit, Reply, Result, Transaction, Version
@@ -36,7 +36,7 @@ QUESTION = encode(Version(6))
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-def test_units_are_the_exact_bytes_in_pieces_of_any_size(size: int) -> None:
+def test_units_are_the_exact_bytes_in_chunks_of_any_size(size: int) -> None:
     commands = [BEGIN, PUT, QUESTION, LONG_PUT, PREPARE, encode(Quit())]
     stream = b"".join(commands)
     units = Units(CommandDecoder())
@@ -57,16 +57,16 @@ class Script:
         self.described: list[tuple[str, Step]] = []
         self.cut_at: tuple[str, Step] | None = None
 
-    def asked(self, sighting: Sighting) -> None:
+    def asked(self, sighting: ObservedStep) -> None:
         self._note("asked", sighting)
 
-    def done(self, sighting: Sighting, reply: Reply) -> None:
+    def done(self, sighting: ObservedStep, reply: Reply) -> None:
         self._note("done", sighting)
 
-    def answered(self, sighting: Sighting) -> None:
+    def answered(self, sighting: ObservedStep) -> None:
         self._note("answered", sighting)
 
-    def _note(self, moment: str, sighting: Sighting) -> None:
+    def _note(self, moment: str, sighting: ObservedStep) -> None:
         self.described.append((moment, sighting.step))
         if self.cut_at == (moment, sighting.step):
             raise Cut
@@ -117,13 +117,13 @@ class Range:
 
     def __init__(self, broker: RunningBroker, folder: Path) -> None:
         self.done: queue.Queue[KillDone] = queue.Queue()
-        self.hits: list[Sighting] = []
+        self.hits: list[ObservedStep] = []
         self.present = True
         self.record = Record(folder / "steps.log")
         self.injector = FaultInjector(self.record, self._kill, self.done.put)
         self.tap = InspectingProxy(0, broker.address, self.injector)
 
-    def _kill(self, planned: PlannedKill, sighting: Sighting) -> bool:
+    def _kill(self, planned: PlannedKill, sighting: ObservedStep) -> bool:
         if self.present:
             self.hits.append(sighting)
         return self.present

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.fuzz.grammar import Grammar
-from faults.fuzz.mutations import mutate, pieces
+from faults.fuzz.mutations import mutate, random_cuts
 from metaq.errors import ProtocolError
 from metaq.protocols.text.commands import Quit
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
@@ -48,7 +48,7 @@ def test_a_stream_means_the_same_however_it_is_cut(seed: int, edge_chance: float
     phrases = [grammar.daring(edge_chance).data for _ in range(random.randint(1, 12))]
     data = b"".join(mutate(random, phrase) if altered else phrase for phrase in phrases)
     whole, whole_end = decode([data])
-    cut, cut_end = decode(pieces(random, data))
+    cut, cut_end = decode(random_cuts(random, data))
     if any(kind is Quit for kind, _ in whole):  # type: ignore[misc]  # a broker reads no further
         whole, cut = before_quit(whole), before_quit(cut)
         whole_end = cut_end = "quit"

@@ -16,8 +16,8 @@ SEED = 20
 
 def test_codec_client_and_name_server_withstand_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(SEED, 8000, 4, tmp_path)
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in told] == ["codec", "client", "name server"]
+    reported = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in reported] == ["codec", "client", "name server"]
     assert list(tmp_path.iterdir()) == []
 
 

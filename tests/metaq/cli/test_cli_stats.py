@@ -55,12 +55,17 @@ def test_the_bundled_broker(address: Address, capsys: pytest.CaptureFixture[str]
     assert head.split() == columns.split()
     assert row.split()[:4] == ["0", str(address), f"1.4.6-metaq-spark-{metaq.__version__}", "master"]
     assert main([*cluster, "stats", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["messages"], told["puts"], told["failed"], told["figures"]["broker_id"]) == (2, 2, 0, "0")
-    assert told["realtime"]["put"]["count"] == 2
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["messages"], reported["puts"], reported["failed"], reported["figures"]["broker_id"]) == (
+        2,
+        2,
+        0,
+        "0",
+    )
+    assert reported["realtime"]["put"]["count"] == 2
     assert main([*cluster, "stats", "orders", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["partitions"], told["messages"], told["bytes"], told["puts_per_s"]) == (1, 2, 46, None)
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["partitions"], reported["messages"], reported["bytes"], reported["puts_per_s"]) == (1, 2, 46, None)
     assert main([*cluster, "stats", "--all"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["broker", "figure", "value"]
@@ -130,8 +135,12 @@ def test_rocketmq(capsys: pytest.CaptureFixture[str]) -> None:
         assert master.split() == ["broker-a", "0", at, "V4_9_7", "1d", "2h", "2", "2", "-", "0.25", "-", "47%", "-"]
         assert slave.split()[:3] == ["broker-a", "1", str(cluster.broker().address(1))]
         assert main(["-c", servers, "stats", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out.splitlines()[0])
-        assert (told["uptime_s"], told["in_per_s"], told["figures"]["bootTimestamp"].isdecimal()) == (93784, 0.25, True)
+        reported = json.loads(capsys.readouterr().out.splitlines()[0])
+        assert (reported["uptime_s"], reported["in_per_s"], reported["figures"]["bootTimestamp"].isdecimal()) == (
+            93784,
+            0.25,
+            True,
+        )
         assert main(["-c", servers, "stats", "orders"]) == 0
         assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
             ["partition", "start", "end", "messages", "last_message"],

@@ -179,9 +179,9 @@ def test_errors_are_one_sentence(
     arguments: Sequence[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == status
-    told = capsys.readouterr().err
-    assert says in told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert says in reported
+    assert "Traceback" not in reported
 
 
 @pytest.mark.parametrize(

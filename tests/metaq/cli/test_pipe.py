@@ -71,14 +71,14 @@ def test_lines_pass_unchanged(broker: BrokerProcess, protocol: str, tmp_path: Pa
         assert sending.stdin is not None
         feed(sending.stdin)
         sending.stdin = None
-        told = sending.communicate()[1]
-        assert (sending.returncode, told) == (0, f"{LINES:,} messages sent to {topics[0]}\n".encode())
+        reported = sending.communicate()[1]
+        assert (sending.returncode, reported) == (0, f"{LINES:,} messages sent to {topics[0]}\n".encode())
     with start("consume", topics[0], stdin=subprocess.DEVNULL) as showing:
         with start("produce", topics[1], "-p", first, stdin=showing.stdout or 0) as copying:
             assert showing.stdout is not None
             showing.stdout.close()
-            told = copying.communicate()[1]
-        assert (copying.returncode, told) == (0, f"{LINES:,} messages sent to {topics[1]}\n".encode())
+            reported = copying.communicate()[1]
+        assert (copying.returncode, reported) == (0, f"{LINES:,} messages sent to {topics[1]}\n".encode())
         assert showing.stderr is not None
         assert (showing.wait(), showing.stderr.read()) == (0, b"")
     with start("consume", topics[1], stdin=subprocess.DEVNULL) as showing:

@@ -233,10 +233,10 @@ async def test_transactions(cluster: str) -> None:
 def test_sync_and_asyncio_consumers_share_a_group(brokers: Brokers, zookeeper: ZooKeeperRoot) -> None:
     brokers.start("one", "[topic=test]\nnumPartitions=4\n")
     options: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1}
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     async def on_revoked(places: Any) -> None:
-        told.append(("revoked", len(places)))
+        reported.append(("revoked", len(places)))
 
     async def main() -> None:
         seen: list[bytes] = []
@@ -250,7 +250,7 @@ def test_sync_and_asyncio_consumers_share_a_group(brokers: Brokers, zookeeper: Z
                 ):
                     await until(lambda: len(other.assignment) == 2, "they share")
                     assert [str(one) for one in consumer.assignment] == ["test/3-0", "test/3-1"]
-                    assert told == [("revoked", 2)]
+                    assert reported == [("revoked", 2)]
                     sent = await mq.producer().send_many("test", [b"%d" % number for number in range(100)])
                     mine = [str(n).encode() for n, one in enumerate(sent) if one.partition.index < 2]
                     await until(lambda: len(seen) == len(mine), "its share came")

@@ -45,7 +45,7 @@ class Row:
     def __init__(self) -> None:
         self.batch: Batch[str, int] = Batch("orders", 0)
         self.batch.messages = ["before", "it", "behind"]
-        self.batch.home = _Settlements[str, int](asyncio.get_running_loop())
+        self.batch.submitter_loop = _Settlements[str, int](asyncio.get_running_loop())
         self.future = awaited_future_of((self.batch, 1))
 
     async def succeed(self, result: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from metaq.client.batches import Batch, Gathering
+from metaq.client.batches import Batch, OpenBatches
 
 
 def contents(batches: list[Batch[str, int]]) -> list[tuple[str, Any, list[str]]]:
@@ -12,7 +12,7 @@ def contents(batches: list[Batch[str, int]]) -> list[tuple[str, Any, list[str]]]
 
 
 def test_each_queue_has_batches_of_its_own_in_the_order_of_their_beginning() -> None:
-    gathering: Gathering[str, int] = Gathering(10, 100)
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
     for topic, queue, text in [("a", 0, "1"), ("a", 1, "2"), ("a", 0, "3"), ("b", 0, "4")]:
         batch, row = gathering.add(topic, queue, text, 1)
         assert batch.messages[row] == text
@@ -21,7 +21,7 @@ def test_each_queue_has_batches_of_its_own_in_the_order_of_their_beginning() -> 
 
 
 def test_a_batch_ends_at_its_limits_and_a_long_message_has_one_for_itself() -> None:
-    gathering: Gathering[str, int] = Gathering(3, 100)
+    gathering: OpenBatches[str, int] = OpenBatches(3, 100)
     sizes = [40, 60, 1, 500, 1, 1, 1, 1]
     for number, size in enumerate(sizes):
         gathering.add("a", 0, str(number), size)
@@ -29,7 +29,7 @@ def test_a_batch_ends_at_its_limits_and_a_long_message_has_one_for_itself() -> N
 
 
 def test_what_is_taken_is_not_added_to() -> None:
-    gathering: Gathering[str, int] = Gathering(10, 100)
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
     for number in range(3):
         gathering.add("a", number, str(number), 30)
     assert [one.messages for one in gathering.take(50)] == [["0"], ["1"]]
@@ -39,7 +39,7 @@ def test_what_is_taken_is_not_added_to() -> None:
 
 
 def test_closed_batches_are_not_added_to() -> None:
-    gathering: Gathering[str, int] = Gathering(10, 100)
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
     gathering.add("a", 0, "1", 1)
     gathering.close_all()
     gathering.add("a", 0, "2", 1)

@@ -102,7 +102,7 @@ def test_a_closed_partition_is_403() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"1 0", b"1 0 x", b"1 0 2 3"])
-def test_a_receipt_that_cannot_be_read_is_nonsense(text: bytes) -> None:
+def test_a_receipt_that_cannot_be_read_is_malformed(text: bytes) -> None:
     session, _ = scripted_session(
         Expect(b"put t 0 5 0 980881731 1\r\nworld"), Say(b"result 200 %d 1\r\n%b" % (len(text), text))
     )
@@ -141,7 +141,7 @@ def cluster() -> MemoryCluster:
     return MemoryCluster(MemoryBroker({"t": 2}, broker_id=0), MemoryBroker({"t": 1}, broker_id=1))
 
 
-def test_the_producer_takes_the_partitions_in_turn(cluster: MemoryCluster) -> None:
+def test_the_producer_takes_the_partitions_in_rotation(cluster: MemoryCluster) -> None:
     producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
     for number in range(6):
         producer.put("t", Message(b"%d" % number))
@@ -151,7 +151,7 @@ def test_the_producer_takes_the_partitions_in_turn(cluster: MemoryCluster) -> No
     assert stored(second, "t", 0) == [Message(b"2"), Message(b"5")]
 
 
-def test_the_producer_puts_where_it_is_told(cluster: MemoryCluster) -> None:
+def test_the_producer_puts_where_it_is_asked_to(cluster: MemoryCluster) -> None:
     producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
     assert producer.put("t", Message(b"x"), Partition(1, 0)).offset == 0
     assert stored(cluster.brokers[1]) == [Message(b"x")]

@@ -64,7 +64,7 @@ def test_a_message_that_fails_its_checksum_is_named_behind_the_good_ones(cluster
         next(messages)
 
 
-def test_an_unknown_topic_or_partition_is_told_with_what_there_is(cluster: MemoryCluster) -> None:
+def test_an_unknown_topic_or_partition_is_reported_with_what_there_is(cluster: MemoryCluster) -> None:
     consumer = consumer_of(cluster)
     with pytest.raises(TopicNotFound, match=rf"'nosuch' does not exist on {ADDRESS}; topics there: empty, t"):
         next(consumer.messages("nosuch", Partition(3, 0)))
@@ -74,7 +74,7 @@ def test_an_unknown_topic_or_partition_is_told_with_what_there_is(cluster: Memor
         next(consumer.messages("empty", Partition(3, 0)))
 
 
-def test_fetch_tells_bytes_end_and_moved_apart(cluster: MemoryCluster) -> None:
+def test_fetch_distinguishes_bytes_end_and_moved(cluster: MemoryCluster) -> None:
     session = memory_session(cluster.brokers[0])
     run = fetch(session, "t", 0, 0, 10)
     assert isinstance(run, Run)

@@ -211,16 +211,16 @@ def test_a_broker_that_restarts_is_read_on_without_repeats(setting: Setting) -> 
         assert texts(consumer.fetch(timeout=10)) == ["c"]
 
 
-def test_functions_are_told_of_the_assignment_where_messages_are_read(setting: Setting) -> None:
+def test_functions_are_notified_of_the_assignment_where_messages_are_read(setting: Setting) -> None:
     setting.send("a")
-    told: list[tuple[str, list[TopicPartition], int]] = []
+    reported: list[tuple[str, list[TopicPartition], int]] = []
     with setting.consumer(
-        on_assigned=lambda places: told.append(("assigned", list(places), threading.get_ident())),
-        on_revoked=lambda places: told.append(("revoked", list(places), threading.get_ident())),
+        on_assigned=lambda places: reported.append(("assigned", list(places), threading.get_ident())),
+        on_revoked=lambda places: reported.append(("revoked", list(places), threading.get_ident())),
     ) as consumer:
         read(consumer, 1)
     me = threading.get_ident()
-    assert told == [("assigned", [P0, P1], me), ("revoked", [P0, P1], me)]
+    assert reported == [("assigned", [P0, P1], me), ("revoked", [P0, P1], me)]
 
 
 def test_two_programs_with_one_group_on_one_machine(setting: Setting) -> None:

@@ -121,10 +121,10 @@ def test_the_offsets_of_a_java_consumer_are_read_and_go_on(mq: MetaQ, zookeeper:
         assert (again[0].partition, again[0].offset) == (second.partition, second.offset)
 
 
-def test_a_partition_is_drained_before_it_is_released_and_told(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
-    told: list[tuple[TopicPartition, ...]] = []
+def test_a_partition_is_drained_before_it_is_released_and_reported(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    reported: list[tuple[TopicPartition, ...]] = []
     with mq.consumer(
-        "g", ["test"], consumer_id="1", on_revoked=lambda places: told.append(tuple(places)), **FAST
+        "g", ["test"], consumer_id="1", on_revoked=lambda places: reported.append(tuple(places)), **FAST
     ) as one:
         wait_until(lambda: len(one.assignment) == 4, "it has all")
         found = some_of_all(one)
@@ -133,10 +133,10 @@ def test_a_partition_is_drained_before_it_is_released_and_told(mq: MetaQ, zookee
             wait_until(lambda: zookeeper.text("/consumers/g/ids/g_2") is not None, "the other one joins")
             assert owners(zookeeper)["3-3"] == "g_1", "what is in hand is not given away"
             position = one.position(TopicPartition("test", found[-1].partition))
-            while not told:
+            while not reported:
                 one.fetch(100, timeout=0.1)
             wait_until(lambda: other.share == ["3-2", "3-3"], "it is given away now")
-            assert [[str(where) for where in places] for places in told] == [["test/3-2", "test/3-3"]]
+            assert [[str(where) for where in places] for places in reported] == [["test/3-2", "test/3-3"]]
             assert position is not None
             assert not other.seen, "all was settled"
 

@@ -156,7 +156,7 @@ def test_an_iteration_that_is_left_goes_on_behind_what_it_gave(setting: Setting)
         assert consumer.position(P0) == end_of(1, 1)
 
 
-def test_a_forked_process_is_told_and_harms_nobody(setting: Setting) -> None:
+def test_a_forked_process_is_notified_and_harms_nobody(setting: Setting) -> None:
     setting.send("a", "b")
     with setting.consumer() as consumer:
         (message,) = consumer.fetch(1, timeout=5)

@@ -88,7 +88,7 @@ def test_sent_messages_come_back_from_where_they_were_stored(two: Two) -> None:
         assert "data" not in repr(message)
 
 
-def test_many_messages_are_blocks_and_each_place_is_told(two: Two) -> None:
+def test_many_messages_are_blocks_and_each_place_is_reported(two: Two) -> None:
     texts = [b"%05d" % number for number in range(5000)]
     sent = two.producer.send_many("orders", texts)
     puts = [command for broker in two.brokers for command in broker.commands if isinstance(command, PutBatch)]
@@ -149,7 +149,7 @@ def test_wrong_values_are_named_and_nothing_is_sent(two: Two) -> None:
     assert not any(isinstance(command, Put | PutBatch) for broker in two.brokers for command in broker.commands)
 
 
-def test_a_failure_tells_what_was_acknowledged(two: Two) -> None:
+def test_a_failure_reports_what_was_acknowledged(two: Two) -> None:
     def refuse(command: Command) -> None:
         if isinstance(command, Put | PutBatch):
             two.brokers[1].kill()

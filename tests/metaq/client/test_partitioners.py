@@ -12,7 +12,7 @@ from metaq.model import Partition
 PARTITIONS = [Partition(0, index) for index in range(3)]
 
 
-def test_in_turn_for_each_topic() -> None:
+def test_round_robin_for_each_topic() -> None:
     choose = round_robin()
     assert [choose("a", PARTITIONS, None).index for _ in range(4)] == [0, 1, 2, 0]
     assert choose("b", PARTITIONS, b"key").index == 0

@@ -135,7 +135,7 @@ def test_a_broker_on_another_port_is_not_guessed(cluster: MemoryCluster) -> None
         FixedDirectory([Address("127.0.0.1", 9999)], cluster.pool).brokers()
 
 
-def test_what_is_held_and_in_which_life(cluster: MemoryCluster, directory: FixedDirectory) -> None:
+def test_what_is_available_and_in_which_incarnation(cluster: MemoryCluster, directory: FixedDirectory) -> None:
     cluster.brokers[1].extensions = frozenset()  # a Java broker
     first = cluster.brokers[0].partition("orders", 1)
     assert directory.available(["orders", "quiet"]) == {

@@ -92,7 +92,7 @@ def directory(tree: Tree, memory: TreeCache, cluster: MemoryCluster) -> ZooKeepe
     return ZooKeeperDirectory(memory, cluster.pool)
 
 
-def test_what_it_tells(directory: ZooKeeperDirectory, cluster: MemoryCluster) -> None:
+def test_what_it_reports(directory: ZooKeeperDirectory, cluster: MemoryCluster) -> None:
     ours, other = Partition(7, 1), Partition(2, 0)
     assert directory.brokers() == {2: MASTER_2, 7: MASTER_7}
     assert directory.topics() == {"orders": [other, ours], "quiet": []}
@@ -257,8 +257,8 @@ def test_the_last_map_stands_while_zookeeper_is_away(
             return "is back" in caplog.text
 
         wait_until(is_back, "a thread has looked again")
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("metaq")]
-    assert told == [
+    reported = [record.getMessage() for record in caplog.records if record.name.startswith("metaq")]
+    assert reported == [
         f"ZooKeeper at {zookeeper.server.hosts} does not answer. Going on with the brokers as they were last known",
         f"ZooKeeper at {zookeeper.server.hosts} is back",
     ]

@@ -80,7 +80,7 @@ def test_other_flag_bits_are_kept_and_mean_nothing() -> None:
         (b"\0\0\0\2\xc3\x28x", "UTF-8"),
     ],
 )
-def test_an_impossible_attribute_is_told_when_the_message_is_asked_for(body: bytes, reason: str) -> None:
+def test_an_impossible_attribute_is_reported_when_the_message_is_asked_for(body: bytes, reason: str) -> None:
     (frame,) = walk(encode_frame(5, FLAG_ATTRIBUTE, body), 1000)
     assert frame.intact
     with pytest.raises(CorruptFrame, match=reason) as error:

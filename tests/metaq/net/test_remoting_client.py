@@ -302,7 +302,7 @@ class TestGoAway:
 
 
 @dataclass
-class Signing:
+class AddedField:
     """Adds a field to each request and keeps what was answered."""
 
     answered: list[tuple[int, int]] = field(default_factory=list)
@@ -315,7 +315,7 @@ class Signing:
 
 
 def test_hooks_see_every_call() -> None:
-    hook = Signing()
+    hook = AddedField()
     with RemotingServer() as server, RemotingClient([server.address], TIMEOUTS, hooks=[hook]) as client:
         client.call(server.address, request(11))
         client.call_name_server(request(105))
@@ -329,7 +329,7 @@ def test_hooks_see_every_call() -> None:
 
 
 def test_a_hook_that_fails_harms_no_call(caplog: pytest.LogCaptureFixture) -> None:
-    class Failing(Signing):
+    class Failing(AddedField):
         def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
             raise ValueError("hook")
 

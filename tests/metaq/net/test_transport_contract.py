@@ -42,7 +42,7 @@ def wait_readable(stream: Stream) -> None:
         assert time.monotonic() < end
 
 
-def test_bytes_go_both_ways_in_any_pieces(play: Play) -> None:
+def test_bytes_go_both_ways_in_any_chunks(play: Play) -> None:
     stream = play(Expect(b"hello"), Say(b"world"), Expect(b"again"), Say(b"and again", chunk_bytes=1))
     stream.send(b"he", 5)
     stream.send(b"llo", 5)
@@ -101,7 +101,7 @@ def test_silence_is_a_missed_deadline_that_names_the_peer(play: Play) -> None:
     stream.close()
 
 
-def test_readable_tells_bytes_and_the_end_from_silence(play: Play) -> None:
+def test_readable_distinguishes_bytes_and_the_end_from_silence(play: Play) -> None:
     stream = play(Expect(b"go"), Say(b"x"), Expect(b"on"), Disconnect())
     assert not stream.readable()
     stream.send(b"go", 5)

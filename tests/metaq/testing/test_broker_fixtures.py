@@ -50,7 +50,7 @@ def test_messages_are_sent_browsed_and_described(broker: LocalBroker) -> None:
         assert mq.cluster.brokers() == {0: broker.address}
 
 
-def test_a_browser_ends_where_it_is_told(broker: LocalBroker) -> None:
+def test_a_browser_ends_where_it_is_asked_to(broker: LocalBroker) -> None:
     mq = broker.client()
     first, second, _ = mq.producer().send_many("orders", ["a", "b", "c"])
     stop = {first.partition: second.offset}

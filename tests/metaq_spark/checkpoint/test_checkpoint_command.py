@@ -39,7 +39,7 @@ def test_without_brokers_it_shows_what_the_folder_says(command: Command, tmp_pat
     ]
 
 
-def test_a_moved_and_stateful_query_with_a_stranger(command: Command, tmp_path: Path) -> None:
+def test_a_moved_and_stateful_query_with_an_unknown_source(command: Command, tmp_path: Path) -> None:
     plan(tmp_path, 0, '{"logOffset":3}', offset(orders={"0-0": 21}))
     commit(tmp_path, 0)
     plan(tmp_path, 1, '{"logOffset":3}', offset(moved=True, orders={"0-0": 0}))
@@ -124,17 +124,17 @@ def test_show_move_and_undo_beside_a_broker(command: Command, dev_broker: Runnin
 def test_complaints(command: Command, tmp_path: Path, arguments: list[str], status: int, words: str) -> None:
     query(tmp_path, offset(orders={"0-0": 21}))
     before = files(tmp_path)
-    told = command("checkpoint", *[argument.replace("DIR", str(tmp_path)) for argument in arguments])
-    assert told[0] == status
-    assert told[1] == ""
-    assert words in told[2]
+    reported = command("checkpoint", *[argument.replace("DIR", str(tmp_path)) for argument in arguments])
+    assert reported[0] == status
+    assert reported[1] == ""
+    assert words in reported[2]
     assert files(tmp_path) == before
 
 
 def test_the_page_has_every_option_and_no_other(command: Command) -> None:
     page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
-    told = "".join(command("checkpoint", verb, "--help")[1] for verb in ("show", "move", "undo"))
-    options = set(re.findall(r"--[a-z][a-z-]+", told)) - {"--help"}
+    reported = "".join(command("checkpoint", verb, "--help")[1] for verb in ("show", "move", "undo"))
+    options = set(re.findall(r"--[a-z][a-z-]+", reported)) - {"--help"}
     assert options == set(re.findall(r"--[a-z][a-z-]+", page))
 
 

@@ -54,13 +54,13 @@ class Harness:
     def store(self, where: TopicPartition) -> MemoryPartition:
         return self.broker.partition(where.topic, where.partition.index)
 
-    def life(self, where: TopicPartition) -> str:
+    def incarnation_of(self, where: TopicPartition) -> str:
         return self.store(where).incarnation
 
-    def lives(self, *partitions: TopicPartition) -> dict[str, dict[str, str]]:
+    def incarnations(self, *partitions: TopicPartition) -> dict[str, dict[str, str]]:
         tree: dict[str, dict[str, str]] = {}
         for where in partitions:
-            tree.setdefault(where.topic, {})[str(where.partition)] = self.life(where)
+            tree.setdefault(where.topic, {})[str(where.partition)] = self.incarnation_of(where)
         return tree
 
     def move(self, position: Position | AfterBatch, choice: Choice = Choice()) -> Move:  # noqa: B008 - a frozen value
@@ -74,10 +74,10 @@ def harness(tmp_path: Path) -> Harness:
     (tmp_path / "metadata").write_text('{"id":"query-id"}')
     for batch_id, n in enumerate((2, 4, 6)):
         known = {"a": {"0-0": n * FRAME, "0-1": FRAME}, "b": {"0-0": n * FRAME}}
-        lives = harness.lives(A0, A1, B0)
+        incarnations = harness.incarnations(A0, A1, B0)
         if batch_id == 0:
-            known, lives = {"a": {"0-0": n * FRAME}, "b": known["b"]}, harness.lives(A0, B0)
-        plan(tmp_path, batch_id, json.dumps({"logOffset": batch_id}), offset(lives=lives, **known))
+            known, incarnations = {"a": {"0-0": n * FRAME}, "b": known["b"]}, harness.incarnations(A0, B0)
+        plan(tmp_path, batch_id, json.dumps({"logOffset": batch_id}), offset(incarnations=incarnations, **known))
         commit(tmp_path, batch_id)
     return harness
 
@@ -98,7 +98,7 @@ def test_the_batch_that_is_added(harness: Harness) -> None:
     assert json.loads(ours) == {
         "v": 2,
         "topics": {"a": {"0-0": 0, "0-1": 0}, "b": {"0-0": 0}},
-        "incarnations": harness.lives(A0, A1, B0),
+        "incarnations": harness.incarnations(A0, A1, B0),
         "moved": True,
     }
     assert steps(move) == {"a/0-0": (6, 0), "a/0-1": (1, 0), "b/0-0": (6, 0)}
@@ -171,15 +171,15 @@ def test_back_to_what_is_gone(harness: Harness) -> None:
 
 
 def test_a_partition_that_was_made_again(harness: Harness) -> None:
-    old = harness.life(A0)
+    old = harness.incarnation_of(A0)
     new = harness.broker.recreate("a", 0)
     new.append(encode_frame(1, 0, b"zz"))
     with pytest.raises(OptionError, match="a/0-0 was deleted and made again since batch 1"):
         harness.move(AfterBatch(1))
     move = harness.move(Earliest(), Choice(topic="a"))
     assert steps(move) == {"a/0-0": (None, 0), "a/0-1": (1, 0)}
-    lives = json.loads(move.batch.lines[1])["incarnations"]
-    assert (lives["a"]["0-0"], lives["b"]["0-0"]) == (new.incarnation, harness.life(B0))
+    incarnations = json.loads(move.batch.lines[1])["incarnations"]
+    assert (incarnations["a"]["0-0"], incarnations["b"]["0-0"]) == (new.incarnation, harness.incarnation_of(B0))
     assert old != new.incarnation
     assert (move.steps[0].back, move.steps[0].skipped) == (0, 0)
 
@@ -259,10 +259,10 @@ def test_a_planned_batch_that_is_given_up_keeps_its_number(harness: Harness) -> 
     move = harness.move(AfterBatch(1), Choice(topic="b"))
     assert move.batch.batch_id == 4
     assert json.loads(move.batch.lines[1])["topics"]["a"] == {"0-0": 6 * FRAME, "0-1": FRAME}  # as committed
-    told: dict[str, Any] = move_tree(checkpoint, move, done=False)
-    assert (told["abandoned_batch"], told["done"]) == (3, False)
-    assert "Batch 3 was planned and is given up." in move_text(told)
-    assert "Nothing was changed." in move_text(told)
+    reported: dict[str, Any] = move_tree(checkpoint, move, done=False)
+    assert (reported["abandoned_batch"], reported["done"]) == (3, False)
+    assert "Batch 3 was planned and is given up." in move_text(reported)
+    assert "Nothing was changed." in move_text(reported)
     add_batch(checkpoint, move.batch)
     assert "batch 4 reads nothing" in move_text(move_tree(checkpoint, move, done=True))
     assert read_checkpoint(harness.folder).planned == move.batch

@@ -60,7 +60,7 @@ def event(end: dict[str, Any], latest: dict[str, Any] | None = None, run: str = 
     return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(tree | more)))
 
 
-def tell(listener: MetaQLagListener, *events: Any) -> None:
+def report(listener: MetaQLagListener, *events: Any) -> None:
     for each in events:
         listener.onQueryProgress(each)
     assert listener.drain(DEADLINE_S)
@@ -85,7 +85,7 @@ def test_bytes_messages_and_seconds(registry: CollectorRegistry, caplog: pytest.
     harness.put(0, 0, 9.0, 5.0, 1.5)
     harness.put(1, 0, 7.0)
     caplog.set_level(logging.INFO)
-    tell(harness.listener(registry=registry), event(offset(p0_0=21, p1_0=21), processedRowsPerSecond=4))
+    report(harness.listener(registry=registry), event(offset(p0_0=21, p1_0=21), processedRowsPerSecond=4))
     assert shown(registry) == {
         "lag_bytes copy orders 0-0": 42,
         "lag_messages copy orders 0-0": 2,
@@ -113,7 +113,7 @@ def test_a_java_broker_counts_nothing(registry: CollectorRegistry) -> None:
     harness = Harness(extensions=frozenset())
     harness.put(0, 0, 9.0)
     harness.brokers[1].partition("orders", 0).append(encode_frame(-5, 0, b"x"))  # its ids say nothing about time
-    tell(harness.listener(registry=registry), event(offset(p0_0=0, p1_0=0)))
+    report(harness.listener(registry=registry), event(offset(p0_0=0, p1_0=0)))
     assert {name: value for name, value in shown(registry).items() if "orders" in name} == {
         "lag_bytes copy orders 0-0": 21,
         "lag_seconds copy orders 0-0": 9.0,
@@ -122,7 +122,7 @@ def test_a_java_broker_counts_nothing(registry: CollectorRegistry) -> None:
 
 
 def test_without_brokers_bytes_come_from_the_progress(registry: CollectorRegistry) -> None:
-    tell(MetaQLagListener(registry=registry), event(offset(p0_0=21), offset(p0_0=63)))
+    report(MetaQLagListener(registry=registry), event(offset(p0_0=21), offset(p0_0=63)))
     assert {name: value for name, value in shown(registry).items() if "orders" in name} == {
         "lag_bytes copy orders 0-0": 42
     }
@@ -136,12 +136,12 @@ def test_a_broker_that_is_away_costs_detail_and_one_line(
     harness.brokers[1].kill()
     listener = harness.listener(registry=registry)
     for _ in range(3):
-        tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
+        report(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_bytes copy orders 0-0"] == 21
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "a lag could not be computed in full: broker b1:1: connect failed" in warning.getMessage()
     harness.brokers[1].start()
-    tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
+    report(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_messages copy orders 0-0"] == 1
 
 
@@ -149,17 +149,17 @@ def test_a_broker_that_is_away_costs_detail_and_one_line(
 def test_nothing_that_goes_wrong_reaches_spark(text: str, caplog: pytest.LogCaptureFixture) -> None:
     listener = MetaQLagListener()
     broken = SimpleNamespace(progress=SimpleNamespace(json=text))
-    tell(listener, broken, broken)
+    report(listener, broken, broken)
     assert len(caplog.records) == 1
-    tell(listener, event(offset(p0_0=0), offset(p0_0=21)))  # and the listener's thread still lives
+    report(listener, event(offset(p0_0=0), offset(p0_0=21)))  # and the listener's thread still lives
     listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
 
 
 def test_what_a_query_no_longer_has_is_removed(registry: CollectorRegistry) -> None:
     listener = MetaQLagListener(registry=registry)
-    tell(listener, event(offset(p0_0=0, p0_1=0), offset(p0_0=21, p0_1=21)))
-    tell(listener, event(offset(p0_0=0), offset(p0_0=21), run="run-2", name="other"))
-    tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
+    report(listener, event(offset(p0_0=0, p0_1=0), offset(p0_0=21, p0_1=21)))
+    report(listener, event(offset(p0_0=0), offset(p0_0=21), run="run-2", name="other"))
+    report(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert [name for name in shown(registry) if "lag_bytes" in name] == [
         "lag_bytes copy orders 0-0",
         "lag_bytes other orders 0-0",
@@ -169,7 +169,7 @@ def test_what_a_query_no_longer_has_is_removed(registry: CollectorRegistry) -> N
     listener.onQueryTerminated(SimpleNamespace(runId="run-2"))
     listener.onQueryTerminated(SimpleNamespace(runId="never seen"))
     assert shown(registry) == {}
-    tell(listener, event(offset(p0_0=0), offset(p0_0=21), run="run-3"))  # the query was started again
+    report(listener, event(offset(p0_0=0), offset(p0_0=21), run="run-3"))  # the query was started again
     assert {name.split()[1] for name in shown(registry)} == {"copy"}
 
 
@@ -235,7 +235,7 @@ def test_the_gauges_of_a_query_that_hangs_go_on(registry: CollectorRegistry, cap
     harness.put(0, 0, 9.0)
     caplog.set_level(logging.INFO)
     listener = harness.listener(registry=registry, refresh_s=0.005)
-    tell(listener, event(offset(p0_0=0)))
+    report(listener, event(offset(p0_0=0)))
     harness.put(0, 0, 1.0)
     wait_until(lambda: shown(registry)["lag_messages copy orders 0-0"] == 2, "a lag that grows")
     assert len(caplog.records) == 1  # the log is of progress only
@@ -252,7 +252,7 @@ def test_the_gauges_of_a_query_that_hangs_go_on(registry: CollectorRegistry, cap
         ({"brokers": "b:1", "requestTimeoutMs": "soon"}, "option requestTimeoutMs"),
     ],
 )
-def test_wrong_options_are_told_at_once(options: dict[str, str], words: str) -> None:
+def test_wrong_options_are_reported_at_once(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError) as caught:
         MetaQLagListener(options)
     assert words in str(caught.value)

@@ -107,7 +107,7 @@ def test_sources_of_others_are_left_out(foreign: object) -> None:
     assert (read.input_rows_per_second, read.processed_rows_per_second) == (0.0, 0.0)
 
 
-def test_without_the_newest_offset_there_is_no_lag_to_tell() -> None:
+def test_without_the_newest_offset_there_is_no_lag_to_report() -> None:
     (only,) = read_query_progress(progress(source(form_1(orders={"0-0": 1})))).sources
     assert only.lags() == []
     assert set(only.known) == {P0}

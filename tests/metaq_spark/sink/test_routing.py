@@ -28,8 +28,8 @@ def table(**columns: list[object]) -> tuple[SinkColumns, pa.RecordBatch]:
     return SinkColumns(**places), pa.RecordBatch.from_arrays(arrays, names=list(places))
 
 
-def router_for(columns: SinkColumns, topic: str | None = "t", first_turn: int = 0) -> Router:
-    return Router(columns, topic, PLACES.__getitem__, first_turn, "the input of task 4")
+def router_for(columns: SinkColumns, topic: str | None = "t", first_partition: int = 0) -> Router:
+    return Router(columns, topic, PLACES.__getitem__, first_partition, "the input of task 4")
 
 
 def by_key(key: bytes) -> str:
@@ -57,13 +57,15 @@ def test_a_key_decides_by_its_crc32(keys: list[object], raw: list[bytes]) -> Non
 
 def test_partition_before_key_before_turn() -> None:
     columns, batch = table(partition=[1, None, None, 0], key=[b"k", b"k", None, None])
-    routed = {row: target for target, rows in route(router_for(columns, first_turn=2), batch).items() for row in rows}
+    routed = {
+        row: target for target, rows in route(router_for(columns, first_partition=2), batch).items() for row in rows
+    }
     assert routed == {0: "t/0-1", 1: by_key(b"k"), 2: "t/2-0", 3: "t/0-0"}
 
 
 def test_rows_without_either_go_in_turn_a_batch_at_a_time() -> None:
     columns, batch = table(topic=["ignored"] * 4)
-    router = router_for(columns, first_turn=1)
+    router = router_for(columns, first_partition=1)
     assert [route(router, batch) for _ in range(4)] == [
         {"t/0-1": [0, 1, 2, 3]},
         {"t/2-0": [0, 1, 2, 3]},

@@ -185,10 +185,10 @@ def test_a_start_where_a_group_is_and_its_offsets_after_each_batch(harness: Harn
     reader = StreamReader(MetaQSource(options, harness.pool, harness.clock, groups))
     position, batches = harness.drain(reader)
     assert batches == [[b"2", b"never read by the group"]]
-    told = "billing", {"orders/0-0": 42, "orders/1-0": 43}
-    assert groups.committed == [told], "told when the batch behind it is asked for"
+    reported = "billing", {"orders/0-0": 42, "orders/1-0": 43}
+    assert groups.committed == [reported], "told when the batch behind it is asked for"
     reader.commit(position)
-    assert groups.committed == [told, told]
+    assert groups.committed == [reported, reported]
     batch = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **choice), harness.pool, harness.clock, groups))
     assert harness.values(batch, batch.partitions()) == [b"2", b"never read by the group"]
 
@@ -204,7 +204,7 @@ def test_a_group_needs_zookeeper(harness: Harness) -> None:
         harness.batch(group="billing", startingOffsets="group")
 
 
-def test_without_commit_group_offsets_nothing_is_told_to_anybody(harness: Harness) -> None:
+def test_without_commit_group_offsets_nothing_is_committed_anywhere(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"1")
     reader = harness.stream(startingOffsets="earliest")
     position, _ = harness.drain(reader)

@@ -16,7 +16,7 @@ from metaq.testing.manual_clock import ManualClock
 from metaq_spark import offsets
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, ProgressMemory, read_progress, to_json
-from metaq_spark.source.lookup import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, Idling
+from metaq_spark.source.lookup import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, IdleBackoff
 
 COUNT = 1000
 LIMIT = ReadMaxBytes(1 << 30)
@@ -133,11 +133,11 @@ class TestProgressMemory:
         assert len(memory._known) == 4
 
 
-class TestIdling:
+class TestIdleBackoff:
     def rests(self, *cpu_s: float, idle: bool = True) -> list[float]:
         """How long the query rests in answers that take so many CPU seconds each."""
         clock, used = ManualClock(), 0.0
-        idling = Idling(clock, lambda: used)
+        idling = IdleBackoff(clock, lambda: used)
         idling.nothing()
         for seconds in cpu_s:
             used += seconds
@@ -156,7 +156,7 @@ class TestIdling:
     def test_not_before_a_batch_nor_right_after_it(self) -> None:
         assert self.rests(0.01, 0.01, idle=False) == []
         clock, used = ManualClock(), 0.0
-        idling = Idling(clock, lambda: used)
+        idling = IdleBackoff(clock, lambda: used)
         idling.something()
         used = 5.0
         idling.nothing()
@@ -165,7 +165,7 @@ class TestIdling:
     def test_a_run_that_ends_does_not_rest(self, harness: Harness) -> None:
         reader = harness.stream()
         position = reader.initialOffset()
-        reader._idling = Idling(harness.clock, iter(range(100)).__next__)
+        reader._idling = IdleBackoff(harness.clock, iter(range(100)).__next__)
         for _ in range(5):
             reader.latestOffset(position, ReadAllAvailable())
         assert harness.clock.slept_s == []

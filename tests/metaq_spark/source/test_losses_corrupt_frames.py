@@ -129,10 +129,10 @@ def test_one_damaged_message_costs_one_message(
     assert harness.batch(**CARTS) == rest
     (letter,) = letters(harness)
     assert letter.payload == harmed
-    told = parse_pairs(letter.attribute or "")
-    assert (told["topic"], told["partition"]) == ("orders", "0-0")
-    assert (told["start"], told["end"]) == (str(bounds[victim]), str(bounds[victim + 1]))
-    assert told["reason"]
+    reported = parse_pairs(letter.attribute or "")
+    assert (reported["topic"], reported["partition"]) == ("orders", "0-0")
+    assert (reported["start"], reported["end"]) == (str(bounds[victim]), str(bounds[victim + 1]))
+    assert reported["reason"]
 
 
 def break_boundaries(harness: Harness) -> None:
@@ -206,7 +206,7 @@ def test_a_task_that_runs_again_stores_its_letters_again(harness: Harness) -> No
     assert len(letters(harness)) == 2
 
 
-def test_a_topic_for_dead_letters_that_does_not_exist_is_told_before_anything_is_read(harness: Harness) -> None:
+def test_a_topic_for_dead_letters_that_does_not_exist_is_reported_before_anything_is_read(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"good")
     nowhere = {"onCorrupt": "deadletter", "deadLetterTopic": "nowhere"}
     with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):

@@ -128,7 +128,7 @@ def test_an_end_that_stays_back_is_loss_after_the_grace(harness: Harness) -> Non
     assert harness.drain(lenient, position)[1] == [[b"33"]]
 
 
-def test_a_doubtful_partition_does_not_make_the_query_hammer_the_brokers(harness: Harness) -> None:
+def test_an_unreachable_partition_does_not_make_the_query_hammer_the_brokers(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"1", b"2", b"3")
     reader = harness.stream(startingOffsets="earliest", offsetPollMs="100")
     position, _ = harness.drain(reader)
@@ -158,7 +158,7 @@ def test_available_now_waits_for_an_end_that_went_back(harness: Harness) -> None
     assert harness.available_now(position)[1] == [[b"4"]]
 
 
-def test_available_now_tells_of_a_loss_instead_of_ending_in_silence(harness: Harness) -> None:
+def test_available_now_reports_a_loss_instead_of_ending_in_silence(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"1", b"2", b"3")
     position, _ = harness.available_now()
     went_back(harness)
@@ -221,7 +221,7 @@ def test_a_partition_that_vanishes_before_a_batch_is_cut_is_left_to_its_task(har
     assert harness.replay(lenient, start, end) == [b"%d" % n for n in range(10)]
 
 
-def test_the_next_life_of_a_topic_under_a_limit_loses_none_of_its_messages() -> None:
+def test_a_recreated_topic_under_a_limit_loses_none_of_its_messages() -> None:
     harness = Harness()
     harness.put("orders", 0, 0, b"1", b"2")
     position, _ = harness.drain(harness.stream(startingOffsets="earliest"))
@@ -235,7 +235,7 @@ def test_the_next_life_of_a_topic_under_a_limit_loses_none_of_its_messages() -> 
     assert after["incarnations"] == {"orders": {"0-0": incarnation}}
 
 
-def test_a_topic_made_again_during_available_now_is_told() -> None:
+def test_a_topic_made_again_during_available_now_is_reported() -> None:
     harness = Harness()
     harness.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
     for fail in ("true", "false"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from fix_planning import Boundaries, at, available, fail, lives, spans, tp
+from fix_planning import Boundaries, at, available, fail, incarnations, spans, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.backends.metaq.source import SENTENCES
 from metaq_spark.errors import DataLoss
-from metaq_spark.offsets import Holdings, Offsets, Progress
+from metaq_spark.offsets import AvailableRanges, Offsets, Progress
 from metaq_spark.source.limits import Limits
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 
@@ -42,13 +42,13 @@ def test_ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition
 @pytest.mark.parametrize(
     ("before", "after", "ranges"),
     [
-        (lives(a="1"), lives(a="1"), spans(a=(5, 9))),
+        (incarnations(a="1"), incarnations(a="1"), spans(a=(5, 9))),
         # the broker began to tell, or stopped telling: the old offset is all there is to go by
-        ({}, lives(a="1"), spans(a=(5, 9))),
-        (lives(a="1"), lives(a="2"), {}),
+        ({}, incarnations(a="1"), spans(a=(5, 9))),
+        (incarnations(a="1"), incarnations(a="2"), {}),
     ],
 )
-def test_ranges_of_two_lives_are_not_connected(
+def test_ranges_of_two_incarnations_are_not_connected(
     before: dict[TopicPartition, str], after: dict[TopicPartition, str], ranges: object
 ) -> None:
     assert ranges_between(Progress(at(a=5), before), Progress(at(a=9), after)) == ranges
@@ -85,7 +85,7 @@ def test_ranges_of_two_lives_are_not_connected(
 )
 def test_batches(
     start: dict[TopicPartition, int],
-    found: Holdings,
+    found: AvailableRanges,
     ceiling: dict[TopicPartition, int] | None,
     bytes_max: int | None,
     end: dict[TopicPartition, int],
@@ -108,7 +108,7 @@ def test_batches(
     ],
 )
 def test_lost_data_is_reported_and_if_accepted_passed_over(
-    start: dict[TopicPartition, int], found: Holdings, words: str, end: dict[TopicPartition, int]
+    start: dict[TopicPartition, int], found: AvailableRanges, words: str, end: dict[TopicPartition, int]
 ) -> None:
     known, overdue = Progress(start), suspect(Progress(start), found)
     with pytest.raises(DataLoss) as caught:
@@ -128,46 +128,48 @@ def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("life", "found", "offsets", "after"),
+    ("incarnation", "found", "offsets", "after"),
     [
         # the same life: read on; one that begins to tell, or stops telling
-        ("1", available(a=(0, 100, "1")), at(a=100), lives(a="1")),
-        ("", available(a=(0, 100, "1")), at(a=100), lives(a="1")),
-        ("1", available(a=(0, 100)), at(a=100), lives(a="1")),
+        ("1", available(a=(0, 100, "1")), at(a=100), incarnations(a="1")),
+        ("", available(a=(0, 100, "1")), at(a=100), incarnations(a="1")),
+        ("1", available(a=(0, 100)), at(a=100), incarnations(a="1")),
         # noted at its first byte: new to the query
-        (None, available(a=(30, 100, "1")), at(a=30), lives(a="1")),
+        (None, available(a=(30, 100, "1")), at(a=30), incarnations(a="1")),
     ],
 )
-def test_incarnations_travel_along(life: str | None, found: Holdings, offsets: Offsets, after: object) -> None:
-    known = Progress({} if life is None else at(a=50), lives(a=life) if life else {})
+def test_incarnations_travel_along(
+    incarnation: str | None, found: AvailableRanges, offsets: Offsets, after: object
+) -> None:
+    known = Progress({} if incarnation is None else at(a=50), incarnations(a=incarnation) if incarnation else {})
     planned = end_of(plan_batch(known, found, sentences=SENTENCES, report_loss=fail))
     assert planned == Progress(offsets, after)
 
 
 @pytest.mark.parametrize("found", [available(a=(0, 20, "2")), available(a=(0, 50, "2")), available(a=(0, 900, "2"))])
-def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(found: Holdings) -> None:
-    known = Progress(at(a=50), lives(a="1"))
+def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(found: AvailableRanges) -> None:
+    known = Progress(at(a=50), incarnations(a="1"))
     assert suspect(known, found) == set()  # there is nothing to wait for
     with pytest.raises(DataLoss, match="another incarnation: the topic was deleted and made again"):
         plan_batch(known, found, sentences=SENTENCES, report_loss=fail)
     noted = end_of(plan_batch(known, found, sentences=SENTENCES, report_loss=lambda what: None))
-    assert noted == Progress(at(a=0), lives(a="2"))
+    assert noted == Progress(at(a=0), incarnations(a="2"))
     assert ranges_between(known, noted) == {}
     then = end_of(plan_batch(noted, found, sentences=SENTENCES, report_loss=fail))
     assert ranges_between(noted, then) == {tp("a"): found[tp("a")].offsets}
 
 
-def test_what_is_recreated_during_available_now_is_told_and_left_for_another_run() -> None:
-    known = ceiling = Progress(at(a=50), lives(a="1"))
+def test_what_is_recreated_during_available_now_is_reported_and_left_for_another_run() -> None:
+    known = ceiling = Progress(at(a=50), incarnations(a="1"))
     again = available(a=(0, 900, "2"))
     with pytest.raises(DataLoss, match="another incarnation"):
         plan_batch(known, again, ceiling=ceiling, sentences=SENTENCES, report_loss=fail)
     noted = end_of(plan_batch(known, again, ceiling=ceiling, sentences=SENTENCES, report_loss=lambda what: None))
-    assert noted == Progress(at(a=0), lives(a="2"))
+    assert noted == Progress(at(a=0), incarnations(a="2"))
     assert end_of(plan_batch(noted, again, ceiling=ceiling, sentences=SENTENCES, report_loss=fail)) == noted
 
 
-def test_since_when_partitions_are_doubtful() -> None:
+def test_since_when_partitions_are_unreachable() -> None:
     known = Progress(at(a=10, b=10, c=10, d=10))
     found = available(a=(0, 10), b=(0, 9), c=(20, 30))
     assert suspect(known, found) == {tp("b"), tp("d")}
@@ -181,16 +183,16 @@ def test_since_when_partitions_are_doubtful() -> None:
 letters = st.sampled_from("abcd")
 digits = st.sampled_from(["", "1", "2"])
 positions = st.dictionaries(letters, st.tuples(st.integers(0, 60), digits))
-holdings = st.dictionaries(letters, st.tuples(st.integers(0, 40), st.integers(0, 40), digits))
+available_ranges = st.dictionaries(letters, st.tuples(st.integers(0, 40), st.integers(0, 40), digits))
 
 
-@given(positions, holdings, st.sets(letters))
-def test_whatever_is_held_no_partition_is_forgotten_and_no_range_leaves_what_is_there(
+@given(positions, available_ranges, st.sets(letters))
+def test_whatever_is_available_no_partition_is_forgotten_and_no_range_leaves_what_is_there(
     places: dict[str, tuple[int, str]], there: dict[str, tuple[int, int, str]], late: set[str]
 ) -> None:
     known = Progress(
         {tp(letter): offset for letter, (offset, _) in places.items()},
-        lives(**{letter: digit for letter, (_, digit) in places.items() if digit}),
+        incarnations(**{letter: digit for letter, (_, digit) in places.items() if digit}),
     )
     found: dict[TopicPartition, PartitionState] = available(
         **{letter: (start, start + size, *digit) for letter, (start, size, digit) in there.items()}

@@ -52,7 +52,7 @@ def test_groups(given_sizes: list[int], bytes_min: int, options: dict[str, int],
     st.none() | st.integers(1, 60),
     st.none() | st.integers(1, 100),
 )
-def test_every_piece_once_in_order_and_limits_kept(
+def test_every_range_once_in_order_and_limits_kept(
     given_sizes: list[int], bytes_min: int, count_min: int | None, bytes_max: int | None
 ) -> None:
     whole = task_ranges(*given_sizes)

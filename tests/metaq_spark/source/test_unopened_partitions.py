@@ -57,7 +57,7 @@ def test_a_stream_warns_and_reads_one_from_its_first_byte_when_it_is_listed(
     assert batches == [[b"older", b"newer"]]
 
 
-def test_a_stream_that_knew_one_is_not_told_that_the_topic_was_deleted(java: Harness) -> None:
+def test_a_stream_that_knew_one_is_not_informed_that_the_topic_was_deleted(java: Harness) -> None:
     stream = java.stream(startingOffsets="earliest", lossGraceMs="1s")
     position, _ = java.drain(stream)
     del java.brokers[1].partitions["orders", 0]

@@ -8,15 +8,15 @@ one chunk of a file is ever in memory. Over TLS all of a file goes through memor
 Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
 memory from which they are written to the log. A connection that has too many unanswered requests, or too many reply
 bytes that its client does not take, is not read from until half of them are gone, nor is one that sent more than its
-turns suffice for. Nothing is dropped. A slow or silent client costs only its own place, until the idle timeout closes
-it.
+quanta suffice for. Nothing is dropped. A slow or silent client costs only its own connection, until the idle
+timeout closes it.
 
 The end. When the server stops, requests that were carried out are answered, and none is read any more. Behind the last
 answer what the client sends is read and dropped for a moment, until it closes its side: a socket that is closed while
 there is unread input takes answers back that are on their way.
 
-Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
-until the others had theirs (see ``RoundRobin``).
+Quanta. One thread serves all connections, so each works for a quantum, bounded by commands, bytes and time, and then
+waits until the others had theirs (see ``RoundRobin``).
 
 Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
 server, which keeps the sum over all connections in bounds.

@@ -54,7 +54,7 @@ FrameLoop = Callable[[bytes, Shared], "list[bytes] | None"]
 
 
 def frames_plainly(data: bytes, shared: Shared) -> list[bytes] | None:
-    """Do what ``BatchFraming.frames`` promises, in plain Python."""
+    """Do what ``BatchFramer.frames`` promises, in plain Python."""
     frames: list[bytes] = []
     heads: dict[int, bytes] = {}
     at, total, unpack = 0, len(data), _ELEMENT.unpack_from
@@ -118,7 +118,7 @@ def compiled() -> FrameLoop:
     return make
 
 
-class BatchFraming(LazyLoop[FrameLoop]):
+class BatchFramer(LazyLoop[FrameLoop]):
     """Makes frames with the plain code at first, and with the compiled one once that is worth it."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
@@ -161,5 +161,5 @@ def _agrees(loop: FrameLoop) -> bool:
     )
 
 
-BATCHES: Final = BatchFraming()
+BATCHES: Final = BatchFramer()
 """Makes the frames of this process's batches."""

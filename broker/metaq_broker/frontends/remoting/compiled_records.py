@@ -89,7 +89,7 @@ def compiled() -> RecordLoop:
     return make
 
 
-class RecordMaking(LazyLoop[RecordLoop]):
+class RecordMaker(LazyLoop[RecordLoop]):
     """Makes records with the plain loop at first, and with the compiled one once that is worth it."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
@@ -146,9 +146,9 @@ def _agrees(loop: RecordLoop) -> bool:
         usual[5][:-1] + b"y",
     ]
     runs = [b"".join(usual), b"".join(usual)[:-1], *(usual[1] + each + usual[2] for each in unusual)]
-    wishes = [Wanted(100, 1 << 20, 100), Wanted(7, 1 << 20, 100), Wanted(100, 2000, 100), Wanted(100, 1 << 20, 9)]
+    sizes = [Wanted(100, 1 << 20, 100), Wanted(7, 1 << 20, 100), Wanted(100, 2000, 100), Wanted(100, 1 << 20, 9)]
     for run in runs:
-        for wanted in wishes:
+        for wanted in sizes:
             mine, plainly = Collected(wanted), Collected(wanted)
             passed, goes_on = loop(queue, run, 1000, 50, 7 << 40, 99, mine)
             plain_run = run[:passed] if goes_on else run
@@ -157,5 +157,5 @@ def _agrees(loop: RecordLoop) -> bool:
     return True
 
 
-RECORDS: Final = RecordMaking()
+RECORDS: Final = RecordMaker()
 """Makes the records of this process."""

@@ -17,7 +17,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.delayed.level_queues import IDLE_MS, LevelQueues
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.delayed.timed_queue import TimedQueue
-from metaq_broker.delayed.waiting import Read, Waiting
+from metaq_broker.delayed.waiting import Read, WaitingMessage
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.waiting_messages import (
@@ -234,7 +234,7 @@ class WaitingTopic:
         for record in read[0]:
             properties = record.property_map()
             waiting.append(
-                Waiting(
+                WaitingMessage(
                     record.queue_offset,
                     record.physical_offset,
                     record.store_timestamp,

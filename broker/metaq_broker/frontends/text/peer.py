@@ -25,10 +25,10 @@ from metaq_broker.replication.peer import (
     CopiedRun,
     Declined,
     FetchedRun,
-    Holding,
     PartitionKey,
     SlavePromoted,
     StoredMessage,
+    StoredRange,
 )
 from metaq_broker.storage.state_table import StatePart
 
@@ -91,12 +91,12 @@ class TextPeer:
         """Return the answer to ``stats config``, as the bytes of the file."""
         return (await self._link.stats("config")).encode("utf-8", "surrogateescape")
 
-    async def holdings(self) -> dict[PartitionKey, Holding]:
+    async def stored_ranges(self) -> dict[PartitionKey, StoredRange]:
         """Return the answer to ``stats segments``, or to ``stats offsets``."""
         if self.reports_segments:
             return parse_segments(await self._link.stats("segments"))
         offsets = parse_offsets(await self._link.stats("offsets"))
-        return {partition_key: Holding(range_.start, range_.end) for partition_key, range_ in offsets.items()}
+        return {partition_key: StoredRange(range_.start, range_.end) for partition_key, range_ in offsets.items()}
 
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         """Return the answer to ``stats state:FILE:POSITION:BYTES``."""
@@ -131,11 +131,11 @@ class TextPeer:
             return Declined(f"its segment is not known: {_words(start)}")
         return FetchedRun(int(start.text), run)
 
-    async def copy(self, piece: CopiedRun) -> int | Declined:
+    async def copy(self, copied: CopiedRun) -> int | Declined:
         """Send a ``copy``."""
-        topic, index = piece.partition_key
-        starts = piece.offset, piece.segment_start, piece.first, piece.ordinal
-        reply = await self._link.ask(partial(Copy, topic, index, piece.run, *starts, piece.incarnation))
+        topic, index = copied.partition_key
+        starts = copied.offset, copied.segment_start, copied.first, copied.ordinal
+        reply = await self._link.ask(partial(Copy, topic, index, copied.run, *starts, copied.incarnation))
         self._check_promoted(reply)
         if isinstance(reply, Result) and reply.code == OK and reply.text.isdecimal():
             return int(reply.text)
@@ -191,13 +191,13 @@ def parse_state_part(text: str) -> StatePart | None:
     return None if match[1] is None else StatePart(int(match[1], 16), int(match[2]), int(match[3]), data)
 
 
-def parse_segments(text: str) -> dict[PartitionKey, Holding]:
+def parse_segments(text: str) -> dict[PartitionKey, StoredRange]:
     """Read the answer to ``stats segments``. A partition whose incarnation is not durable yet is left out.
 
     Raises:
         ProtocolError: A line is not of that form.
     """
-    found: dict[PartitionKey, Holding] = {}
+    found: dict[PartitionKey, StoredRange] = {}
     lines = text.split("\r\n")
     if lines[0] != "STATS" or "END" not in lines:
         raise ProtocolError("the answer to stats segments is not STATS ... END", text.encode(errors="replace"))
@@ -207,5 +207,5 @@ def parse_segments(text: str) -> dict[PartitionKey, Holding]:
             raise ProtocolError("a line of stats segments that cannot be read", line.encode(errors="replace"))
         if match[3] != "-":
             numbers = int(match[4]), int(match[6])
-            found[match[1], int(match[2])] = Holding(*numbers, match[3], int(match[5]))
+            found[match[1], int(match[2])] = StoredRange(*numbers, match[3], int(match[5]))
     return found

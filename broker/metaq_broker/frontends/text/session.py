@@ -414,8 +414,8 @@ class TextSession:
             receiver.sync(CopiedMessage((topic, partition), message_id, flag, body, crc), answer)
         else:
             topic, partition, block, offset, segment_start, first, ordinal, incarnation, _ = command
-            piece = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
-            receiver.copy_soon(piece, answer)
+            copied = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
+            receiver.copy_soon(copied, answer)
 
     def _transaction(self, command: Transaction) -> None:
         visible = None if self._access is None else self._access.may_publish_all

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.backends.rocketmq.names import without_namespace
-from metaq.client.groups.deliveries import Reading
+from metaq.client.groups.deliveries import ReadEpoch
 from metaq.client.records import made_directly
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.formats.rocketmq.records import Record
@@ -29,12 +29,12 @@ class RocketDelivery(RocketReceived):
     attempt: int
     where: TopicPartition
     log_offset: int = field(repr=False)
-    reading: Reading = field(repr=False, compare=False)
+    epoch: ReadEpoch = field(repr=False, compare=False)
 
     @property
     def generation(self) -> int:
         """The assignment of the consumer that brought the queue."""
-        return self.reading.generation
+        return self.epoch.generation
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its queue are settled, too.
@@ -42,7 +42,7 @@ class RocketDelivery(RocketReceived):
         Raises:
             PartitionLost: The queue has been released, or the message was rolled back.
         """
-        self.reading.settler.acknowledge(self)
+        self.epoch.settler.acknowledge(self)
 
     def again(self, refusals: int = 1) -> RocketDelivery:
         """Return the delivery that comes next, if this one is refused so often."""

@@ -17,7 +17,7 @@ from metaq.model import TopicPartition
 from metaq.net.clock import Clock
 
 RENEW_S: Final = 20.0
-LIFE_S: Final = 30.0
+VALID_S: Final = 30.0
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class MemberLocks:
                     mine = self._requests.lock(broker_name, of_broker)
                 except MetaqError as error:
                     _LOG.warning("group %s: queues of %s cannot be locked now: %s", self._group, broker_name, error)
-                    mine = {one for one in of_broker if now_s - self._locked.get(one, -LIFE_S) < LIFE_S}
+                    mine = {one for one in of_broker if now_s - self._locked.get(one, -VALID_S) < VALID_S}
                     now_s = -1.0
                 for queue in of_broker:
                     if queue not in mine:
@@ -70,7 +70,7 @@ class MemberLocks:
         """
         with self._lock:
             now_s = self._clock.monotonic()
-            for queue in [queue for queue, since_s in self._locked.items() if now_s - since_s >= LIFE_S]:
+            for queue in [queue for queue, since_s in self._locked.items() if now_s - since_s >= VALID_S]:
                 del self._locked[queue]
             return self.lock([queue for queue in queues if queue in self._locked])
 

@@ -40,11 +40,11 @@ _LOG: Final = logging.getLogger(__name__)
 class BrokerOffsets:
     """The offset storage of a group without another one. The masters have the offsets, each those of its queues.
 
-    ``doubt_zero``: find out whether an offset of 0 was really saved.
+    ``verify_zero``: find out whether an offset of 0 was really saved.
     """
 
-    def __init__(self, offsets: Offsets, clock: Clock, *, doubt_zero: bool = False) -> None:
-        self._offsets, self._clock, self._doubt_zero = offsets, clock, doubt_zero
+    def __init__(self, offsets: Offsets, clock: Clock, *, verify_zero: bool = False) -> None:
+        self._offsets, self._clock, self._verify_zero = offsets, clock, verify_zero
         self._lock = threading.Lock()  # around changes of the next one
         self._own: dict[TopicPartition, tuple[int, float]] = {}  # what was saved last, and how long that counts
         self._zeros: set[TopicPartition] = set()  # saved, without doubt
@@ -115,7 +115,7 @@ class BrokerOffsets:
         """Return what was committed without the zeros that nobody has saved."""
         found = dict(committed)
         uncertain = {where for where, offset in found.items() if offset == 0} - self._zeros
-        if (self._doubt_zero or at_slaves) and uncertain:
+        if (self._verify_zero or at_slaves) and uncertain:
             saved = self._offsets.all_committed(group, next(iter(uncertain)), at_slaves=at_slaves)
             for where in uncertain if saved is not None or at_slaves else ():
                 if where in (saved or {}):

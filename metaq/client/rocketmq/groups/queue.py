@@ -175,7 +175,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
             if not self._settings.skip_corrupt:
                 raise
             return []
-        own: dict[str, Any] = {"where": where, "log_offset": record.physical_offset, "reading": self._reading}
+        own: dict[str, Any] = {"where": where, "log_offset": record.physical_offset, "epoch": self._epoch}
         return [RocketDelivery(**fields, **own, attempt=1)]
 
     def _next_record(self) -> Record | None:

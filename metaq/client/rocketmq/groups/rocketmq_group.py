@@ -107,7 +107,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._requests = GroupRequests(self.client, cluster.directory, member)
         self._membership = self._member(consumer_id, options)
         self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
-        at_brokers = BrokerOffsets(self._offsets, clock, doubt_zero=options.start != "earliest")
+        at_brokers = BrokerOffsets(self._offsets, clock, verify_zero=options.start != "earliest")
         coordinator = Coordinator(
             state,
             self._membership,

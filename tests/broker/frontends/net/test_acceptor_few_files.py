@@ -16,7 +16,7 @@ import pytest
 from fix_broker import RunningBroker, WireClient, launch, wait_until
 from fix_tls import ini_text
 from metaq_broker.engine import block_kernel
-from metaq_broker.engine.blocks import BlockNumbering
+from metaq_broker.engine.blocks import BlockNumberer
 from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.open_files import OpenFiles
 
@@ -190,7 +190,7 @@ def test_blocks_are_numbered_plainly_when_no_file_is_left_for_the_compiled_loop(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(block_kernel, "compiled", compiled)
-    numbering = BlockNumbering(plain_bytes_max=0)
+    numbering = BlockNumberer(plain_bytes_max=0)
     block = encode_frame(0, 0, b"body")
     for number in range(2):
         ids = IdRange(EPOCH_MS + number, 0, 1, 0)

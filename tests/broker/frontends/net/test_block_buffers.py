@@ -16,7 +16,7 @@ from metaq.protocols.text.encode import encode
 MIB = 1 << 20
 
 
-class TestRooms:
+class TestBuffers:
     def test_a_buffer_that_was_given_back_serves_the_next_block_of_about_its_size(self) -> None:
         buffers = BlockBuffers()
         first = buffers.take(MIB - 5)
@@ -26,13 +26,13 @@ class TestRooms:
         again = buffers.take(MIB - 77)
         assert (again.obj is memory, len(again), buffers.kept_bytes) == (True, MIB - 77, MIB)
 
-    def test_two_blocks_at_a_time_have_two_rooms(self) -> None:
+    def test_two_blocks_at_a_time_have_two_buffers(self) -> None:
         buffers = BlockBuffers()
         first, second = buffers.take(10), buffers.take(10)
         assert first.obj is not second.obj
         assert not first.readonly
 
-    def test_a_larger_block_gets_a_larger_room(self) -> None:
+    def test_a_larger_block_gets_a_larger_buffer(self) -> None:
         buffers = BlockBuffers()
         buffers.give_back(buffers.take(MIB))
         assert len(buffers.take(3 * MIB)) == 3 * MIB

@@ -33,7 +33,7 @@ def test_ready_replies_go_out_together_and_wait_behind_an_unfinished_one() -> No
     assert (queue.unanswered, queue.ready_bytes, queue.empty) == (0, 0, True)
 
 
-def test_questions_are_asked_when_their_turn_comes() -> None:
+def test_questions_are_asked_in_their_order() -> None:
     queue = ReplyQueue(Woken())
     stored: list[bytes] = []
     pending = queue.pending()

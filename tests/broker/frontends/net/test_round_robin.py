@@ -164,7 +164,7 @@ def test_a_round_over_many_busy_connections_is_short_and_a_modest_one_is_in_ever
     assert min(round_robin) >= 2
 
 
-def test_small_pieces_do_not_count_as_modest_when_there_are_many() -> None:
+def test_small_chunks_do_not_count_as_modest_when_there_are_many() -> None:
     """Whoever asks little gets a command or so ahead of its quantum; what is left waits for the quantum."""
     loop = Loop()
     shared = server(loop)
@@ -179,7 +179,7 @@ def test_small_pieces_do_not_count_as_modest_when_there_are_many() -> None:
     assert sly_wire.opaques == [0]
 
 
-def test_who_waits_for_its_turn_is_not_read_from() -> None:
+def test_who_waits_for_its_quantum_is_not_read_from() -> None:
     loop = Loop()
     shared = server(loop)
     connections = [connect(shared) for _ in range(10)]
@@ -191,7 +191,7 @@ def test_who_waits_for_its_turn_is_not_read_from() -> None:
     assert all(wire.reading and len(wire.opaques) == 1000 for _, wire in connections)
 
 
-def test_sending_more_gives_no_more_turns() -> None:
+def test_sending_more_gives_no_more_quanta() -> None:
     loop = Loop()
     connection, wire = connect(server(loop))
     connection.data_received(stats(100))
@@ -203,7 +203,7 @@ def test_sending_more_gives_no_more_turns() -> None:
         assert len(loop.due) == 1
 
 
-def test_a_client_that_sends_more_than_its_turns_suffice_for_is_not_read_from() -> None:
+def test_a_client_that_sends_more_than_its_quanta_suffice_for_is_not_read_from() -> None:
     loop = Loop()
     connection, wire = connect(server(loop))
     one = b"transaction TX:s:1 s BEGIN 1\r\n"

@@ -216,7 +216,7 @@ async def test_a_paused_connection_is_not_watched_so_that_its_end_does_not_wake_
 
 
 @on_each_loop
-async def test_a_connection_that_another_one_ends_in_the_same_turn_is_not_served() -> None:
+async def test_a_connection_that_another_one_ends_in_the_same_step_is_not_served() -> None:
     class Ending(Recorder):
         """Ends the other one when it receives something."""
 

@@ -136,7 +136,7 @@ class TestTrust:
         with pytest.raises(ConnectionFailed, match="certificate is not trusted"):
             tls_session(tls_broker, TlsSettings(str(tmp_path / "other.pem")))
 
-    def test_a_broker_of_another_name_is_refused_unless_told_otherwise(
+    def test_a_broker_of_another_name_is_refused_unless_configured_otherwise(
         self, tmp_path: Path, certificates: Certificates
     ) -> None:
         other = certificates.authority.issue_cert("somewhere.else")

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from metaq_broker.frontends.remoting import batch_frames
-from metaq_broker.frontends.remoting.batch_frames import BatchFraming, Shared, frames_plainly
+from metaq_broker.frontends.remoting.batch_frames import BatchFramer, Shared, frames_plainly
 
 from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.frames import walk
@@ -22,8 +22,8 @@ Outcome = list[bytes] | str | None
 
 
 @pytest.fixture(scope="module")
-def framing() -> BatchFraming:
-    made = BatchFraming(0)
+def framing() -> BatchFramer:
+    made = BatchFramer(0)
     made.load()
     assert made.compiled
     return made
@@ -35,7 +35,7 @@ def of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_frames, "COMPILED_BYTES_MIN", 0)
 
 
-def both(framing: BatchFraming, data: bytes, shared: Shared = COMMON) -> list[Outcome]:
+def both(framing: BatchFramer, data: bytes, shared: Shared = COMMON) -> list[Outcome]:
     """What the compiled loop and the plain one make of a batch."""
     outcomes: list[Outcome] = []
     for make in (framing.frames, frames_plainly):
@@ -47,7 +47,7 @@ def both(framing: BatchFraming, data: bytes, shared: Shared = COMMON) -> list[Ou
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_it_makes_what_plain_code_makes(framing: BatchFraming, seed: int) -> None:
+def test_it_makes_what_plain_code_makes(framing: BatchFramer, seed: int) -> None:
     dice = random.Random(seed)
     names = [
         b"KEYS\x01k 1\x02",
@@ -72,7 +72,7 @@ def test_it_makes_what_plain_code_makes(framing: BatchFraming, seed: int) -> Non
         assert compiled == plainly
 
 
-def test_usual_batches_need_no_plain_code(framing: BatchFraming) -> None:
+def test_usual_batches_need_no_plain_code(framing: BatchFramer) -> None:
     data = encode_batch(BatchElement(bytes(100), b"UNIQ_KEY\x01%d\x02TAGS\x01t" % n, 7) for n in range(1000))
     assert framing.loop is not None
     made = framing.loop(data, COMMON)
@@ -81,7 +81,7 @@ def test_usual_batches_need_no_plain_code(framing: BatchFraming) -> None:
     assert len(list(walk(b"".join(made)))) == 1000
 
 
-def test_more_than_one_call_makes_are_made(framing: BatchFraming, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_one_call_makes_are_made(framing: BatchFramer, monkeypatch: pytest.MonkeyPatch) -> None:
     many = encode_batch(BatchElement(b"x") for _ in range(batch_frames.FRAMES_MAX + 5))
     large = encode_batch(BatchElement(bytes(200_000), b"TAGS\x01t") for _ in range(12))
     for data in (many, large):
@@ -108,13 +108,13 @@ def test_more_than_one_call_makes_are_made(framing: BatchFraming, monkeypatch: p
         encode_batch([BatchElement(b"a", b"p" * BYTES_MAX)]),
     ],
 )
-def test_what_is_no_batch_is_refused_as_by_plain_code(framing: BatchFraming, data: bytes) -> None:
+def test_what_is_no_batch_is_refused_as_by_plain_code(framing: BatchFramer, data: bytes) -> None:
     compiled, plainly = both(framing, data)
     assert compiled == plainly
     assert plainly is None or isinstance(plainly, str)
 
 
-def test_numbers_that_do_not_fit_are_refused_by_both(framing: BatchFraming) -> None:
+def test_numbers_that_do_not_fit_are_refused_by_both(framing: BatchFramer) -> None:
     compiled, plainly = both(framing, encode_batch([BatchElement(b"a")]), COMMON._replace(reconsume_times=1 << 40))
     assert compiled == plainly
     assert isinstance(plainly, str)
@@ -126,7 +126,7 @@ def test_a_loop_that_makes_something_else_is_not_used(monkeypatch: pytest.Monkey
         return made[:-1] if made else None
 
     monkeypatch.setattr(batch_frames, "compiled", lambda: wrong)
-    framing = BatchFraming(0)
+    framing = BatchFramer(0)
     framing.load()
     assert not framing.compiled
     assert framing.frames(encode_batch([BatchElement(b"a")]), COMMON) is not None

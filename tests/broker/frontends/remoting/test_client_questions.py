@@ -49,7 +49,7 @@ def offsets(response: RemotingCommand) -> dict[int, int]:
     return {queue.queue_id: offset for queue, offset in table.items()}
 
 
-def test_the_clients_of_a_group_are_told_where_to_go_on(front: Front) -> None:
+def test_the_clients_of_a_group_are_notified_where_to_go_on(front: Front) -> None:
     second, first = member(front, "2"), member(front, "1")
     second.pushed.clear()
     front.offsets.commit("T", "g", 0, 1)
@@ -80,7 +80,7 @@ def test_offsets_that_cannot_be_reset(front: Front) -> None:
     assert session.pushed == []
 
 
-def test_who_could_not_be_told_is_named(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_could_not_be_notified_is_named(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     session = member(front, "1")
 
     def fail(command: RemotingCommand) -> None:

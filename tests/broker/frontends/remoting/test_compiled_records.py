@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from metaq_broker.frontends.remoting import compiled_records
-from metaq_broker.frontends.remoting.compiled_records import RECORDS_MAX, RecordMaking
+from metaq_broker.frontends.remoting.compiled_records import RECORDS_MAX, RecordMaker
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame
@@ -23,8 +23,8 @@ Outcome = tuple[int | str, Collected]
 
 
 @pytest.fixture(scope="module")
-def making() -> RecordMaking:
-    made = RecordMaking(0)
+def making() -> RecordMaker:
+    made = RecordMaker(0)
     made.load()
     assert made.compiled
     return made
@@ -35,7 +35,7 @@ def stored(body: bytes, tag: bytes = b"", born: bytes = BORN_4, message_id: int 
     return encode_stored(tag, encode_head(5, 1, 6, born, 7, 8), b"KEYS\x01k\x02", body, message_id)
 
 
-def both(making: RecordMaking, run: bytes, wanted: Wanted, queue: QueueRecords, made_before: int = 0) -> list[Outcome]:
+def both(making: RecordMaker, run: bytes, wanted: Wanted, queue: QueueRecords, made_before: int = 0) -> list[Outcome]:
     """What the compiled loop and the plain one make of a run: bytes passed or the error, and what was collected."""
     outcomes: list[Outcome] = []
     for make in (partial(making.of_run, queue), queue.of_run):
@@ -50,7 +50,7 @@ def both(making: RecordMaking, run: bytes, wanted: Wanted, queue: QueueRecords, 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_it_makes_what_plain_code_makes(making: RecordMaking, seed: int) -> None:
+def test_it_makes_what_plain_code_makes(making: RecordMaker, seed: int) -> None:
     dice = random.Random(seed)
 
     def frame() -> bytes:
@@ -87,7 +87,7 @@ def test_it_makes_what_plain_code_makes(making: RecordMaking, seed: int) -> None
         assert mine == plain
 
 
-def test_many_and_large_records_take_several_calls(making: RecordMaking) -> None:
+def test_many_and_large_records_take_several_calls(making: RecordMaker) -> None:
     queue = QueueRecords("orders", 3, BROKER_4)
     for run, count in ((stored(b"x") * (RECORDS_MAX + 10), RECORDS_MAX + 10), (stored(bytes(200_000)) * 5, 5)):
         for wanted in (Wanted(10_000, 1 << 23, 100_000), Wanted(RECORDS_MAX, 1 << 23, 100_000)):
@@ -102,7 +102,7 @@ def test_many_and_large_records_take_several_calls(making: RecordMaking) -> None
             assert collected.looked_at == min(count, wanted.messages_max)
 
 
-def test_a_large_message_is_made_by_plain_code(making: RecordMaking) -> None:
+def test_a_large_message_is_made_by_plain_code(making: RecordMaker) -> None:
     queue = QueueRecords("orders", 3, BROKER_4)
     run = stored(b"small") + stored(bytes(compiled_records.OUT_BYTES)) + stored(b"small")
     for wanted in (Wanted(10, 1 << 23, 100), Wanted(2, 1 << 23, 100), Wanted(10, 1, 100)):
@@ -119,7 +119,7 @@ def test_a_large_message_is_made_by_plain_code(making: RecordMaking) -> None:
 
 def test_it_is_loaded_after_so_many_bytes_and_not_before() -> None:
     run = stored(b"body")
-    made, queue = RecordMaking(len(run)), QueueRecords("orders", 3, BROKER_4)
+    made, queue = RecordMaker(len(run)), QueueRecords("orders", 3, BROKER_4)
     for expected in (False, True):
         made.of_run(queue, run, 1000, 50, 7 << 40, 99, Collected(Wanted(10, 1000, 10)), "orders-3")
         assert made.loading is expected

@@ -119,7 +119,7 @@ def test_messages_for_which_the_condition_is_true(tmp_path: Path, loop: str) -> 
     run(tmp_path, scenario)
 
 
-def test_a_held_pull_is_answered_by_a_message_that_matches(tmp_path: Path) -> None:
+def test_a_waiting_pull_is_answered_by_a_message_that_matches(tmp_path: Path) -> None:
     async def scenario(asked: Asked) -> None:
         await asked.send(1)
         asked.post(pull(offset=1, wait_ms=20_000))
@@ -135,7 +135,7 @@ def test_a_held_pull_is_answered_by_a_message_that_matches(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
-def test_a_held_pull_whose_time_is_up_goes_on_behind_what_did_not_match(tmp_path: Path) -> None:
+def test_a_waiting_pull_whose_time_is_up_goes_on_behind_what_did_not_match(tmp_path: Path) -> None:
     async def scenario(asked: Asked) -> None:
         await asked.send(1)
         asked.post(pull(offset=1, wait_ms=100))

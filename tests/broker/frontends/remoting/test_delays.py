@@ -124,7 +124,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_anew(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
-def test_retention_is_told_what_still_waits(tmp_path: Path) -> None:
+def test_retention_knows_what_still_waits(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         needed = broker.parts.needed_from
         assert (needed("t", 0), needed(TIMER_TOPIC, 0), needed(SCHEDULE_TOPIC, 0)) == (None, 0, 0)

@@ -55,8 +55,8 @@ class Replay:
         elif line["from"] == "server" and is_response and (key, header["opaque"]) in self.asked:
             self._check(self.asked.pop((key, header["opaque"])), header, line.get("text", ""))
         elif line["from"] == "server" and header["code"] == NOTIFY and not is_response:
-            told = self.sessions[key].pushed[self.pushed[key]]
-            assert (told.code, dict(told.ext), told.is_oneway) == (NOTIFY, header["extFields"], True)
+            reported = self.sessions[key].pushed[self.pushed[key]]
+            assert (reported.code, dict(reported.ext), reported.is_oneway) == (NOTIFY, header["extFields"], True)
             self.pushed[key] += 1
             self.checked[NOTIFY] += 1
 
@@ -78,7 +78,7 @@ class Replay:
         assert (ours.remark == header.get("remark")) or header["code"] == 0
         self.checked[header["code"]] += 1
 
-    def check_told_no_more(self) -> None:
+    def check_reported_no_more(self) -> None:
         for key, session in self.sessions.items():
             assert len(session.pushed) == self.pushed[key], f"{key} was told more than recorded"
 
@@ -103,7 +103,7 @@ def test_answers_and_news_are_those_recorded(tmp_path: Path) -> None:
             header = line.get("header", {})
             requests += header.get("code") in CODES and not header.get("flag", 0) & 1 and line["from"] == "client"
             replay.step(line)
-    replay.check_told_no_more()
+    replay.check_reported_no_more()
     assert replay.asked == {}
     assert requests == 102
     assert replay.checked[NOTIFY] == 6

@@ -105,7 +105,7 @@ class Replayed:
         same_fields(ours, answer_to(request))
         return ours
 
-    def tell(self, request: Line, **changed: object) -> None:
+    def report(self, request: Line, **changed: object) -> None:
         """Send a oneway again."""
         self.broker.dispatcher.carry_out(Call(command_of(request, **changed), cast("Any", FakeSession())))
 
@@ -130,7 +130,7 @@ def test_transactions(tmp_path: Path) -> None:
             places.append((OffsetMessageId.parse(ours.ext["msgId"]).physical_offset, ours.ext["queueOffset"]))
         commit, rollback, unknown, checked = recorded("tx", 37)
         for request, (place, ordinal) in zip((commit, rollback, unknown), places, strict=True):
-            replayed.tell(request, commitLogOffset=place, tranStateTableOffset=ordinal)
+            replayed.report(request, commitLogOffset=place, tranStateTableOffset=ordinal)
         await broker.bodies_are(b"commit", topic="CX", queue=1)
         await until(lambda: bool(producer.pushed))
         (theirs,), ours = recorded("tx", 39), producer.pushed[0]
@@ -140,7 +140,7 @@ def test_transactions(tmp_path: Path) -> None:
             assert ours.ext[name] == theirs["header"]["extFields"][name]
         assert (int(ours.ext["commitLogOffset"]), ours.ext["tranStateTableOffset"]) == places[2]
         same_record(read_record(ours.body), theirs["records"][0], "TRANSACTION_CHECK_TIMES")
-        replayed.tell(checked, commitLogOffset=places[2][0], tranStateTableOffset=places[2][1])
+        replayed.report(checked, commitLogOffset=places[2][0], tranStateTableOffset=places[2][1])
         await broker.bodies_are(b"commit", b"unknown", topic="CX", queue=1)
         assert broker.bodies("CX", 0) == []
 

@@ -74,7 +74,7 @@ def joined(front: Front, client: str, *groups: str, **more: Any) -> FakeSession:
     return session
 
 
-def told(session: FakeSession) -> list[str]:
+def reported(session: FakeSession) -> list[str]:
     """The groups of which a client was told that they changed."""
     assert all(each.code == 40 and each.is_oneway for each in session.pushed)
     groups = [each.ext["consumerGroup"] for each in session.pushed]
@@ -90,23 +90,23 @@ def members(front: Front, group: str) -> object:
 # ---- members
 
 
-def test_members_are_told_of_each_other(front: Front) -> None:
+def test_members_are_notified_of_each_other(front: Front) -> None:
     first = joined(front, "1", "g")
-    assert told(first) == ["g"]  # the one that joins, too
+    assert reported(first) == ["g"]  # the one that joins, too
     second = joined(front, "2", "g")
-    assert (told(first), told(second)) == (["g"], ["g"])
+    assert (reported(first), reported(second)) == (["g"], ["g"])
     assert members(front, "g") == ["1", "2"]
     front.ask(HeartBeat(), heartbeat("1", "g"), first)
-    assert (told(first), told(second)) == ([], [])
+    assert (reported(first), reported(second)) == ([], [])
     left = front.ask(UnregisterClient(client_id="1", consumer_group="g", producer_group=""), session=first)
     assert (left.code, left.ext) == (0, {})
-    assert (told(first), told(second)) == ([], ["g"])
+    assert (reported(first), reported(second)) == ([], ["g"])
     front.lose(second)
     response = front.ask(GetConsumerListByGroup(consumer_group="g"))
     assert (response.code, response.remark) == (1, "no consumer for this group, g")
 
 
-def test_changes_of_a_large_group_are_told_together(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_a_large_group_are_notified_together(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metaq_broker.frontends.remoting.members.TOGETHER_S", 0.005)
 
     async def run() -> list[FakeSession]:
@@ -121,27 +121,27 @@ def test_changes_of_a_large_group_are_told_together(front: Front, monkeypatch: p
         return sessions
 
     sessions = asyncio.run(run())
-    assert {tuple(told(session)) for session in sessions} == {("g",)}
+    assert {tuple(reported(session)) for session in sessions} == {("g",)}
     assert len(front.members.client_ids("g")) == 200
 
 
-def test_a_member_that_is_gone_keeps_nobody_from_being_told(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_is_gone_keeps_nobody_from_being_notified(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, alive = joined(front, "1", "g"), joined(front, "2", "g")
-    told(alive)
+    reported(alive)
 
     def fail(command: RemotingCommand) -> None:
         raise ConnectionFailed("127.0.0.1:1", "NOTIFY_CONSUMER_IDS_CHANGED", "the client is gone")
 
     monkeypatch.setattr(dead, "oneway", fail)
     joined(front, "3", "g")
-    assert told(alive) == ["g"]
+    assert reported(alive) == ["g"]
 
 
 def test_a_group_that_wants_no_news_gets_none(front: Front) -> None:
     front.groups.put("g", GroupSettings(notify_changes=False))
     first = joined(front, "1", "g")
     joined(front, "2", "g")
-    assert told(first) == []
+    assert reported(first) == []
 
 
 def test_a_heartbeat_makes_the_group_and_its_retry_topic(front: Front) -> None:
@@ -156,7 +156,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(front: Front) -> None:
     assert members(again, "g") == 1  # nobody has said that it is there yet
 
 
-def test_where_groups_must_be_made_before_a_stranger_is_a_member_without_a_retry_topic(tmp_path: Path) -> None:
+def test_where_groups_must_be_made_before_an_unknown_client_is_a_member_without_a_retry_topic(tmp_path: Path) -> None:
     front = Front(tmp_path, create_groups=False)
     joined(front, "1", "g")
     assert members(front, "g") == ["1"]
@@ -243,7 +243,7 @@ def test_too_many_members(tmp_path: Path) -> None:
     first = joined(front, "1", "g", producers=("p",))
     response = front.ask(HeartBeat(), heartbeat("2", "g"))
     assert (response.code, response.remark) == (1, "too many members of groups: the broker allows 2")
-    assert told(first) == ["g"]
+    assert reported(first) == ["g"]
     front.ask(UnregisterClient(client_id="1", producer_group="p"), session=first)
     assert front.ask(HeartBeat(), heartbeat("2", "g")).code == 0
 
@@ -269,11 +269,11 @@ def test_silent_members_are_taken_out(front: Front) -> None:
     silent, lively = joined(front, "1", "g"), joined(front, "2", "g")
     front.now += 100
     front.ask(HeartBeat(), heartbeat("2", "g"), lively)
-    told(lively)
+    reported(lively)
     front.now += 21
     front.requests.expire()
     assert members(front, "g") == ["2"]
-    assert told(lively) == ["g"]
+    assert reported(lively) == ["g"]
     front.ask(HeartBeat(), heartbeat("1", "g"), silent)  # it was only slow
     assert members(front, "g") == ["2", "1"]
 
@@ -338,7 +338,7 @@ def test_queues_are_locked_by_one_member(front: Front) -> None:
     assert lock(front, second, "2", 1) == [1]
 
 
-def test_strangers_get_no_locks(front: Front) -> None:
+def test_other_clients_get_no_locks(front: Front) -> None:
     member = joined(front, "1", "g")
     stranger, other = FakeSession(), joined(front, "2", "h")
     assert lock(front, stranger, "1", 0) == []  # another connection with a member's id

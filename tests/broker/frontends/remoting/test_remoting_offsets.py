@@ -93,7 +93,7 @@ def test_readers_of_a_deleted_topic_leave_no_offset_behind(front: Front) -> None
         assert query(front, topic="gone") == found
 
 
-def test_clients_of_5_are_told_of_unknown_groups_and_topics(tmp_path: Path) -> None:
+def test_clients_of_5_are_notified_of_unknown_groups_and_topics(tmp_path: Path) -> None:
     front = Front(tmp_path)
     assert front.ask(commit(3), version=V5).code == 26  # a commit makes no group
     assert front.groups.find("g") is not None
@@ -146,7 +146,7 @@ def test_a_queue_that_cannot_be_read_is_not_an_empty_one(front: Front) -> None:
     assert query(front) == 4  # this is known all the same
 
 
-def test_a_disk_that_fails_is_told(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_reported(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front.store, "offset_at", lambda topic, queue, time_ms: StorageFailed("the disk is broken"))
     response = front.ask(SearchOffsetByTimestamp(topic="T", queue_id=0, timestamp=5))
     assert (response.code, response.remark) == (1, "queue 0 of topic T cannot be read: the disk is broken")

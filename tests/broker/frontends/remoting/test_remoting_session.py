@@ -190,8 +190,8 @@ class TestTheServerAsks:
         async with serving() as harness:
             peer, session, future = await harness.asking(307)
             session.oneway(request(40))
-            asked, told = await peer.receive(), await peer.receive()
-            assert (asked.code, asked.is_oneway, told.code, told.is_oneway) == (307, False, 40, True)
+            asked, reported = await peer.receive(), await peer.receive()
+            assert (asked.code, asked.is_oneway, reported.code, reported.is_oneway) == (307, False, 40, True)
             await peer.send(request(1, opaque=asked.opaque), asked.reply(0, body=b"info"))
             assert (await future).body == b"info"
             assert (await peer.receive()).opaque == asked.opaque

@@ -52,7 +52,7 @@ async def test_200_of_them_keep_nobody_out(server_context: ssl.SSLContext, certi
         await until(lambda: harness.counts.connections == 0)
 
 
-def test_held_pulls_whose_answers_nobody_takes(tmp_path: Path) -> None:
+def test_waiting_pulls_whose_answers_nobody_takes(tmp_path: Path) -> None:
     """Each message is in the answers of all of them; that connection is ended before the others have no memory."""
 
     async def scenario(broker: WaitingBroker) -> None:

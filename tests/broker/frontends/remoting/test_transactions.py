@@ -81,7 +81,7 @@ def test_a_rollback_makes_it_go_away(tmp_path: Path) -> None:
         ({"tran_state_table_offset": 9}, "no half message"),
     ],
 )
-def test_strangers_and_wrong_offsets(tmp_path: Path, changes: dict[str, object], remark: str) -> None:
+def test_other_groups_and_wrong_offsets(tmp_path: Path, changes: dict[str, object], remark: str) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         half = await broker.stored(b"order", HALF)
         response = await broker.ask(end(half, COMMIT, **changes))  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
     system = "allowPublish=admin\nallowSubscribe=admin\n"
     broker = start(tmp_path_factory.mktemp("access"), certificates, "optional", system)
     with closing(tls_session(broker, certificates.client("filler", common_name="shop"))) as session:
-        assert told(session, put("orders")) == 200
+        assert reported(session, put("orders")) == 200
     yield broker
     broker.end()
 
@@ -95,7 +95,7 @@ def connect(broker: RunningBroker, certificates: Certificates) -> Iterator[Conne
         session.close()
 
 
-def told(session: Session, command: Command) -> int | str:
+def reported(session: Session, command: Command) -> int | str:
     """200 for success, the text of a 403, another code with its text."""
     reply = session.call(command)
     if isinstance(reply, Value) or reply.code == 200:
@@ -124,9 +124,9 @@ def test_who_may_do_what(connect: Connect, name: str, topic: str, may_publish: b
     who = f"client {name}" if name else "a client without certificate"
     for command in publishing(topic):
         refused = f"{who} may not publish to topic {topic} (allowPublish)"
-        assert told(session, command) == (200 if may_publish else refused)
+        assert reported(session, command) == (200 if may_publish else refused)
     for command in subscribing(topic):
-        outcome = told(session, command)
+        outcome = reported(session, command)
         if may_subscribe:
             assert outcome == 200 or str(outcome).startswith("404")
         else:
@@ -135,9 +135,9 @@ def test_who_may_do_what(connect: Connect, name: str, topic: str, may_publish: b
 
 def test_a_common_name_counts_as_well(broker: RunningBroker, certificates: Certificates) -> None:
     with closing(tls_session(broker, certificates.client("second.example", common_name="Shop Two"))) as session:
-        assert told(session, put("orders")) == 200
+        assert reported(session, put("orders")) == 200
         assert (
-            told(session, put("closed"))
+            reported(session, put("closed"))
             == "client Shop Two, second.example may not publish to topic closed (allowPublish)"
         )
 
@@ -165,19 +165,19 @@ def test_transactions_are_for_those_who_may_publish_something(tmp_path: Path, ce
         Transaction(None, "s", "RECOVER", 0),
         Decide("q", 1, (), 0),
     ]
-    assert [told(billing, step) for step in steps] == [refused] * 4
-    assert [told(shop, step) for step in steps] == [200] * 4
+    assert [reported(billing, step) for step in steps] == [refused] * 4
+    assert [reported(shop, step) for step in steps] == [200] * 4
     billing.send(Transaction(XID, "s", "END", 5))
-    assert told(billing, Version(0)) == 200, "the refused END has no reply either"
-    assert told(shop, put("orders")._replace(transaction=XID)) == 200
-    assert told(billing, Transaction(XID, "s", "ROLLBACK", 0)) == refused
-    assert told(billing, put("orders")._replace(transaction=XID)) == (
+    assert reported(billing, Version(0)) == 200, "the refused END has no reply either"
+    assert reported(shop, put("orders")._replace(transaction=XID)) == 200
+    assert reported(billing, Transaction(XID, "s", "ROLLBACK", 0)) == refused
+    assert reported(billing, put("orders")._replace(transaction=XID)) == (
         "client billing may not publish to topic orders (allowPublish)"
     )
-    assert told(shop, Transaction(XID, "s", "COMMIT_ONE_PHASE", 0)) == 200
-    assert told(billing, Stats("", 0)) == 200
+    assert reported(shop, Transaction(XID, "s", "COMMIT_ONE_PHASE", 0)) == 200
+    assert reported(billing, Stats("", 0)) == 200
     stranger = tls_session(broker, certificates.client("stranger"))
-    assert told(stranger, Stats("config", 0)) == 200, "everyone may subscribe to other topics"
+    assert reported(stranger, Stats("config", 0)) == 200, "everyone may subscribe to other topics"
     for session in (shop, billing, stranger):
         session.close()
     broker.end()
@@ -192,7 +192,7 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
     refused = "client billing may not publish to topic orders (allowPublish)"
     steps: list[Command] = [Transaction(XID, "s", "BEGIN", 0, None, "u"), put("orders")._replace(transaction=XID)]
-    assert [told(shop, step) for step in (*steps, Transaction(XID, "s", "PREPARE", 0))] == [200] * 3
+    assert [reported(shop, step) for step in (*steps, Transaction(XID, "s", "PREPARE", 0))] == [200] * 3
     ends: list[Command] = [
         Transaction(XID, "s", "ROLLBACK", 0),
         Transaction(XID, "s", "COMMIT_TWO_PHASE", 0),
@@ -200,19 +200,19 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
         Decide("u", 2**63 - 1, (), 0),
         Transaction(None, "s", "FORGET", 0, None, "u"),
     ]
-    assert [told(billing, step) for step in ends] == [refused] * 5
+    assert [reported(billing, step) for step in ends] == [refused] * 5
     listed = Transaction(None, "s", "RECOVER", 0)
     assert (billing.ask(listed), shop.ask(listed)) == ("", str(XID))
-    assert told(shop, Decide("u", 1, (XID,), 0)) == 200
-    assert [told(billing, step) for step in ends[3:]] == [refused] * 2
+    assert reported(shop, Decide("u", 1, (XID,), 0)) == 200
+    assert [reported(billing, step) for step in ends[3:]] == [refused] * 2
     for session in (shop, billing):
         session.close()
     broker.end()
     broker = launch_with(tmp_path, lines, topics)
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
-    assert [told(billing, step) for step in ends[3:]] == [refused] * 2, "the journal knows the topics of a decision"
-    assert told(shop, Decide("u", 2, (), 0)) == 200
-    assert told(billing, Decide("another", 1, (), 0)) == 200
+    assert [reported(billing, step) for step in ends[3:]] == [refused] * 2, "the journal knows the topics of a decision"
+    assert reported(shop, Decide("u", 2, (), 0)) == 200
+    assert reported(billing, Decide("another", 1, (), 0)) == 200
     for session in (shop, billing):
         session.close()
     broker.end()
@@ -225,9 +225,9 @@ def test_looking_is_for_those_who_may_do_something(tmp_path: Path, certificates:
     )
     for name, may_look in (("a", True), ("b", True), ("c", False)):
         with closing(tls_session(broker, certificates.client(name))) as session:
-            assert told(session, Version(0)) == 200
+            assert reported(session, Version(0)) == 200
             refused = f"client {name} may not look at the broker (allowPublish, allowSubscribe)"
-            assert told(session, Stats("config", 0)) == (200 if may_look else refused)
+            assert reported(session, Stats("config", 0)) == (200 if may_look else refused)
     broker.end()
 
 
@@ -235,10 +235,10 @@ def test_a_reload_changes_lists_for_connections_that_are_open(tmp_path: Path, ce
     lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
     broker = launch_with(tmp_path, lines, "[topic=t]\nallowPublish=a\n")
     with closing(tls_session(broker, certificates.client("b"))) as session:
-        assert told(session, put("t")) != 200
+        assert reported(session, put("t")) != 200
         (tmp_path / "server.ini").write_text(ini_text(tmp_path / "data", lines, "[topic=t]\nallowPublish=b\n"))
         broker.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: told(session, put("t")) == 200, "the new list")
+        wait_until(lambda: reported(session, put("t")) == 200, "the new list")
     broker.end()
 
 

@@ -92,7 +92,7 @@ def test_refusals_are_those_of_get(client: WireClient, request_line: bytes, code
     assert client.result(get) == (code, text)
 
 
-def test_a_client_with_another_address_is_told_nothing(broker: RunningBroker) -> None:
+def test_a_client_with_another_address_gets_no_location(broker: RunningBroker) -> None:
     with closing(broker.client()) as client:
         put(client, 500)
         client.socket.close()

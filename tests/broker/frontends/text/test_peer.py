@@ -14,9 +14,9 @@ from metaq_broker.replication.peer import (
     CopiedRun,
     Declined,
     FetchedRun,
-    Holding,
     SlavePromoted,
     StoredMessage,
+    StoredRange,
 )
 
 from metaq.errors import ProtocolError
@@ -81,7 +81,7 @@ PIECE = CopiedRun(AT, b"frames", 30, 20, 10, 3, A)
     ("reply", "found"),
     [(Result(200, "36", 1), 36), (Result(301, "30", 1), Declined("301 30")), (Result(200, "x", 1), Declined("200 x"))],
 )
-def test_a_piece_of_log_is_sent_with_its_offset_and_its_segment(reply: Reply, found: object) -> None:
+def test_a_chunk_of_log_is_sent_with_its_offset_and_its_segment(reply: Reply, found: object) -> None:
     got, sent = answer(lambda peer: peer.copy(PIECE), reply)
     assert got == found
     assert sent == [f"copy t 0 6 30 20 10 3 {A} 1\r\nframes".encode()]
@@ -90,14 +90,14 @@ def test_a_piece_of_log_is_sent_with_its_offset_and_its_segment(reply: Reply, fo
 MESSAGES = [CopiedMessage(AT, 7 + number, 0, b"m%d" % number, 9) for number in range(2)]
 
 
-def test_messages_are_sent_together_and_each_answer_is_told() -> None:
+def test_messages_are_sent_together_and_each_answer_is_reported() -> None:
     got, sent = answer(lambda peer: peer.store(MESSAGES), Result(200, "7 0 22", 1), Result(200, "8 0", 2))
     assert got == [StoredMessage(7, 0, 22), Declined("200 8 0")]
     assert sent == [b"sync t 0 2 0 7 9 1\r\nm0", b"sync t 0 2 0 8 9 2\r\nm1"]
 
 
 @pytest.mark.parametrize("call", [lambda peer: peer.copy(PIECE), lambda peer: peer.store(MESSAGES[:1])])
-def test_a_slave_that_was_promoted_is_no_refusal_of_one_piece(
+def test_a_slave_that_was_promoted_is_no_refusal_of_one_chunk(
     call: Callable[[TextPeer], Coroutine[Any, Any, object]],
 ) -> None:
     with pytest.raises(SlavePromoted, match="slave:1 was promoted"):
@@ -106,7 +106,7 @@ def test_a_slave_that_was_promoted_is_no_refusal_of_one_piece(
 
 def test_segments_are_read_and_what_has_no_incarnation_yet_is_left_out() -> None:
     text = f"STATS\r\na-b 1 {A} 10 20 30\r\nnew 0 - 0 0 0\r\nEND\r\n"
-    assert parse_segments(text) == {("a-b", 1): Holding(10, 30, A, 20)}
+    assert parse_segments(text) == {("a-b", 1): StoredRange(10, 30, A, 20)}
 
 
 @pytest.mark.parametrize("text", ["", "STATS\r\n", "STATS\r\na 1 x 1 2 3\r\nEND\r\n", "STATS\r\na 1\r\nEND\r\n"])

@@ -196,7 +196,7 @@ def test_a_refusal_is_raised_at_once_and_ever_after(extensions: frozenset[str]) 
     assert session.clock.slept_s == []  # type: ignore[attr-defined]
 
 
-def test_an_answer_that_is_no_receipt_is_nonsense() -> None:
+def test_an_answer_that_is_no_receipt_is_malformed() -> None:
     broker = MemoryBroker({"t": 1}, extensions=MPUT)
     answer = broker.answer
 

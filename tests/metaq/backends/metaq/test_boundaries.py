@@ -107,7 +107,7 @@ def test_a_broker_that_keeps_no_times_is_named() -> None:
         first_at_time(memory_session(MemoryBroker({"t": 1}, extensions=frozenset())), "t", 0, 0)
 
 
-def test_an_answer_that_is_no_number_is_nonsense() -> None:
+def test_an_answer_that_is_no_number_is_malformed() -> None:
     session, _ = offset_session("", "t metaq-spark 0 5 2", "five")
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is 'five', no number"):
         frame_boundary(session, "t", 0, 5)

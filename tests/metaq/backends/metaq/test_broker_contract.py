@@ -146,14 +146,14 @@ def test_messages_are_counted(session: Session, topic: str) -> None:
 def test_each_partition_has_an_incarnation_of_its_own(session: Session, topic: str) -> None:
     for index in (0, 1):
         put(session, topic, index, Message(b"x" * 80))
-    told = [incarnation(session, topic, index) for index in (0, 1)]
+    reported = [incarnation(session, topic, index) for index in (0, 1)]
     put(session, topic, 0, Message(b"x"))
     available = parse_incarnations(session.ask(Stats("incarnations", 0)))
     assert [available[topic, index] for index in (0, 1)] == [
-        PartitionState(OffsetRange(0, end), told[index]) for index, end in enumerate((121, 100))
+        PartitionState(OffsetRange(0, end), reported[index]) for index, end in enumerate((121, 100))
     ]
-    assert None not in told
-    assert len(set(told)) == 2
+    assert None not in reported
+    assert len(set(reported)) == 2
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test_a_refusal_for_now_is_no_refusal_for_good(segment: Path) -> None:
     assert [read(session, 0, 21), read(session, 0, 21)] == [[b"x"], [b"y"]]
 
 
-def test_a_refused_get_is_told(segment: Path) -> None:
+def test_a_refused_get_is_reported(segment: Path) -> None:
     refusal = Expect(b"get t metaq-spark 0 0 21 3\r\n"), Say(encode(Result(403, "closed", 3)))
     session, _ = scripted_session(*VERSION, QUESTION, says("closed", 403), *refusal)
     with pytest.raises(BrokerError, match="closed"):
@@ -324,7 +324,7 @@ def test_a_broker_without_the_extension_is_not_asked() -> None:
     assert read(session, 0, 21) == [b"x"]
 
 
-def test_nonsense_closes_the_session() -> None:
+def test_a_malformed_answer_closes_the_session() -> None:
     session, _ = scripted_session(*VERSION, QUESTION, says("17"))
     with pytest.raises(ProtocolError, match="the file of a partition: '17': expected POSITION LENGTH"):
         read(session, 0, 21)

@@ -176,7 +176,7 @@ def test_a_child_opens_its_own_sessions_and_drops_the_inherited_unharmed(bench: 
     assert bench.use() is parents
 
 
-def test_a_lock_held_at_the_fork_does_not_block_the_child(bench: Bench) -> None:
+def test_a_lock_taken_before_the_fork_does_not_block_the_child(bench: Bench) -> None:
     bench.use()
     with bench.pool._idle().lock:
         assert in_child(lambda: bench.use() is not None)

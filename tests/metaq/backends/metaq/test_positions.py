@@ -43,7 +43,7 @@ def test_a_broker_that_keeps_no_counts_is_named(ask: Ask) -> None:
         ask(session, "t", 0, 0)
 
 
-def test_another_life_is_another_incarnation() -> None:
+def test_a_recreated_partition_is_another_incarnation() -> None:
     broker = MemoryBroker({"t": 1})
     broker.partition("t", 0).append(encode_frame(1, 0, b"x"))
     session = memory_session(broker)
@@ -54,7 +54,7 @@ def test_another_life_is_another_incarnation() -> None:
     assert incarnation(session, "t", 0) == store.incarnation != former
 
 
-def test_a_broker_without_incarnations_tells_none() -> None:
+def test_a_broker_without_incarnations_reports_none() -> None:
     session = memory_session(MemoryBroker({"t": 1}, extensions=frozenset()))
     assert incarnation(session, "t", 0) is None
 
@@ -69,8 +69,8 @@ def test_a_partition_without_store_is_the_brokers_error(ask: Ask) -> None:
         ask(memory_session(MemoryBroker({"t": 1})), "t", 0, 5)
 
 
-@pytest.mark.parametrize(("answer", "told"), [(b"0123456789abcdef" * 2, "0123456789abcdef" * 2), (b"-", None)])
-def test_what_goes_over_the_wire(answer: bytes, told: str | None) -> None:
+@pytest.mark.parametrize(("answer", "reported"), [(b"0123456789abcdef" * 2, "0123456789abcdef" * 2), (b"-", None)])
+def test_what_goes_over_the_wire(answer: bytes, reported: str | None) -> None:
     session, transport = scripted_session(
         Expect(b"version 1\r\n"),
         Say(b"result 200 25 1\r\nx;ext=ordinal,incarnation"),
@@ -83,11 +83,11 @@ def test_what_goes_over_the_wire(answer: bytes, told: str | None) -> None:
     )
     assert ordinal_at(session, "t", 3, 700) == 9
     assert offset_of_message(session, "t", 3, 9) == 700
-    assert incarnation(session, "t", 3) == told
+    assert incarnation(session, "t", 3) == reported
     assert transport.finished
 
 
-def test_an_answer_that_is_no_incarnation_is_nonsense() -> None:
+def test_an_answer_that_is_no_incarnation_is_malformed() -> None:
     session, _ = offset_session("incarnation", "t metaq-spark 0 0 2 incarnation", "0")
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is '0', no incarnation"):
         incarnation(session, "t", 0)

@@ -75,7 +75,7 @@ def test_too_many_requests_posted_together_are_refused_before_anything_is_sent()
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 1000])
-def test_replies_may_come_in_any_order_and_any_pieces(chunk_bytes: int) -> None:
+def test_replies_may_come_in_any_order_and_any_chunks(chunk_bytes: int) -> None:
     session, _ = scripted_session(
         *[Expect(b"get t g 0 %d 10 %d\r\n" % (n, n)) for n in (1, 2, 3)],
         Say(b"value 3 3\r\nthr" + result(b"no", 1, 404) + b"value 2 2\r\ntw", chunk_bytes),
@@ -222,7 +222,7 @@ def test_a_deadline_of_one_call_goes_before_that_of_the_session() -> None:
         (b"result 200 5 1\r\nabc", "closed the connection in the middle of a reply"),
     ],
 )
-def test_a_connection_that_ends_early_is_told_from_one_that_ends_in_a_reply(said: bytes, reason: str) -> None:
+def test_a_connection_that_ends_early_is_distinguished_from_one_that_ends_in_a_reply(said: bytes, reason: str) -> None:
     session, _ = scripted_session(Expect(b"version 1\r\n"), *([Say(said)] if said else []), Disconnect())
     with pytest.raises(ConnectionFailed, match=f"^broker {ADDRESS}: version failed: the broker {reason}"):
         session.call(Version(0))
@@ -240,14 +240,14 @@ def test_a_connection_that_ends_early_is_told_from_one_that_ends_in_a_reply(said
         (b"result 200 0 2147483647\r\n", "a reply to request 2147483647, which is not under way"),
     ],
 )
-def test_nonsense_closes_the_session_and_names_the_broker(protocol_error: bytes, what: str) -> None:
+def test_a_malformed_answer_closes_the_session_and_names_the_broker(protocol_error: bytes, what: str) -> None:
     session, _ = scripted_session(Expect(b"version 1\r\n"), Say(protocol_error))
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: .*{what}"):
         session.call(Version(0))
     assert session.closed
 
 
-def test_the_same_reply_twice_is_nonsense() -> None:
+def test_the_same_reply_twice_is_a_protocol_error() -> None:
     session, _ = scripted_session(
         Expect(b"version 1\r\n"), Say(result(b"v", 1) * 2), Expect(b"version 2\r\n"), Say(result(b"v", 2))
     )
@@ -256,7 +256,7 @@ def test_the_same_reply_twice_is_nonsense() -> None:
         session.call(Version(0))
 
 
-def test_message_bytes_in_place_of_a_text_are_nonsense() -> None:
+def test_message_bytes_in_place_of_a_text_are_malformed() -> None:
     session, _ = scripted_session(Expect(b"stats x 1\r\n"), Say(b"value 1 1\r\nx"))
     with pytest.raises(ProtocolError, match="message bytes came as the reply to stats x"):
         session.ask(Stats("x", 0))

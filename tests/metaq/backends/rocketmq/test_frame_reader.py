@@ -142,8 +142,8 @@ def test_a_range_is_read_once_and_in_order(bench: Bench, start: int, end: int, i
 
 
 def test_a_range_is_read_from_files(bench: Bench, segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for piece_bytes in (20, 100, 5000, 1 << 20):
-        monkeypatch.setattr(frame_reader, "PIECE_BYTES", piece_bytes)
+    for chunk_bytes in (20, 100, 5000, 1 << 20):
+        monkeypatch.setattr(frame_reader, "READ_CHUNK_BYTES", chunk_bytes)
         assert bench.read() == MESSAGES
         assert bench.read(7, 2000) == MESSAGES[7:2000]
     assert bench.offsets(PULL) == []
@@ -197,7 +197,7 @@ ODD: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_answers_are_told_by_pulls(bench: Bench, name: str) -> None:
+def test_odd_answers_are_reported_by_pulls(bench: Bench, name: str) -> None:
     def once(asked: PullFrames, answer: RemotingCommand) -> RemotingCommand:
         if asked.queue_offset == 0:
             return answer
@@ -217,7 +217,7 @@ def test_after_several_odd_answers_in_a_row_all_is_pulled(bench: Bench, name: st
     assert len(bench.offsets(FRAMES)) == FAULTS_MAX + 1
 
 
-def test_a_lost_connection_is_told_by_pulls(bench: Bench) -> None:
+def test_a_lost_connection_is_reported_by_pulls(bench: Bench) -> None:
     def lose(asked: PullFrames, answer: RemotingCommand) -> RemotingCommand:
         if asked.queue_offset == 0:
             bench.broker.disconnect(FRAMES)
@@ -271,7 +271,7 @@ def test_a_file_in_another_folder_is_not_opened(bench: Bench, segment: Path) -> 
     assert not any(each.ext.get("asFile") for each in bench.broker.requests[-1:])
 
 
-def test_a_file_that_was_cut_is_told_by_pulls(bench: Bench, segment: Path) -> None:
+def test_a_file_that_was_cut_is_reported_by_pulls(bench: Bench, segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole[: sum(map(len, bench.frames[:1000])) + 3])
     assert bench.read() == MESSAGES

@@ -72,7 +72,7 @@ def test_frames_and_pulls_give_the_same_messages(servers: Servers, monkeypatch: 
     assert framed == list(servers.read("*"))
 
 
-def test_damage_is_told_as_pulls_tell_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_reported_as_pulls_report_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     records = list(servers.read("*"))
     [segment] = (servers.folder / "t-0").glob("*.meta")
     data = bytearray(segment.read_bytes())

@@ -36,7 +36,7 @@ def test_names_of_others_have_none(name: str) -> None:
     assert without_namespace(name, "ns") is None
 
 
-def test_topics_of_groups_are_told_from_others() -> None:
+def test_topics_of_groups_are_distinguished_from_others() -> None:
     assert [is_derived_topic(name) for name in ("%RETRY%g", "%DLQ%g", "RETRY", "orders%RETRY%")] == [
         True, True, False, False,
     ]  # fmt: skip

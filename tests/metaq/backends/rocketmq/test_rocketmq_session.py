@@ -37,7 +37,7 @@ def session_with(*steps: Step) -> Session:
     return Session.connect(ADDRESS, Timeouts(1.0, 2.0), transport, transport.clock)
 
 
-def test_answers_are_matched_by_opaque_in_any_order_and_in_any_pieces() -> None:
+def test_answers_are_matched_by_opaque_in_any_order_and_in_any_chunks() -> None:
     session = session_with(asked(0), asked(1), asked(2), Say(answer(2, n="2") + answer(0, n="0") + answer(1, n="1"), 7))
     opaques = session.post_all([ASKED] * 3, "offsets")
     assert [session.wait(opaque).ext["n"] for opaque in opaques] == ["0", "1", "2"]

@@ -50,6 +50,6 @@ def test_or_not_as_java_clients_do(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.slow
-def test_without_tls_nothing_is_told(cluster: ScriptedCluster) -> None:
+def test_without_tls_nothing_is_reported(cluster: ScriptedCluster) -> None:
     with pytest.raises(MetaqError, match="no name server answers"):
         ranges(cluster, TCP)

@@ -19,8 +19,8 @@ from metaq.cli.main import main
 from metaq.client.checkup import rocketmq as rocketmq_checkup
 from metaq.client.checkup.findings import Check, Finding, ok, run_checks
 from metaq.client.checkup.machines import Asked, clock_finding, machine_findings, own_disk_finding, rocketmq_findings
-from metaq.client.checkup.reach import Road, certificate_finding
-from metaq.client.checkup.registration import Registered, Said, registration_findings
+from metaq.client.checkup.reach import ConnectSettings, certificate_finding
+from metaq.client.checkup.registration import BrokerReport, Registered, registration_findings
 from metaq.discovery.stats import data_folder, parse_offered
 from metaq.discovery.zk_map import RegisteredBroker
 from metaq.errors import ZooKeeperAway
@@ -156,7 +156,7 @@ class TestRegistration:
     def lines(
         self, brokers: Mapping[int, RegisteredBroker], topics: set[tuple[int, str]], **said: bool
     ) -> list[Finding]:
-        return list(registration_findings(Registered(brokers, frozenset(topics)), {0: Said(0, False, said)}))
+        return list(registration_findings(Registered(brokers, frozenset(topics)), {0: BrokerReport(0, False, said)}))
 
     def test_what_both_say(self) -> None:
         (line,) = self.lines({0: RegisteredBroker(AT)}, {(0, "t"), (0, "p*")}, t=True, empty=False)
@@ -265,7 +265,7 @@ def test_a_road_without_a_usable_certificate(tmp_path: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         at = Address("127.0.0.1", server.getsockname()[1])
-        lines = list(Road(TlsSettings(str(tmp_path / "none.pem")), 1.0).reach("b", at))
+        lines = list(ConnectSettings(TlsSettings(str(tmp_path / "none.pem")), 1.0).reach("b", at))
     assert [line.level for line in lines] == ["ok", "fail"]
     assert "cannot be used" in lines[1].detail
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.client.groups.deliveries import Delivery, HandedOut, Reading, deliveries_in
+from metaq.client.groups.deliveries import Delivery, HandedOut, ReadEpoch, deliveries_in
 from metaq.client.groups.in_hand import InHand, Span
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.formats.frames import encode_frame
@@ -17,7 +17,7 @@ class Nobody:
         raise AssertionError
 
 
-READING = Reading(TopicPartition("t", Partition(0, 0)), 1, Nobody())
+EPOCH = ReadEpoch(TopicPartition("t", Partition(0, 0)), 1, Nobody())
 FRAME_BYTES = len(encode_frame(0, 0, b"x"))
 
 
@@ -53,7 +53,7 @@ def test_positions_are_those_of_single_messages(steps: list[tuple[str, int, int]
     spans: list[Span] = []
     for step, which, count in steps:
         if not hand.has_more:
-            messages, end = deliveries_in(run, at, 0, block, READING)
+            messages, end = deliveries_in(run, at, 0, block, EPOCH)
             hand.add(messages, end)
             at = end
         if step == "take":
@@ -82,6 +82,6 @@ def test_positions_are_those_of_single_messages(steps: list[tuple[str, int, int]
 def test_what_is_left_out_moves_the_position_when_nothing_is_before_it() -> None:
     run = b"".join(encode_frame(number, 0, b"x") for number in range(3))
     hand = InHand[Delivery](GroupOffset(0))
-    hand.add(*deliveries_in(run, 0, 0, 9, READING))
+    hand.add(*deliveries_in(run, 0, 0, 9, EPOCH))
     hand.leave_out(lambda message_id: True)
     assert (hand.has_more, hand.position.offset) == (False, len(run))

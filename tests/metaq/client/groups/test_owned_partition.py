@@ -56,7 +56,7 @@ def feed(partition: OwnedPartition, log: bytes, pieces: int = 1 << 20, now_s: fl
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=30), st.integers(1, 300))
-def test_frames_come_whole_from_any_pieces(messages: list[Message], pieces: int) -> None:
+def test_frames_come_whole_from_any_chunks(messages: list[Message], pieces: int) -> None:
     partition = owned(fetch_bytes=pieces)
     found = feed(partition, log_of(messages), pieces)
     assert [Message(one.data, one.attribute) for one in found] == messages

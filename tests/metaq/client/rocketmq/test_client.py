@@ -152,7 +152,7 @@ def test_an_unknown_topic_is_named(cluster: ScriptedCluster, mq: RocketMQ) -> No
         list(mq.browse("nothing"))
 
 
-def test_browsing_starts_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ) -> None:
+def test_browsing_starts_where_it_is_asked_to(cluster: ScriptedCluster, mq: RocketMQ) -> None:
     cluster.append("orders", FIRST, [b"a", b"b"], store_ms=1000)
     cluster.append("orders", FIRST, [b"c"], store_ms=5000)
     cluster.append("orders", SECOND, [b"d"], store_ms=1000)
@@ -162,7 +162,7 @@ def test_browsing_starts_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ
     assert [one.data for one in mq.browse("orders", partitions=[SECOND])] == [b"d"]
 
 
-def test_browsing_ends_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ) -> None:
+def test_browsing_ends_where_it_is_asked_to(cluster: ScriptedCluster, mq: RocketMQ) -> None:
     cluster.append("orders", FIRST, [b"a", b"b"], store_ms=1000)
     cluster.append("orders", FIRST, [b"c"], store_ms=5000)
     cluster.append("orders", SECOND, [b"d"], store_ms=1000)

@@ -30,7 +30,7 @@ def ends(setting: Setting) -> list[RemotingCommand]:
 
 @pytest.mark.parametrize("lost", [True, False])
 @pytest.mark.parametrize("how", ["commit", "rollback"])
-def test_an_end_that_may_have_arrived_is_not_told_twice(
+def test_an_end_that_may_have_arrived_is_not_reported_twice(
     setting: Setting, caplog: pytest.LogCaptureFixture, how: str, lost: bool
 ) -> None:
     """Some brokers deliver a message again that is committed twice: the broker asks."""
@@ -49,7 +49,7 @@ def test_an_end_that_may_have_arrived_is_not_told_twice(
     assert caplog.text.count(f"a {how} is not known to have arrived, the broker will ask") == 2
 
 
-def test_a_refused_end_is_raised_after_the_others_were_told(setting: Setting) -> None:
+def test_a_refused_end_is_raised_after_the_others_were_notified(setting: Setting) -> None:
     setting.cluster.broker("broker-a").refuse(RequestCode.END_TRANSACTION, 1, "the producer group wrong")
     setting.cluster.broker("broker-b").disconnect(RequestCode.END_TRANSACTION)
     with setting.mq.transactional_producer("g", unknown) as producer:

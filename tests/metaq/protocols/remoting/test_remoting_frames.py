@@ -75,7 +75,7 @@ class TestFeedings:
     COMMANDS = [one(bytes.fromhex(row["frame_hex"])) for row in HEADERS]
 
     @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 1000, len(DATA)])
-    def test_in_pieces(self, size: int) -> None:
+    def test_in_chunks(self, size: int) -> None:
         decoder = FrameDecoder()
         found = [
             command

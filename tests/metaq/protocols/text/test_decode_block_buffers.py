@@ -54,7 +54,7 @@ STREAM = [Version(1), BATCH, Put("t", 0, b"body", 0, 3, 9), BATCH._replace(opaqu
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_in_whatever_pieces_the_same_commands_come_out(seed: int) -> None:
+def test_in_whatever_chunks_the_same_commands_come_out(seed: int) -> None:
     buffers = BufferPool()
     stream = b"".join(map(encode, STREAM))
     assert as_bytes(receive(CommandDecoder(buffers=buffers), stream, Random(seed))) == STREAM
@@ -69,7 +69,7 @@ def test_byte_by_byte_as_well() -> None:
     assert (decoder.buffer, decoder.pending_bytes) == (None, len(b"result 200 0"))
 
 
-def test_a_block_that_came_whole_is_bytes_and_takes_no_room() -> None:
+def test_a_block_that_came_whole_is_bytes_and_takes_no_buffer() -> None:
     buffers = BufferPool()
     assert feed(CommandDecoder(buffers=buffers), [encode(BATCH)]) == [BATCH]
     assert buffers.given == []
@@ -106,14 +106,14 @@ def test_what_comes_behind_a_full_buffer_waits_until_the_block_is_taken() -> Non
 
 
 @pytest.mark.parametrize("word", [b"put t 0 %d 0 -1 1\r\n", b"sync t 0 %d 0 5 -1 1\r\n"])
-def test_only_blocks_get_rooms(word: bytes) -> None:
+def test_only_blocks_get_buffers(word: bytes) -> None:
     buffers = BufferPool()
     (command,) = feed(CommandDecoder(buffers=buffers), byte_by_byte(word % 500 + b"x" * 500))
     assert command.body == b"x" * 500  # type: ignore[attr-defined]
     assert buffers.given == []
 
 
-def test_nonsense_behind_a_block_in_a_buffer_is_final() -> None:
+def test_malformed_bytes_behind_a_block_in_a_buffer_are_final() -> None:
     decoder = CommandDecoder(buffers=BufferPool())
     assert as_bytes(feed(decoder, byte_by_byte(encode(BATCH) + b"nonsense\r\n"))) == [BATCH, ProtocolError]
     assert decoder.buffer is None

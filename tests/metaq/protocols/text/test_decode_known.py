@@ -192,7 +192,7 @@ def test_encode_gives_exactly_these_bytes(stream: bytes, item: Command | Reply) 
     assert encode(item) == stream
 
 
-def test_all_at_once_and_in_every_pair_of_pieces() -> None:
+def test_all_at_once_and_in_every_pair_of_chunks() -> None:
     stream = b"".join(stream for stream, _ in COMMANDS)
     commands = [command for _, command in COMMANDS]
     for cut in range(len(stream) + 1):

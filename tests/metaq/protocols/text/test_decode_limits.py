@@ -64,7 +64,7 @@ class TestBodies:
         ],
         ids=repr,
     )
-    def test_a_longer_one_is_told_at_once_and_skipped(self, line: bytes, expected: Oversized) -> None:
+    def test_a_longer_one_is_reported_at_once_and_skipped(self, line: bytes, expected: Oversized) -> None:
         decoder = CommandDecoder(body_bytes_max=8)
         decoder.receive_data(line + b"\r\n")
         assert take(decoder) == [expected]
@@ -115,7 +115,7 @@ class TestBodies:
 
 
 class TestCost:
-    def test_tiny_pieces_weigh_about_what_their_bytes_weigh(self) -> None:
+    def test_tiny_chunks_weigh_about_what_their_bytes_weigh(self) -> None:
         decoder = CommandDecoder()
         decoder.receive_data(b"put t 0 1000000 0 5 6\r\n")
         assert decoder.next_command() is NEED_DATA

@@ -96,7 +96,7 @@ def cut(draw: st.DrawFn, stream: bytes) -> list[bytes]:
 
 
 @given(st.lists(command, min_size=1, max_size=5), st.data())
-def test_commands_come_back_in_any_pieces(commands: list[Command], data: st.DataObject) -> None:
+def test_commands_come_back_in_any_chunks(commands: list[Command], data: st.DataObject) -> None:
     decoder = CommandDecoder()
     taken = feed(decoder, data.draw(cut(b"".join(map(encode, commands)))))
     assert taken == commands
@@ -105,7 +105,7 @@ def test_commands_come_back_in_any_pieces(commands: list[Command], data: st.Data
 
 
 @given(st.lists(reply, min_size=1, max_size=5), st.data())
-def test_replies_come_back_in_any_pieces(replies: list[Reply], data: st.DataObject) -> None:
+def test_replies_come_back_in_any_chunks(replies: list[Reply], data: st.DataObject) -> None:
     taken = feed(ReplyDecoder(), data.draw(cut(b"".join(map(encode, replies)))))
     assert taken == replies
     assert [type(item) for item in taken] == [type(item) for item in replies]

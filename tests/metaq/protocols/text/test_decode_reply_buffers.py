@@ -18,10 +18,10 @@ class Roomy:
 
     def __init__(self) -> None:
         self.bytes = bytearray(6)
-        self.decoder = ReplyDecoder(buffers=self.room_for)
+        self.decoder = ReplyDecoder(buffers=self.buffer_for)
         self.taken: list[object] = []
 
-    def room_for(self, opaque: int, length: int) -> memoryview | None:
+    def buffer_for(self, opaque: int, length: int) -> memoryview | None:
         return memoryview(self.bytes)[:length] if opaque == 1 and length else None
 
     def take(self) -> None:

@@ -96,7 +96,7 @@ def test_where_there_is_nothing_is_an_error(harness: Harness) -> None:
         asked.boundaries({B: Cuts(0, [10])})
 
 
-def test_a_walk_that_meets_nonsense_says_where() -> None:
+def test_a_walk_that_meets_malformed_bytes_says_where() -> None:
     harness = Harness(extensions=NO_EXTENSIONS)
     harness.put("orders", 0, 0, b"good", b"evil")
     content = harness.brokers[0].partition("orders", 0).segments[0][1]

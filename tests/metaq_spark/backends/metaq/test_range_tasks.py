@@ -34,7 +34,7 @@ def read(pool: SessionPool, end: int, incarnation: str | None = None, **options:
     return [value for batch in read_partition(task, given, pool) for value in batch["value"].to_pylist()]
 
 
-def test_a_task_reads_the_life_of_its_partition_that_it_was_planned_for() -> None:
+def test_a_task_reads_the_incarnation_of_its_partition_that_it_was_planned_for() -> None:
     harness = Harness()
     end = harness.put("orders", 0, 0, b"old", b"old too")
     life = harness.brokers[0].partition("orders", 0).incarnation
@@ -57,7 +57,7 @@ def test_a_partition_that_is_deleted_and_not_there_again() -> None:
     assert read(harness.pool, end, life, failOnDataLoss="false") == []
 
 
-def test_a_broker_that_does_not_tell_lives_is_trusted() -> None:
+def test_a_broker_that_does_not_report_incarnations_is_trusted() -> None:
     harness = Harness(extensions=NO_EXTENSIONS)
     end = harness.put("orders", 0, 0, b"x")
     assert read(harness.pool, end, "0" * 32) == [b"x"]
@@ -83,7 +83,7 @@ def test_a_partition_made_again_while_it_is_read_is_data_loss_and_not_damage() -
         read(harness.pool, end, life, fetchBytes="500", onCorrupt="skip")
 
 
-def test_the_question_for_the_life_is_asked_again_after_a_restart() -> None:
+def test_the_question_for_the_incarnation_is_asked_again_after_a_restart() -> None:
     harness = Harness()
     end = harness.put("orders", 0, 0, b"x")
     broker, cut = harness.brokers[0], iter([True, True])
@@ -111,7 +111,7 @@ def test_connecting_is_tried_again() -> None:
     assert read(harness.pool, end) == [b"x"]
 
 
-def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
+def test_a_broker_that_is_gone_is_reported_with_place_and_advice() -> None:
     harness = Harness()
     end = harness.put("orders", 0, 0, *[b"x" * 80] * 10)
     broker, gets = harness.brokers[0], []
@@ -125,12 +125,12 @@ def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
     broker.before_command = die
     with pytest.raises(ReadFailed) as caught:
         read(harness.pool, end, fetchBytes="250", retries="2", retryIntervalMs="50")
-    told = str(caught.value)
-    assert "orders/0-0 could not be read from offset 500 on: broker b0:1: " in told
-    assert "tried 3 times in a row" in told
-    assert "raise the options retries and retryIntervalMs" in told
+    reported = str(caught.value)
+    assert "orders/0-0 could not be read from offset 500 on: broker b0:1: " in reported
+    assert "tried 3 times in a row" in reported
+    assert "raise the options retries and retryIntervalMs" in reported
     assert harness.clock.slept_s == [0.05, 0.1]
-    assert str(pickle.loads(pickle.dumps(caught.value))) == told
+    assert str(pickle.loads(pickle.dumps(caught.value))) == reported
 
     with pytest.raises(ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a broker listens"):
         read(harness.pool, end, retries="0")
@@ -141,7 +141,7 @@ def script(*connections: list[object]) -> tuple[SessionPool, ScriptedTransport]:
     return SessionPool(Timeouts(5.0, 0.7), transport, clock=transport.clock), transport
 
 
-def test_a_slow_broker_is_told_with_its_deadline() -> None:
+def test_a_slow_broker_is_reported_with_its_deadline() -> None:
     pool, transport = script([Expect(ASK)], [Expect(b"get orders metaq-spark 0 0 21 2\r\n")])
     with pytest.raises(ReadFailed) as caught:
         read(pool, 21, retries="1", requestTimeoutMs="700", fetchBytes="21")
@@ -165,7 +165,7 @@ def test_a_slow_broker_is_told_with_its_deadline() -> None:
         b"value 3 77\r\nabc",
     ],
 )
-def test_nonsense_is_told_at_once_and_not_asked_for_again(protocol_error: bytes) -> None:
+def test_a_malformed_answer_is_reported_at_once_and_not_asked_for_again(protocol_error: bytes) -> None:
     pool, transport = script([Expect(ASK), Say(protocol_error), Disconnect()])
     with pytest.raises(
         ReadFailed, match=r"orders/0-0 could not be read from offset 0 on: broker b0:1: .*Check that the"

@@ -80,7 +80,7 @@ def test_a_limit_in_bytes_is_one_more(harness: Harness, wire: Recorded) -> None:
     assert wire.round_trips <= 3 * BROKERS  # one for boundaries, one for the frames of those with less than one
 
 
-def test_tasks_are_planned_without_asking_and_a_bundle_is_read_in_one_round_trip(
+def test_tasks_are_planned_without_asking_and_a_group_is_read_in_one_round_trip(
     harness: Harness, wire: Recorded
 ) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest")

@@ -94,7 +94,7 @@ def test_a_broker_that_restarts_in_between_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("harm", "error"), [(damaged, CorruptFrame), (made_again, DataLoss)])
-def test_what_stays_wrong_is_told_as_ever(harm: Callable[[Harness], None], error: type[MetaqError]) -> None:
+def test_what_stays_wrong_is_reported_as_ever(harm: Callable[[Harness], None], error: type[MetaqError]) -> None:
     harness = filled()
     reader, task = planned(harness)
     harm(harness)

@@ -236,7 +236,7 @@ def test_messages_that_wait(server: Server, loops: str, way: str) -> None:
 def test_fetch_bytes_bound_what_is_under_way(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """And messages larger than an answer or a piece of a file come whole."""
     where, offsets = TopicPartition("puts", Partition(NAME, 0)), OffsetRange(0, 3143)
-    monkeypatch.setattr(frame_reader, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(frame_reader, "READ_CHUNK_BYTES", 1000)
     server.both(where, offsets, columns="value")
     monkeypatch.setattr(frame_reader, "boot_id", lambda: None)
     monkeypatch.setattr(frame_pulls, "BODY_BYTES", 5000)

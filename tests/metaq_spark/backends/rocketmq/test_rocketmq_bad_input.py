@@ -286,7 +286,7 @@ def test_filters_that_are_pushed_down(harness: RocketMQHarness) -> None:
 @pytest.mark.parametrize(
     "change", [lambda r: bytes(4) + r[4:], lambda r: (-9).to_bytes(4, signed=True) + r[4:], lambda r: r[:50]]
 )
-def test_a_lag_is_told_although_the_first_unread_record_is_damaged(harness: RocketMQHarness, change: Change) -> None:
+def test_a_lag_is_known_although_the_first_unread_record_is_damaged(harness: RocketMQHarness, change: Change) -> None:
     harness.put("a0", b"bad", b"two")
     tampered(harness, change)
     options = parse_server_options(harness.raw({}))

@@ -65,7 +65,7 @@ def test_a_micro_batch_asks_each_broker_for_ends_and_sizes_once_and_its_tasks_ar
     assert wire.round_trips == 0
 
 
-def test_a_bundle_of_queues_is_read_in_one_round_trip_to_each_broker(
+def test_a_group_of_queues_is_read_in_one_round_trip_to_each_broker(
     harness: RocketMQHarness, wire: Recorded, count: int
 ) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest")

@@ -174,8 +174,8 @@ def test_a_stored_message_with_less_durability_is_warned_of_once(
     )
     write(harness, [{"value": b"%d" % n, "queue": 0} for n in range(30)], blockMessages="10")
     assert len(harness.stored()["broker-a:0"]) == 30
-    (told,) = [record.message for record in caplog.records if "less durability" in record.message]
-    assert name in told
+    (reported,) = [record.message for record in caplog.records if "less durability" in record.message]
+    assert name in reported
 
 
 def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: RocketMQHarness) -> None:

@@ -148,7 +148,7 @@ def test_only_neighbours_at_one_broker_are_asked_together_and_large_ranges_not_a
     assert list(conversations(parts, options)) == [parts[:2], parts[2:3], parts[4:5], parts[5:]]
 
 
-def test_ranges_that_are_larger_than_they_seem_are_not_held_in_memory(harness: RocketMQHarness) -> None:
+def test_ranges_that_are_larger_than_they_seem_are_not_kept_in_memory(harness: RocketMQHarness) -> None:
     big = [bytes(1 << 20)] * 9
     for queue in ("a0", "b1"):
         harness.put(queue, *big)  # behind the messages that tell how large its range is

@@ -205,7 +205,7 @@ def test_runs_of_frames_and_of_records_follow_each_other(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEFT_TO_RECORDS)
-def test_what_a_frame_cannot_tell_is_left_to_records(kind: str, name: str) -> None:
+def test_what_a_frame_cannot_express_is_left_to_records(kind: str, name: str) -> None:
     reading = Reading(kind)
     with pytest.raises(FrameUnusable) as found:
         reading.frames([ALL["plain"], ALL["everything"], LEFT_TO_RECORDS[name], ALL["plain"]])

@@ -41,10 +41,10 @@ def test_all_agree(start: int, end: int, at: int, junk: bytes, cut: bool, dense:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_bad_record_ends_the_run_before_it_and_is_told_when_it_is_first(kind: str) -> None:
+def test_a_bad_record_ends_the_run_before_it_and_is_reported_when_it_is_first(kind: str) -> None:
     good, bad = record(b"good", offset=5), record(b"bad", offset=6, topic=b"others")
     wanted = Wanted(b"orders", 3, 5, 9)
     found = measured(kind, good + bad, wanted, dense=True)
     assert found == Measured(0, len(good), 1, 5, 5, ends_early=True)
-    told = measured(kind, bad + good, wanted._replace(start=6), dense=True)
-    assert told == (6, "it is of another topic", bad)
+    reported = measured(kind, bad + good, wanted._replace(start=6), dense=True)
+    assert reported == (6, "it is of another topic", bad)

@@ -227,7 +227,7 @@ def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bo
         ({"sys_flag": 0x701}, "not known"),
     ],
 )
-def test_a_bad_record_is_told_with_its_offset_and_what_is_before_it_is_kept(
+def test_a_bad_record_is_reported_with_its_offset_and_what_is_before_it_is_kept(
     kind: str, changed: dict[str, Any], word: str
 ) -> None:
     reading = Reading(kind)
@@ -244,7 +244,7 @@ def test_records_beyond_the_end_are_left_out(kind: str) -> None:
     assert [row["value"] for row in Reading(kind).decode(run, 5, 7).rows()] == [b"5", b"6"]
 
 
-def test_missing_messages_are_told_where_all_were_asked_for(kind: str) -> None:
+def test_missing_messages_are_reported_where_all_were_asked_for(kind: str) -> None:
     run = record(offset=6) + record(offset=9)
     reading = Reading(kind).decode(run, 5, 12)
     assert (len(reading.rows()), reading.gaps) == (2, [(5, 6), (7, 9), (10, 12)])

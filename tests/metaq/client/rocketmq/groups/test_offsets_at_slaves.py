@@ -63,7 +63,7 @@ def test_a_slave_that_knows_nothing_of_the_group_proves_nothing(
     cluster: ScriptedCluster, offsets: Offsets, start: str
 ) -> None:
     kill_master(cluster, offsets)
-    storage = BrokerOffsets(offsets, offsets._pool.clock, doubt_zero=start != "earliest")
+    storage = BrokerOffsets(offsets, offsets._pool.clock, verify_zero=start != "earliest")
     with pytest.raises(BrokerAway, match="the master"):
         RocketStarts(offsets, "g", start, storage).resolve(SECOND)  # type: ignore[arg-type]
     assert storage.load("g", [SECOND]) == {}
@@ -72,7 +72,7 @@ def test_a_slave_that_knows_nothing_of_the_group_proves_nothing(
 def test_a_zero_that_was_committed_counts(cluster: ScriptedCluster, offsets: Offsets) -> None:
     offsets.commit("g", {SECOND: 0})
     kill_master(cluster, offsets)
-    storage = BrokerOffsets(offsets, offsets._pool.clock, doubt_zero=True)
+    storage = BrokerOffsets(offsets, offsets._pool.clock, verify_zero=True)
     assert RocketStarts(offsets, "g", "latest", storage).resolve(SECOND) == GroupOffset(0)
 
 

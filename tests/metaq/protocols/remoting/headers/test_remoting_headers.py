@@ -207,6 +207,6 @@ class TestErrors:
             SendMessageResponse.from_ext({"msgId": "m", "queueId": "9" * 1000, "queueOffset": "0"})
         assert len(str(caught.value)) < 320
 
-    def test_required_fields_are_told_apart(self) -> None:
+    def test_required_fields_are_distinguished(self) -> None:
         required = {field.name for field in fields_of(RegisterBroker) if field.required}
         assert required == {"brokerName", "brokerAddr", "clusterName", "haServerAddr", "brokerId"}

@@ -92,7 +92,7 @@ OTHER_QUERY = branch(6, query="another")
         ([OLD], [OLD], []),
     ],
 )
-def test_what_a_decision_makes_worthless(prepared: list[Xid], listed: list[Xid], expected: list[Xid]) -> None:
+def test_which_branches_a_decision_supersedes(prepared: list[Xid], listed: list[Xid], expected: list[Xid]) -> None:
     assert superseded(prepared, BatchName(QUERY, 7), listed) == expected
 
 

@@ -1,10 +1,10 @@
 """Which partition a copy of a message goes to, for jobs that copy topics and keep partitions and order.
 
-A *place* is settled once for each partition of the source and never changes, so that the copies of a partition's
+A *target* is settled once for each partition of the source and never changes, so that the copies of a partition's
 messages stay in one partition, one behind the other, whatever partitions come later on either side. The rule is
-``metaq.client.mirror.targets.assign``. ``place_messages`` makes a column of it, ``ordered_partitions`` the connector's
-option that belongs to it: a list of names, so that a message whose partition is away fails the write instead of going
-elsewhere.
+``metaq.client.mirror.targets.assign``. ``assign_partitions`` makes a column of it, ``ordered_partitions`` the
+connector's option that belongs to it: a list of names, so that a message whose partition is away fails the write
+instead of going elsewhere.
 
 Used on the driver only; executors need nothing of this file.
 """
@@ -21,7 +21,7 @@ from metaq.discovery.base import Directory
 from metaq.errors import TopicNotFound
 from metaq.model import Partition
 
-Places = Mapping[Partition, Partition]
+PartitionTargets = Mapping[Partition, Partition]
 """Partitions of one topic at the source, each with the partition of the target that takes its messages."""
 
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -46,7 +46,7 @@ def ordered_partitions(targets: Iterable[Partition]) -> str:
     return ";".join(f"{broker_id}:{count}" for broker_id, count in sorted(_counts(targets).items()))
 
 
-def place_numbers(targets: Iterable[Partition]) -> dict[Partition, int]:
+def partition_numbers(targets: Iterable[Partition]) -> dict[Partition, int]:
     """Where each partition stands in the list that ``ordered_partitions`` describes."""
     listed = [
         Partition(broker_id, index)
@@ -63,20 +63,20 @@ def _counts(targets: Iterable[Partition]) -> dict[int, int]:
     return counts
 
 
-def all_targets(places: Mapping[str, Places]) -> set[Partition]:
+def all_targets(assigned: Mapping[str, PartitionTargets]) -> set[Partition]:
     """The partitions of the target that any topic uses."""
-    return {target for of_topic in places.values() for target in of_topic.values()}
+    return {target for of_topic in assigned.values() for target in of_topic.values()}
 
 
-def place_messages(messages: DataFrame, places: Mapping[str, Places]) -> DataFrame:
+def assign_partitions(messages: DataFrame, assigned: Mapping[str, PartitionTargets]) -> DataFrame:
     """``partition`` becomes the place number of the message's target. A message without a place fails the write.
 
     ``messages`` has ``topic``, ``broker_id`` and ``partition`` as a read gives them; other columns are kept.
     """
-    numbers = place_numbers(all_targets(places))
+    numbers = partition_numbers(all_targets(assigned))
     tree = {
         topic: {str(source): numbers[target] for source, target in of_topic.items()}
-        for topic, of_topic in places.items()
+        for topic, of_topic in assigned.items()
     }
     name = F.concat_ws("-", "broker_id", "partition")
     number = F.from_json(F.lit(json.dumps(tree)), "map<string, map<string, int>>")[F.col("topic")][name]
