@@ -1,6 +1,6 @@
 """Peers for client tests: a script in memory, the same script behind a real socket, brokers in memory.
 
-And what tests look at afterwards: what sessions sent, what a partition has.
+And what tests look at afterwards: what sessions sent, what a partition has, what a group's consumer was given.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from listeners import Listener
 from metaq.backends.metaq.pool import SessionPool, shared_pool
 from metaq.backends.metaq.session import Session
 from metaq.client.consumer import read_range
-from metaq.formats.frames import walk
-from metaq.model import INT64_MAX, Address, Message, OffsetRange
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.metaq_group import Cluster
+from metaq.client.groups.options import ConsumerOptions
+from metaq.client.offsets import GroupOffset, MemoryOffsets
+from metaq.client.producer import Producer
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.frames import HEADER_BYTES, walk
+from metaq.model import INT64_MAX, Address, Message, OffsetRange, Partition, TopicPartition
 from metaq.net.pool import Pool
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, GetOffset
@@ -177,3 +184,61 @@ def pools_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for pool in (shared_pool(), *pools):
         pool.close()
+
+
+P0, P1 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
+
+
+class Setting:
+    """A broker in memory with two partitions, and what is needed to read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.broker = MemoryBroker({"orders": 2, "dead": 1})
+        self.pool = SessionPool(TIMEOUTS, MemoryTransport({ADDRESS: self.broker}))
+        self.directory = FixedDirectory([ADDRESS], self.pool)
+        self.producer = Producer(self.directory, self.pool)
+        self.offsets = MemoryOffsets()
+        self.cluster = Cluster("memory", self.directory, self.pool, None)
+        self.parking = folder / "parked.sqlite"
+
+    def consumer(self, **options: Any) -> GroupConsumer:
+        given = {"group": "g", "topics": ["orders"], "offsets": self.offsets, "poll_max_s": 0.05, "retry_max_s": 0.01}
+        return GroupConsumer(self.cluster, ConsumerOptions(**given | {"parking": self.parking} | options))
+
+    def send(self, *texts: str, partition: int = 0) -> None:
+        self.producer.send_many("orders", list(texts), partition=Partition(0, partition))
+
+    def stored(self, where: TopicPartition = P0) -> int:
+        return self.offsets.load("g", [where]).get(where, GroupOffset(0)).offset
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made = Setting(tmp_path)
+    yield made
+    made.pool.close()
+
+
+def texts(deliveries: list[Delivery]) -> list[str]:
+    return [one.data.decode() for one in deliveries]
+
+
+def read(consumer: GroupConsumer, count: int) -> list[Delivery]:
+    """Take messages one by one."""
+    found: list[Delivery] = []
+    for message in consumer:
+        found.append(message)
+        if len(found) == count:
+            break
+    return found
+
+
+def fail_at(data: bytes, consumer: GroupConsumer) -> None:
+    for message in consumer:
+        if message.data == data:
+            raise ZeroDivisionError
+
+
+def end_of(count: int, size: int) -> int:
+    return count * (HEADER_BYTES + size)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fix_broker import launch_in
@@ -63,13 +63,21 @@ def segmented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addre
 class Topic:
     """A topic of one test, seen through ``format("metaq")``."""
 
+    FORMAT: ClassVar = "metaq"
+    SERVERS: ClassVar = "brokers"
+    """The option that names ``servers``."""
+
     spark: SparkSession
     name: str
-    brokers: str
+    servers: str
 
     def named(self, name: str) -> Topic:
         """Another topic of the same broker."""
-        return Topic(self.spark, name, self.brokers)
+        return Topic(self.spark, name, self.servers)
+
+    def options(self, **options: str) -> dict[str, str]:
+        """Those that lead to the servers, and more."""
+        return {self.SERVERS: self.servers} | options
 
     def frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
         """A DataFrame in a single partition, so that its rows have an order."""
@@ -77,8 +85,8 @@ class Topic:
 
     def write(self, frame: DataFrame, **options: str) -> None:
         """Append ``frame`` to the topic."""
-        given = {"brokers": self.brokers, "topic": self.name} | options
-        frame.write.format("metaq").mode("append").options(**given).save()
+        given = self.options(topic=self.name) | options
+        frame.write.format(self.FORMAT).mode("append").options(**given).save()
 
     def put(self, *values: str, partition: int = 0) -> None:
         """Append one message each to one partition."""
@@ -86,8 +94,8 @@ class Topic:
 
     def read(self, **options: str) -> DataFrame:
         """A batch read of the topic."""
-        given = {"brokers": self.brokers, "subscribe": self.name} | options
-        return self.spark.read.format("metaq").options(**given).load()
+        given = self.options(subscribe=self.name) | options
+        return self.spark.read.format(self.FORMAT).options(**given).load()
 
     def values(self, **options: str) -> list[str]:
         """Every payload as text, sorted."""
@@ -95,8 +103,8 @@ class Topic:
 
     def stream(self, **options: str) -> DataFrame:
         """A streaming read of the topic, from its start unless an option says otherwise."""
-        given = {"brokers": self.brokers, "subscribe": self.name, "startingOffsets": "earliest"} | options
-        reader: DataStreamReader = self.spark.readStream.format("metaq")
+        given = self.options(subscribe=self.name, startingOffsets="earliest") | options
+        reader: DataStreamReader = self.spark.readStream.format(self.FORMAT)
         return reader.options(**given).load()
 
     def drain(self, frame: DataFrame, folder: Path, **options: str) -> StreamingQuery:
@@ -114,8 +122,8 @@ class Topic:
 
     def append_all(self, frame: DataFrame, folder: Path, mode: str = "append", **options: str) -> StreamingQuery:
         """Start a query that appends to the topic what there is of ``frame``, with its checkpoint below ``folder``."""
-        given = {"brokers": self.brokers, "topic": self.name} | options
-        writer = frame.writeStream.format("metaq").outputMode(mode).options(**given)
+        given = self.options(topic=self.name) | options
+        writer = frame.writeStream.format(self.FORMAT).outputMode(mode).options(**given)
         return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
 
 

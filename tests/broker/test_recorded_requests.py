@@ -15,8 +15,7 @@ from typing import Final
 import pytest
 from fix_broker import StartBroker, write_ini
 from recordings import lines
-from remoting_asked import AS_RECORDED
-from request_replay import Replay, compared
+from request_replay import AS_RECORDED, Replay, compared
 
 pytestmark = pytest.mark.process
 

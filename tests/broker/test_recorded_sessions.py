@@ -15,8 +15,7 @@ from typing import Any, Final
 import pytest
 from fix_broker import StartBroker, wait_until, write_ini
 from recordings import content, lines
-from remoting_asked import AS_RECORDED, Asker
-from request_replay import Wire
+from request_replay import AS_RECORDED, Asker, Wire
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import parse_properties

@@ -13,10 +13,8 @@ from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, write_ini
-from remoting_asked import AS_RECORDED
 from remoting_headers import pull_header, send_header
-from request_replay import Wire
-from send_pull_replay import Replay, steps
+from request_replay import AS_RECORDED, SendPullReplay, Wire, steps
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.client.metaq import MetaQ
@@ -52,7 +50,7 @@ def golden(start_broker: StartBroker, tmp_path: Path) -> Iterator[Wire]:
 
 
 def test_a_recording_of_a_real_broker(golden: Wire) -> None:
-    replay = Replay(golden.ask, time.sleep)
+    replay = SendPullReplay(golden.ask, time.sleep)
     differing = {}
     for step in steps():
         if found := replay.play(step):

@@ -74,7 +74,7 @@ def test_ranges_are_split_at_message_boundaries(java_topic: JavaTopic) -> None:
 def test_an_ending_offset_and_a_pattern(java_topic: JavaTopic) -> None:
     java_topic.write(numbered(java_topic, 20))
     assert java_topic.values(endingOffsets=java_topic.start) == []
-    read = java_topic.spark.read.format("metaq").option("brokers", java_topic.brokers)
+    read = java_topic.spark.read.format("metaq").option("brokers", java_topic.servers)
     found = read.option("subscribePattern", java_topic.name[:-1] + ".").load()
     assert found.where(sf.col("topic") == java_topic.name).count() >= 20
 
@@ -109,13 +109,13 @@ def test_a_stream_into_the_topic(java_topic: JavaTopic, tmp_path: Path) -> None:
     numbered(java_topic, 100).write.parquet(str(tmp_path / "in"))
     rows = java_topic.spark.readStream.schema("value string, attribute string, partition int")
     sink = rows.parquet(str(tmp_path / "in")).writeStream.format("metaq")
-    sink = sink.options(brokers=java_topic.brokers, topic=java_topic.name, checkpointLocation=str(tmp_path / "c"))
+    sink = sink.options(brokers=java_topic.servers, topic=java_topic.name, checkpointLocation=str(tmp_path / "c"))
     assert sink.trigger(availableNow=True).start().awaitTermination(120)
     assert java_topic.values() == expected(100)
 
 
 def test_exactly_once_is_refused_before_anything_is_sent(java_topic: JavaTopic) -> None:
-    says = rf"exactly_once: broker {java_topic.brokers} does not offer .*must be a metaq-broker of this version"
+    says = rf"exactly_once: broker {java_topic.servers} does not offer .*must be a metaq-broker of this version"
     with pytest.raises(PySparkException, match=says):
         java_topic.write(numbered(java_topic, 10), delivery="exactly_once")
     assert java_topic.values() == []
@@ -123,7 +123,7 @@ def test_exactly_once_is_refused_before_anything_is_sent(java_topic: JavaTopic) 
 
 @pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
 def test_reads_by_time_are_refused(java_topic: JavaTopic, option: str) -> None:
-    says = rf"broker {java_topic.brokers} does not offer 'timestamp', which starting or ending at a time needs"
+    says = rf"broker {java_topic.servers} does not offer 'timestamp', which starting or ending at a time needs"
     with pytest.raises(PySparkException, match=says):
         java_topic.values(**{option: "2026-11-20T06:30:00Z"})
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from fix_broker import wait_until
 from fix_spark_java import named
 from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
-from mixed_group import DEADLINE_S, GROUP, PARTITIONS, TOPIC, MixedGroup
+from mixed_group import DEADLINE_S, GROUP, PARTITIONS, PYTHON_MEMBER, TOPIC, MixedGroup
 
 from metaq import MetaQ
 from metaq.client.groups.assignment import STRATEGIES, wanted_partitions
@@ -45,7 +44,7 @@ class Group(MixedGroup):
         self.zookeeper, self._settings = settings.zookeeper, settings
 
     def command(self, language: str, name: str) -> list[str]:
-        program = [sys.executable, str(Path(__file__).with_name("python_member.py"))]
+        program = PYTHON_MEMBER
         if language == "java":
             java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dmeta.recover.path={self.folder}"]
             program = [*java, "-cp", self._settings.classes, "JavaMember"]

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from mixed_group import DEADLINE_S, GROUP, PARTITIONS, TOPIC, Member, MixedGroup
+from mixed_group import DEADLINE_S, GROUP, PARTITIONS, PYTHON_MEMBER, TOPIC, Member, MixedGroup
 
 from metaq import RocketMQ
 from metaq.client.groups.assignment import range_of
@@ -50,8 +49,7 @@ class Group(MixedGroup):
         if language == "java":
             return self._programs.command("PushMember", QUICK, **given, **self._options)
         arguments = {"nameServers": self.name_servers, **given, **self._options}
-        program = str(Path(__file__).with_name("group_member.py"))
-        return [sys.executable, program, *(f"{key}={value}" for key, value in arguments.items())]
+        return [*PYTHON_MEMBER, *(f"{key}={value}" for key, value in arguments.items())]
 
     def settle(self) -> None:
         try:

@@ -31,7 +31,7 @@ ACCOUNTS = """\
 def with_account(topic: RocketMQTopic, name: str, secret: str | None = None) -> RocketMQTopic:
     """The topic as an account sees it."""
     keys = (("accessKey", f"{name}-key"), ("secretKey", secret or f"{name}-secret"))
-    return RocketMQTopic(topic.spark, topic.name, topic.name_servers, keys)
+    return RocketMQTopic(topic.spark, topic.name, topic.servers, keys)
 
 
 @pytest.mark.rocketmq_only("4.9.7")

@@ -79,7 +79,7 @@ def test_several_topics_in_one_read_and_in_one_write(topic: Topic) -> None:
     other = topic.named(topic.name + "-2")
     rows = [("x", topic.name), ("y", other.name), ("z", topic.name)]
     mixed = topic.frame(rows, "value string, topic string")
-    mixed.write.format("metaq").mode("append").option("brokers", topic.brokers).save()
+    mixed.write.format("metaq").mode("append").option("brokers", topic.servers).save()
     assert (topic.values(), other.values()) == (["x", "z"], ["y"])
     both = topic.read(subscribe=f"{topic.name},{other.name}")
     assert_df_equality(both.select(both.value.cast("string").alias("value"), "topic"), mixed, ignore_row_order=True)
@@ -125,7 +125,7 @@ def test_columns_can_be_chosen_and_counted(topic: Topic) -> None:
 
 def test_sql_reads_and_writes(topic: Topic) -> None:
     topic.put("from", "sql")
-    options = f"brokers '{topic.brokers}', subscribe '{topic.name}'"
+    options = f"brokers '{topic.servers}', subscribe '{topic.name}'"
     topic.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW story USING metaq OPTIONS ({options})")
     found = topic.spark.sql("SELECT CAST(value AS STRING) AS text FROM story ORDER BY offset")
     assert [row.text for row in found.collect()] == ["from", "sql"]

@@ -30,7 +30,7 @@ def command(topic: Topic, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     """Runs ``metaq-spark checkpoint VERB`` on the test's checkpoint and returns its answer, or its complaint."""
 
     def checkpoint(verb: str, *arguments: str) -> Any:
-        brokers = [] if verb == "undo" else ["--brokers", topic.brokers]
+        brokers = [] if verb == "undo" else ["--brokers", topic.servers]
         status = main(["checkpoint", verb, str(tmp_path / "checkpoint"), "--json", *brokers, *arguments])
         out, err = capsys.readouterr()
         return json.loads(out) if status == 0 else err

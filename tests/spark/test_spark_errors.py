@@ -46,7 +46,7 @@ def test_a_wrong_option_is_reported_when_a_read_is_declared(
 
 @pytest.mark.parametrize("missing", ["brokers", "subscribe"])
 def test_a_missing_option_is_reported_when_a_read_is_declared(topic: Topic, missing: str) -> None:
-    options = {"brokers": topic.brokers, "subscribe": topic.name}
+    options = {"brokers": topic.servers, "subscribe": topic.name}
     del options[missing]
     with pytest.raises(AnalysisException) as caught:
         topic.spark.read.format("metaq").options(**options).load()
@@ -75,7 +75,7 @@ def test_a_batch_read_that_cannot_be(topic: Topic, options: dict[str, str], word
 
 
 def test_a_schema_cannot_be_asked_for(topic: Topic, tmp_path: Path) -> None:
-    options = {"brokers": topic.brokers, "subscribe": topic.name}
+    options = {"brokers": topic.servers, "subscribe": topic.name}
     with pytest.raises(PySparkException) as caught:
         topic.spark.read.format("metaq").schema("value string").options(**options).load().collect()
     reported(caught, "column value", "type string at place 1", "leave .schema(...) out")
@@ -142,7 +142,7 @@ def test_a_write_that_cannot_be(
     topic: Topic, row: tuple[object, ...], schema: str, options: dict[str, str], words: list[str]
 ) -> None:
     frame = topic.frame([row], schema)
-    given = {"brokers": topic.brokers, "topic": topic.name} | options
+    given = {"brokers": topic.servers, "topic": topic.name} | options
     given = {name: text for name, text in given.items() if text != "NONE"}
     with pytest.raises(PySparkException) as caught:
         frame.write.format("metaq").mode("append").options(**given).save()
@@ -150,14 +150,14 @@ def test_a_write_that_cannot_be(
 
 
 def test_a_topic_cannot_be_overwritten(topic: Topic) -> None:
-    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
+    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.servers)
     with pytest.raises(AnalysisException) as caught:
         writer.mode("overwrite").option("topic", topic.name).save()
     reported(caught, 'a topic can only be appended to; use .mode("append")')
 
 
 def test_a_topic_has_no_path(topic: Topic) -> None:
-    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
+    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.servers)
     with pytest.raises(AnalysisException) as caught:
         writer.mode("append").save(topic.name)
     reported(caught, "option path", "a topic has no path; use topic")

@@ -35,7 +35,7 @@ def copy(source: Topic, target: Topic, folder: Path) -> StreamingQuery:
 
 def prepared(topic: Topic) -> list[str]:
     """The branches that lie prepared on the broker."""
-    with closing(Session.connect(Address.parse(topic.brokers))) as session:
+    with closing(Session.connect(Address.parse(topic.servers))) as session:
         return [str(key) for key in Transactions(session).recover()]
 
 
@@ -105,7 +105,7 @@ def test_tasks_that_fail_and_are_run_again(topic: Topic, tmp_path: Path) -> None
     target = topic.named(topic.name + "-target")
     topic.put(*[f"{n:02}" for n in range(12)])
     topic.put(*[f"{n:02}" for n in range(12, 24)], partition=1)
-    command = [sys.executable, str(RETRIES), topic.brokers, topic.name, target.name, str(tmp_path)]
+    command = [sys.executable, str(RETRIES), topic.servers, topic.name, target.name, str(tmp_path)]
     with open(tmp_path / "log", "w") as log:
         done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | spark_environment(), timeout=300)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-5000:]

@@ -24,7 +24,7 @@ class Driver:
     """A driver process of its own, with its JVM, in a session of its own."""
 
     def __init__(self, topic: Topic, folder: Path) -> None:
-        options = (f"brokers={topic.brokers}", f"subscribe={topic.name}", "maxBytesPerTrigger=3000")
+        options = (f"brokers={topic.servers}", f"subscribe={topic.name}", "maxBytesPerTrigger=3000")
         command = [sys.executable, str(SCRIPT), "metaq", str(folder), *options]
         with open(folder / "driver.log", "a") as log:
             environment = os.environ | spark_environment()
@@ -85,7 +85,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
         source.stream(maxBytesPerTrigger="6000", **patience)
         .select("value", "partition")
         .writeStream.format("metaq")
-        .options(brokers=source.brokers, topic="target", **patience)
+        .options(brokers=source.servers, topic="target", **patience)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

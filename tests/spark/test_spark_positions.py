@@ -29,7 +29,7 @@ def batch_sizes(query: StreamingQuery) -> list[int]:
 
 
 def by_pattern(topic: Topic, pattern: str, **options: str) -> DataFrame:
-    given = {"brokers": topic.brokers, "subscribePattern": pattern} | options
+    given = {"brokers": topic.servers, "subscribePattern": pattern} | options
     return topic.spark.readStream.format("metaq").options(**given).load()
 
 
@@ -61,7 +61,7 @@ def test_only_assigned_partitions(topic: Topic, tmp_path: Path) -> None:
     topic.put("no")
     topic.put("yes", partition=1)
     assign = json.dumps({topic.name: ["3-1"]})
-    read = topic.spark.read.format("metaq").options(brokers=topic.brokers, assign=assign).load()
+    read = topic.spark.read.format("metaq").options(brokers=topic.servers, assign=assign).load()
     assert [row.value for row in read.selectExpr(TEXT).collect()] == ["yes"]
 
 

@@ -70,7 +70,7 @@ def test_wrong_options_are_refused_when_the_read_is_declared(topic: Topic, optio
 
 def test_a_schema_of_the_user_s_own_must_be_that_of_the_options(topic: Topic) -> None:
     topic.put("5")
-    reader = topic.spark.read.format("metaq").options(brokers=topic.brokers, subscribe=topic.name, columns="value")
+    reader = topic.spark.read.format("metaq").options(brokers=topic.servers, subscribe=topic.name, columns="value")
     assert reader.schema("value BINARY").load().count() == 1
     with pytest.raises(PySparkException, match="this read has the columns `value` binary"):
         reader.schema("value STRING").load().count()

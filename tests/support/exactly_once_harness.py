@@ -42,11 +42,8 @@ class Harness:
         for broker_id in broker_ids:
             self.add(broker_id)
         self.pool = SessionPool(Timeouts(5.0, 10.0))
+        self.close = self.pool.close
         self._attempts = 0
-
-    def close(self) -> None:
-        """Close the connections that the query keeps."""
-        self.pool.close()
 
     def add(self, broker_id: int) -> None:
         """Start one more broker."""
@@ -81,9 +78,15 @@ class Harness:
         (data / "transactions").rename(data / "transactions.lost")
         self._run(broker_id)
 
-    def roll_back_all(self, broker_id: int) -> int:
-        """As another client: list the prepared branches of a broker and roll them back; how many there were."""
+    @contextmanager
+    def session(self, broker_id: int) -> Iterator[Session]:
+        """Another client's."""
         with closing(Session.connect(self.addresses[broker_id], Timeouts(5.0, 10.0))) as session:
+            yield session
+
+    def roll_back_all(self, broker_id: int) -> int:
+        """Roll the prepared branches of a broker back, as another client; return how many there were."""
+        with self.session(broker_id) as session:
             transactions = Transactions(session)
             keys = transactions.recover()
             for key in keys:
@@ -124,18 +127,16 @@ class Harness:
     def coordinator(self) -> Coordinator:
         return Coordinator(self.addresses, self.sessions)
 
-    @contextmanager
-    def driver(self) -> Iterator[Conversation]:
+    def driver(self) -> Conversation:
         """The single steps of a driver."""
-        with Conversation(self.addresses, self.sessions) as conversation:
-            yield conversation
+        return Conversation(self.addresses, self.sessions)
 
     # ---- what is there
 
     def readable(self, partition: str) -> list[str]:
         """The messages of a partition, in order."""
         where = Partition.parse(partition)
-        with closing(Session.connect(self.addresses[where.broker_id], Timeouts(5.0, 10.0))) as session:
+        with self.session(where.broker_id) as session:
             run = fetch(session, TOPIC, where.index, 0, 1 << 20)
         return [frame.body.decode() for frame in walk(run.data)] if isinstance(run, Run) else []
 
@@ -146,14 +147,14 @@ class Harness:
     def prepared(self) -> dict[int, int]:
         """How many branches lie prepared on each broker."""
         found = {}
-        for broker_id, address in self.addresses.items():
-            with closing(Session.connect(address, Timeouts(5.0, 10.0))) as session:
+        for broker_id in self.addresses:
+            with self.session(broker_id) as session:
                 found[broker_id] = len(Transactions(session).recover())
         return found
 
     def refusal_of_commit(self, broker_id: int, key: Xid) -> int | None:
         """The XA code with which a broker refuses to commit a branch that is not prepared."""
-        with closing(Session.connect(self.addresses[broker_id], Timeouts(5.0, 10.0))) as session:
+        with self.session(broker_id) as session:
             try:
                 Transactions(session).commit(key)
             except TransactionError as refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from fix_broker import wait_until
 
+PYTHON_MEMBER = [sys.executable, str(Path(__file__).with_name("group_member.py"))]
 TOPIC, GROUP, PARTITIONS = "mixed", "both", 12
 DEADLINE_S = 90.0
 

@@ -1,29 +1,49 @@
-"""Requests that were sent to a real broker and what it answered, sent again to another broker, or to record them anew.
+"""Requests that were sent to a real broker and what it answered, sent again to another one, or to record them anew.
 
 A line of a recording is a ``step`` and the ``reply`` to it. ``do`` is ``ask`` (and wait for the answer), ``post`` (the
 answer comes later), ``wait`` (for the answer to the step ``for``), ``close`` (the connection) or ``sleep``. ``until``
 repeats a request until its answer has this code: RocketMQ makes stored messages readable a little later. ``conn`` names
 a connection. ``${ID.ext.NAME}`` in fields and bodies is from the answer to the step ``id``, ``${ID.place}`` the
 commit-log offset in its ``msgId``, ``${ID.rec.place}`` that of its first record.
+
+A new step is a line with a ``step`` and no ``reply``. This sends all to a broker of RocketMQ 4.9.7 and writes answers::
+
+    PYTHONPATH=.:broker:tests/support python tests/support/request_replay.py requests.jsonl
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import socket
+import sys
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
+
+from recordings import ROCKETMQ, content, lines
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record, read_records
 from metaq.model import Address
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.acl import Credentials, sign
+from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from peers.rocketmq.jars import release
+from peers.rocketmq.servers import Cluster
 
 VERSION: Final = 407
-UNTIL_S: Final = 20.0
 DEADLINE_S: Final = 20.0
 WITH_RECORDS: Final = frozenset({11, 12, 33})
 """Requests whose answers are messages."""
@@ -118,7 +138,7 @@ class Replay:
             wire.post(command)
             self._posted[step["id"]] = conn, command.opaque, command.code
             return None
-        answer, end = wire.ask(command), time.monotonic() + UNTIL_S
+        answer, end = wire.ask(command), time.monotonic() + DEADLINE_S
         while answer is not None and answer.code != step.get("until", answer.code) and time.monotonic() < end:
             time.sleep(0.05)
             answer = wire.ask(self._command(step))
@@ -201,3 +221,157 @@ def _in_order(value: dict[str, Any]) -> dict[str, Any]:
         name: sorted(each, key=json.dumps) if isinstance(each, list) and name != "records" else each
         for name, each in value.items()
     }
+
+
+PULL_STATUS: Final = {0, 19, 20, 21}
+COMPARED: Final = (
+    *("topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "reconsume_times"),
+    *("prepared_transaction_offset", "body", "body_crc"),
+)
+
+Ask = Callable[[RemotingCommand], RemotingCommand | None]
+"""Carries out a request; ``None`` for a one-way one."""
+
+
+def steps() -> list[dict[str, Any]]:
+    """The steps of the recording."""
+    return [step for step in copy.deepcopy(lines("b_send_pull.jsonl")) if "step" in step]
+
+
+class SendPullReplay:
+    """What was answered to the steps that later ones refer to. ``sleep`` passes seconds."""
+
+    def __init__(self, ask: Ask, sleep: Callable[[float], None]) -> None:
+        self._ask, self._sleep = ask, sleep
+        self.answers: dict[str, RemotingCommand] = {}
+
+    def play(self, step: dict[str, Any]) -> list[str]:
+        """Carry out a step; return what is otherwise than recorded."""
+        asked = step["step"]
+        if asked.get("op") == "sleep":
+            self._sleep(asked["seconds"])
+            return []
+        header = step["request"]["header"]
+        ext = {name: self._filled(value) for name, value in asked.get("ext", {}).items()}
+        code, opaque, body = header["code"], header["opaque"], content(step["request"]["body"])
+        command = RemotingCommand(code, ext, body, opaque, header.get("flag", 0), version=header["version"])
+        answer = self._ask(command)
+        if command.flag & ONEWAY_FLAG:
+            return [] if not step["replies"] else ["a reply to a one-way request"]
+        assert answer is not None
+        if "id" in asked:
+            self.answers[asked["id"]] = answer
+        (recorded,) = step["replies"]
+        return self._compare(answer, recorded, asked)
+
+    def _filled(self, text: str) -> str:
+        return re.sub(r"\$\{([^}]*)\}", lambda match: self._value(match[1]), text)
+
+    def _value(self, template: str) -> str:
+        if template.startswith("rep:"):
+            _, character, count = template.split(":")
+            return character * int(count)
+        match = re.fullmatch(r"(\w+)\.(?:ext\.(\w+)|rec\.(\d+)\.(\w+))([+-]\d+)?", template)
+        assert match is not None, template
+        answer = self.answers[match[1]]
+        if match[2]:
+            return str(int(answer.ext[match[2]]) + int(match[5] or 0))
+        assert match[4] == "storeTimestamp"
+        return str(list(read_records(answer.body))[int(match[3])].store_timestamp + int(match[5] or 0))
+
+    def _compare(self, answer: RemotingCommand, recorded: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+        wanted = recorded["header"]
+        if answer.code != wanted["code"]:
+            return [f"code {answer.code} ({answer.remark}), recorded {wanted['code']} ({wanted.get('remark')})"]
+        found = []
+        ext, wanted_ext = dict(answer.ext), dict(wanted.get("extFields") or {})
+        for name in asked.get("vary", ()):
+            ext[name] = wanted_ext[name] = "varies"
+        for names in (ext, wanted_ext):
+            if "msgId" in names:
+                names["msgId"] = ",".join("0" * len(each) for each in names["msgId"].split(","))
+        if ext != wanted_ext:
+            found.append(f"ext {ext}, recorded {wanted_ext}")
+        if asked["code"] == 11 and answer.code in PULL_STATUS and answer.remark != wanted.get("remark"):
+            found.append(f"status {answer.remark}, recorded {wanted.get('remark')}")
+        records = list(read_records(content(recorded["body"]))) if wanted["code"] == 0 and asked["code"] == 11 else []
+        ours = list(read_records(answer.body)) if asked["code"] == 11 else []
+        return found + self._compare_records(ours, records)
+
+    def _compare_records(self, records: list[Record], wanted: list[Record]) -> list[str]:
+        if len(records) != len(wanted):
+            return [f"{len(records)} records, recorded {len(wanted)}"]
+        return [
+            f"record {number}: {name} {of_us!r}, recorded {of_java!r}"[:300]
+            for number, (ours, theirs) in enumerate(zip(records, wanted, strict=True))
+            for name, of_us, of_java in [
+                *((name, getattr(ours, name), getattr(theirs, name)) for name in COMPARED),
+                ("properties", ours.property_map(), theirs.property_map()),
+            ]
+            if of_us != of_java
+        ]
+
+
+AS_RECORDED: Final = (
+    "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nbrokerName=golden-a\nclusterName=GoldenCluster\n"
+)
+"""Configuration of a broker with the names of the one whose answers were recorded."""
+
+
+class Asker(RemotingClient):
+    """One client with a connection of its own. ``ask`` fails the test if the answer is not 0."""
+
+    def __init__(self, address: Address, credentials: Credentials | None = None) -> None:
+        super().__init__()
+        self.address, self.credentials = address, credentials
+
+    def response(self, header: Request, body: JsonBody | bytes = b"", oneway: bool = False) -> RemotingCommand:
+        command = to_request(header, body if isinstance(body, bytes) else body.to_json(), oneway=oneway)
+        if self.credentials is not None:
+            command = sign(command, self.credentials)
+        if oneway:
+            self.oneway(self.address, command, DEADLINE_S)
+            return command
+        return self.call(self.address, command, DEADLINE_S)
+
+    def ask(self, header: Request, body: JsonBody | bytes = b"") -> RemotingCommand:
+        answered = self.response(header, body)
+        assert answered.code == 0, answered.remark
+        return answered
+
+    def create_topic(self, topic: str, queues: int = 1) -> RemotingCommand:
+        usual: Any = {"default_topic": "TBW102", "perm": 6, "topic_filter_type": "SINGLE_TAG", "order": False}
+        header = UpdateAndCreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, **usual)
+        return self.response(header)
+
+    def commit(self, topic: str, group: str, queue: int, offset: int, oneway: bool = False) -> None:
+        header = UpdateConsumerOffset(consumer_group=group, topic=topic, queue_id=queue, commit_offset=offset)
+        if self.response(header, oneway=oneway).code and not oneway:
+            raise AssertionError("not committed")
+
+    def committed(self, topic: str, group: str, queue: int) -> int:
+        header = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue)
+        return int(self.ask(header).ext["offset"])
+
+
+SETTLE_S: Final = 4.0
+"""A broker that has just started finds nothing by key for a while."""
+
+
+def main(name: str) -> int:
+    """Write the file anew."""
+    path = ROCKETMQ / name
+    steps = [json.loads(line)["step"] for line in path.read_text("utf-8").splitlines()]
+    with tempfile.TemporaryDirectory() as folder, Cluster(release("4.9.7"), Path(folder)) as cluster:
+        cluster.start_name_server()
+        broker = cluster.start_broker("golden-a", brokerClusterName="GoldenCluster", autoCreateTopicEnable="true")
+        time.sleep(SETTLE_S)
+        with closing(Replay(Address.parse(broker.address))) as replay:
+            recorded = [{"step": step, "reply": replay.play(step)} for step in steps]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in recorded)
+        path.write_text(text.replace(broker.address, "${broker}"), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

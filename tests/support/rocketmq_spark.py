@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fix_broker import wait_until
+from fix_spark import Topic
 from metaq_harness import MicroBatches, offsets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -56,31 +57,16 @@ ADDED_BY_THE_CLIENT: Final = "MIN_OFFSET", "MAX_OFFSET"
 
 
 @dataclass(frozen=True)
-class RocketMQTopic:
-    """A topic as Spark sees it. ``options`` go with every read and write."""
+class RocketMQTopic(Topic):
+    """A topic as Spark sees it. ``with_all`` are options of every read and write."""
 
-    spark: SparkSession
-    name: str
-    name_servers: str
-    options: tuple[tuple[str, str], ...] = ()
+    FORMAT = "rocketmq"
+    SERVERS = "nameServers"
 
-    @property
-    def _where(self) -> dict[str, str]:
-        return {"nameServers": self.name_servers, **dict(self.options)}
+    with_all: tuple[tuple[str, str], ...] = ()
 
-    def read(self, **options: str) -> DataFrame:
-        """A batch read of everything, unless options say otherwise."""
-        given = self._where | {"subscribe": self.name} | options
-        return self.spark.read.format("rocketmq").options(**given).load()
-
-    def stream(self, **options: str) -> DataFrame:
-        """A streaming read from the beginning, unless options say otherwise."""
-        given = self._where | {"subscribe": self.name, "startingOffsets": "earliest"} | options
-        return self.spark.readStream.format("rocketmq").options(**given).load()
-
-    def write(self, rows: DataFrame, **options: str) -> None:
-        """Append the rows."""
-        rows.write.format("rocketmq").mode("append").options(**self._where, topic=self.name, **options).save()
+    def options(self, **options: str) -> dict[str, str]:
+        return super().options(**dict(self.with_all)) | options
 
     def copied(self, folder: Path, available_now: bool = True, **options: str) -> StreamingQuery:
         """Start copying the topic to Parquet in ``folder``, or go on from there; the rows are in ``copy(folder)``."""

@@ -11,7 +11,7 @@ import pytest
 from fix_broker import RunningBroker, broker_command, free_port, launch, system_section, wait_until
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_records import decode_state
-from remoting_asked import Asker
+from request_replay import Asker
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
-from remoting_asked import Asker
 from remoting_headers import send_header
-from request_replay import Wire
+from request_replay import Asker, Wire
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, wait_until, write_ini
-from remoting_asked import Asker
+from request_replay import Asker
 from text_requests import placed, put
 
 from metaq.errors import MetaqError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_group import P0, Setting, end_of
+from fix_client import P0, Setting, end_of
 
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery

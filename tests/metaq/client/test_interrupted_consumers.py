@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from fix_broker import wait_until
-from fix_group import P0, Setting, end_of, read, texts
+from fix_client import P0, Setting, end_of, read, texts
 from forked import in_child
 
 from metaq.client.groups.deliveries import Delivery

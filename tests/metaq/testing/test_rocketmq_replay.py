@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from recordings import content
-from send_pull_replay import Replay, steps
+from request_replay import SendPullReplay, steps
 
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.testing.rocketmq_answers import BrokerAnswers, Peer
@@ -34,9 +34,9 @@ class Scripted:
         self.now_ms += int(seconds * 1000)
 
 
-def replay_of_scripted() -> Replay:
+def replay_of_scripted() -> SendPullReplay:
     scripted = Scripted()
-    return Replay(scripted.ask, scripted.sleep)
+    return SendPullReplay(scripted.ask, scripted.sleep)
 
 
 def test_every_step_is_answered_as_recorded_but_for_a_list() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, launch_in, wait_until
-from send_pull_replay import Replay, steps
+from request_replay import SendPullReplay, steps
 
 from metaq.backends.rocketmq import frame_pulls, frame_reader
 from metaq.backends.rocketmq.pool import SessionPool
@@ -157,7 +157,7 @@ def recorded(server: Server) -> list[TopicPartition]:
                 return None
             return session.call(command, "a step")
 
-        replay = Replay(ask, time.sleep)
+        replay = SendPullReplay(ask, time.sleep)
         for step in steps():
             replay.play(step)
     with server.client() as mq:
