@@ -77,7 +77,6 @@ class RunningBroker:
             client.close()
 
     def log_text(self) -> str:
-        """Return what it wrote to standard error so far."""
         return Path(self.log.name).read_text()
 
 
@@ -94,7 +93,6 @@ class WireClient:
         self.closed_by_broker = False
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
         self.socket.sendall(data)
 
     def reply(self) -> Reply:
@@ -106,11 +104,9 @@ class WireClient:
         return reply
 
     def replies(self, count: int) -> list[Reply]:
-        """Return the next ``count`` replies."""
         return [self.reply() for _ in range(count)]
 
     def ask(self, request: bytes) -> Reply:
-        """Send one request and return its reply."""
         self.send(request)
         return self.reply()
 
@@ -137,7 +133,6 @@ class WireClient:
         return data
 
     def close(self) -> None:
-        """Close the connection."""
         self.socket.close()
 
     def __del__(self) -> None:
@@ -158,7 +153,6 @@ def wait_until(condition: Callable[[], object], what: str, deadline_s: float = D
 
 
 def broker_command(*arguments: str | Path) -> list[str]:
-    """Return the command line of a broker, for this interpreter."""
     return [sys.executable, "-m", "metaq_broker.cli", *map(str, arguments)]
 
 
@@ -231,7 +225,6 @@ def write_ini(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> Path:
 
 
 def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> RunningBroker:
-    """Start a broker on what ``write_ini`` writes."""
     return launch(["start", "-f", write_ini(folder, rest, **keys)], folder / "broker.log")
 
 

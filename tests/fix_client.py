@@ -107,7 +107,6 @@ def offset_session(extensions: str, question: str, answer: str) -> tuple[Session
 
 
 def memory_session(broker: MemoryBroker, timeouts: Timeouts = TIMEOUTS) -> Session:
-    """A session to a broker in memory."""
     transport = MemoryTransport({ADDRESS: broker})
     return Session.connect(ADDRESS, timeouts, transport, transport.clock)
 
@@ -150,7 +149,6 @@ def restarts(start_broker: StartBroker, tmp_path: Path) -> Restarts:
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
-    """What sessions send."""
     commands: list[Command] = []
     send = Session.send
 

@@ -71,7 +71,6 @@ class Database:
         return self._storages[-1]
 
     def rows(self) -> list[tuple[object, ...]]:
-        """What the table has, by a connection of its own."""
         connection = self.connect()
         try:
             cursor = connection.cursor()
@@ -81,7 +80,6 @@ class Database:
             connection.close()
 
     def drop(self) -> None:
-        """Close the storages, and remove the table."""
         for storage in self._storages:
             storage.close()
         self._storages.clear()

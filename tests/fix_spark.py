@@ -72,7 +72,6 @@ class Topic:
     servers: str
 
     def named(self, name: str) -> Topic:
-        """Another topic of the same broker."""
         return Topic(self.spark, name, self.servers)
 
     def options(self, **options: str) -> dict[str, str]:
@@ -84,16 +83,13 @@ class Topic:
         return self.spark.createDataFrame(rows, schema).coalesce(1)
 
     def write(self, frame: DataFrame, **options: str) -> None:
-        """Append ``frame`` to the topic."""
         given = self.options(topic=self.name) | options
         frame.write.format(self.FORMAT).mode("append").options(**given).save()
 
     def put(self, *values: str, partition: int = 0) -> None:
-        """Append one message each to one partition."""
         self.write(self.frame([(value, partition) for value in values], "value string, partition int"))
 
     def read(self, **options: str) -> DataFrame:
-        """A batch read of the topic."""
         given = self.options(subscribe=self.name) | options
         return self.spark.read.format(self.FORMAT).options(**given).load()
 
@@ -135,6 +131,5 @@ def for_each_batch(frame: DataFrame, write: Callable[[DataFrame, int], None], fo
 
 @pytest.fixture
 def topic(spark: SparkSession, segmented_broker: Address, request: pytest.FixtureRequest) -> Topic:
-    """A topic that only this test uses."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")[:80]
     return Topic(spark, name, str(segmented_broker))

@@ -31,11 +31,9 @@ class JavaTopic(Topic):
     indexes: tuple[int, ...]
 
     def read(self, **options: str) -> DataFrame:
-        """A batch read of what came after the test's start."""
         return super().read(**{"startingOffsets": self.start} | options)
 
     def stream(self, **options: str) -> DataFrame:
-        """A streaming read of what came after the test's start."""
         return super().stream(**{"startingOffsets": self.start} | options)
 
 
@@ -49,7 +47,6 @@ def named(variable: str) -> str:
 
 @pytest.fixture
 def java_broker() -> Address:
-    """The Java broker; the test is skipped if none is named."""
     return Address.parse(named("METAQ_JAVA_BROKER"))
 
 
@@ -69,7 +66,6 @@ def java_directory(java_broker: Address) -> Iterator[tuple[FixedDirectory, Sessi
 
 @pytest.fixture
 def java_place(java_directory: tuple[FixedDirectory, SessionPool]) -> TopicPartition:
-    """A partition of the topic."""
     directory, _ = java_directory
     topic = os.environ.get("METAQ_JAVA_TOPIC", "test")
     return TopicPartition(topic, min(directory.writable(topic)))

@@ -56,7 +56,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def server_context(certificates: Certificates) -> ssl.SSLContext:
-    """What a server in this process shows."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.load_cert_chain(certificates.folder / "server.pem", certificates.folder / "server.key")
     return made
@@ -74,7 +73,6 @@ def launch_with(folder: Path, system: str, topics: str = "[topic=*]\n") -> Runni
 
 
 def tls_session(broker: RunningBroker, settings: TlsSettings) -> Session:
-    """A secured session."""
     return Session.connect(broker.address, TIMEOUTS, TlsTransport(settings))
 
 

@@ -97,11 +97,9 @@ class ZooKeeperServer:
         self._running.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on after ``freeze``."""
         self._running.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it without warning."""
         self._running.kill()
         self._running.wait(DEADLINE_S)
 
@@ -261,11 +259,9 @@ def waits_until_stopped(ini: Path, words: str) -> None:
 
 
 def meta(address: Address) -> str:
-    """What a broker's nodes say."""
     return f"meta://{address}"
 
 
 @pytest.fixture
 def brokers(zookeeper: ZooKeeperRoot, tmp_path: Path, start_broker: StartBroker) -> Brokers:
-    """Starts brokers that register themselves."""
     return Brokers(zookeeper, tmp_path, start_broker)

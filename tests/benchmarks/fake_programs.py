@@ -41,7 +41,6 @@ def given_to(folder: Path, program: Program) -> list[str]:
 
 
 def turns_of(folder: Path, program: Program) -> int:
-    """How often the program has run."""
     file = folder / f"{program.name}.turns"
     return len(file.read_text()) if file.exists() else 0
 
@@ -74,5 +73,4 @@ def results_of(*outcomes: Outcome, **about: Any) -> Results:
 
 
 def outcome(name: str, *figures: Figure, failed: str | None = None, arguments: tuple[str, ...] = ()) -> Outcome:
-    """What a program gave."""
     return Outcome(name, name.title(), arguments, 12.3, figures, failed)

@@ -20,7 +20,6 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
 
 @pytest.fixture
 def client(shared_broker: RunningBroker) -> Iterator[WireClient]:
-    """A connection to ``shared_broker``."""
     connection = shared_broker.client()
     yield connection
     connection.close()

@@ -141,7 +141,6 @@ def lost(receipts: Collection[Receipt], found: Mapping[Position, bytes]) -> list
 
 
 def repeated(found: Mapping[Position, bytes]) -> list[bytes]:
-    """Payloads that are stored more than once."""
     return [payload for payload, times in Counter(found.values()).items() if times > 1]
 
 
@@ -168,7 +167,6 @@ class Cable(Relay):
         self.end_connections()
 
     def mend(self) -> None:
-        """Let connections through again."""
         self._whole = True
 
     def _relay(self, client: socket.socket) -> None:

@@ -95,8 +95,6 @@ def converse(server: Server, kind: Client, tmp_path: Path) -> Iterator[Converse]
 
 @pytest.fixture
 def topic(server: Server) -> Callable[[int], str]:
-    """Makes a topic of the test's own."""
-
     def make(queues: int) -> str:
         name = f"clients-{os.getpid()}-{next(_numbers)}"
         server.create_topic(name, queues)
@@ -107,7 +105,6 @@ def topic(server: Server) -> Callable[[int], str]:
 
 @pytest.fixture
 def group() -> str:
-    """A name for a group of the test's own."""
     return f"group-{os.getpid()}-{next(_numbers)}"
 
 

@@ -39,7 +39,6 @@ class ForkedBroker:
     returncode: int | None
 
     def poll(self) -> int | None:
-        """Its exit status, if it has ended."""
         return self._exit_status(0)
 
     def wait(self, timeout: float | None = None) -> int:

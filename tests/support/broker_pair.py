@@ -46,11 +46,9 @@ class BrokerPair:
         self.wait_for(*(each for each in NAMES if each != name))
 
     def process_id(self, name: str) -> int:
-        """The process of one."""
         return self._running[name].process.pid
 
     def address(self, name: str) -> Address:
-        """Where one serves RocketMQ's clients."""
         return Address("127.0.0.1", self._ports[name][1])
 
     def wait_for(self, *names: str) -> None:

@@ -10,13 +10,11 @@ CONF = {"spark.sql.shuffle.partitions": "2"}
 
 
 def offset(moved: bool = False, incarnations: dict[str, dict[str, str]] | None = None, **topics: dict[str, int]) -> str:
-    """A line of ours."""
     tree: dict[str, Any] = {"v": 2, "topics": topics, "incarnations": incarnations or {}}
     return json.dumps(tree | ({"moved": True} if moved else {}))
 
 
 def plan(folder: Path, batch_id: int, *lines: str, form: str = "v1", metadata: str | None = None) -> None:
-    """Write ``offsets/N``."""
     about = json.dumps({"batchWatermarkMs": 5, "batchTimestampMs": 1000 + batch_id, "conf": CONF})
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
     (folder / "offsets" / str(batch_id)).write_text("\n".join([form, about if metadata is None else metadata, *lines]))
@@ -24,7 +22,6 @@ def plan(folder: Path, batch_id: int, *lines: str, form: str = "v1", metadata: s
 
 
 def commit(folder: Path, batch_id: int) -> None:
-    """Write ``commits/N``."""
     (folder / "commits").mkdir(parents=True, exist_ok=True)
     (folder / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":9}')
 
@@ -40,5 +37,4 @@ def query(folder: Path, *batches: str) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file with its content."""
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}

@@ -54,7 +54,6 @@ class CapturedCommand:
         return status, out.decode(), err.decode()
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """What ``--json`` prints."""
         status, out, err = self(*arguments, "--json")
         assert (status, err) == (0, ""), err
         return [json.loads(line) for line in out.splitlines()]
@@ -89,7 +88,6 @@ def hang(connection: socket.socket) -> None:
 
 
 def close_at_once(connection: socket.socket) -> None:
-    """Close it before anything was said."""
     connection.close()
 
 

@@ -66,7 +66,6 @@ def with_table(page: str, results: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def main() -> int:
-    """Write the page."""
     PAGE.write_text(with_table(PAGE.read_text(), json.loads(RESULTS.read_text())))
     return 0
 

@@ -46,7 +46,6 @@ class Harness:
         self._attempts = 0
 
     def add(self, broker_id: int) -> None:
-        """Start one more broker."""
         keys = {"brokerId": broker_id, "numPartitions": 2, "serverPort": free_port()}
         write_ini(self._folder / f"broker-{broker_id}", f"[topic={TOPIC}]\n", **keys)
         self._run(broker_id)
@@ -134,7 +133,6 @@ class Harness:
     # ---- what is there
 
     def readable(self, partition: str) -> list[str]:
-        """The messages of a partition, in order."""
         where = Partition.parse(partition)
         with self.session(where.broker_id) as session:
             run = fetch(session, TOPIC, where.index, 0, 1 << 20)

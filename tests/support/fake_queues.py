@@ -42,7 +42,6 @@ SENTENCES = LossSentences("no broker has it", "it is another queue", "its end is
 
 
 def queue(name: str, topic: str = "orders") -> TopicPartition:
-    """A queue by its name, such as ``broker-a:3``."""
     return TopicPartition(topic, Partition.parse_queue(name))
 
 
@@ -52,7 +51,6 @@ class FakeOptions(ReadOptions):
 
     @property
     def row_layout(self) -> RowLayout:
-        """The columns of the read."""
         return RowLayout((("queue", StringType()), ("value", BinaryType())))
 
 
@@ -81,13 +79,11 @@ class FakeQueues:
     away: set[str] = field(default_factory=set)
 
     def put(self, where: TopicPartition, *payloads: bytes, at_ms: int = 0) -> None:
-        """Append messages."""
         self.starts.setdefault(where, 0)
         self.messages.setdefault(where, []).extend(payloads)
         self.times_ms.setdefault(where, []).extend(at_ms for _ in payloads)
 
     def available_ranges(self) -> AvailableRanges:
-        """What there is."""
         return {
             where: PartitionState(OffsetRange(self.starts[where], len(messages)), None)
             for where, messages in self.messages.items()

@@ -43,7 +43,6 @@ class Step:
 
 
 def steps(name: str) -> list[Step]:
-    """Return the steps of a transcript."""
     with open(METAQ / name) as lines:
         return [_step(json.loads(line)) for line in lines]
 

@@ -41,7 +41,6 @@ class Listener:
         self.close()
 
     def close(self) -> None:
-        """Stop listening, and end all connections."""
         self.stop_listening()
         self.end_connections()
         for thread in self._threads[1:]:
@@ -50,7 +49,6 @@ class Listener:
             connection.close()
 
     def stop_listening(self) -> None:
-        """Refuse further connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -127,7 +125,6 @@ class CuttingRelay(Relay):
         super().end_connections()
 
     def release(self) -> None:
-        """Lose what it has."""
         self._released.set()
 
     def _pass_on(self, data: bytes, server: socket.socket, client: socket.socket, from_client: bool) -> bool:

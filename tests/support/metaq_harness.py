@@ -43,7 +43,6 @@ class MicroBatches:
         return (batch for part in pickle.loads(pickle.dumps(partitions)) for batch in reader.read(part))
 
     def values(self, reader: Reader, partitions: Sequence[InputPartition]) -> list[bytes]:
-        """The bodies that some tasks read."""
         return [value for batch in self.read(reader, partitions) for value in batch["value"].to_pylist()]
 
     def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
@@ -118,11 +117,9 @@ class Harness(MemoryBrokers):
         return parse_source_options(given, use)
 
     def stream(self, **options: str) -> StreamReader:
-        """A new run of a streaming query."""
         return StreamReader(MetaQSource(self.options(Use.STREAM_READ, **options), self.pool, self.clock))
 
     def batch(self, **options: str) -> list[bytes]:
-        """The payloads of a batch read."""
         reader = BatchReader(MetaQSource(self.options(Use.BATCH_READ, **options), self.pool, self.clock))
         return self.values(reader, reader.partitions())
 

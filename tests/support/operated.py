@@ -31,14 +31,12 @@ class Answer:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What ``--json`` printed."""
         document = json.loads(self.out)
         assert isinstance(document, dict)
         return document
 
 
 def ctl(*arguments: str | Path) -> Answer:
-    """Run ``metaq-broker ctl`` in this process."""
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
@@ -77,7 +75,6 @@ def put(topic: str, index: int, body: bytes, opaque: int = 1) -> bytes:
 
 
 def stored(client: WireClient, topic: str, index: int, body: bytes) -> int:
-    """Put one message; return its offset."""
     code, text = client.result(put(topic, index, body))
     assert code == 200, text
     return int(text.split()[2])

@@ -22,7 +22,6 @@ class Recorded:
         return _RecordedStream(self._inner.connect_tcp(address, timeout_s), self)
 
     def forget(self) -> None:
-        """Count from 0 again."""
         self.connections = self.round_trips = self.writes = 0
 
 

@@ -224,7 +224,6 @@ class Front:
         return response
 
     def lose(self, session: FakeSession) -> None:
-        """End a client's connection."""
         self.dispatcher.lost(cast("RemotingSession", session))
 
     def restarted(self, files: Files | None = None, **changes: Any) -> Front:

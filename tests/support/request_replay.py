@@ -74,7 +74,6 @@ class Wire:
         return None if command.flag & ONEWAY_FLAG else self.wait(command.opaque)
 
     def post(self, command: RemotingCommand) -> None:
-        """Send a request."""
         self._socket.sendall(encode(command))
 
     def wait(self, opaque: int) -> RemotingCommand:
@@ -105,7 +104,6 @@ class Wire:
         return [each.code for each in reported]
 
     def close(self) -> None:
-        """End the connection."""
         self._socket.close()
 
 
@@ -145,7 +143,6 @@ class Replay:
         return None if answer is None else self._shown(step, command.code, answer)
 
     def close(self) -> None:
-        """Close all connections."""
         for wire in self._wires.values():
             wire.close()
 
@@ -234,7 +231,6 @@ Ask = Callable[[RemotingCommand], RemotingCommand | None]
 
 
 def steps() -> list[dict[str, Any]]:
-    """The steps of the recording."""
     return [step for step in copy.deepcopy(lines("b_send_pull.jsonl")) if "step" in step]
 
 
@@ -359,7 +355,6 @@ SETTLE_S: Final = 4.0
 
 
 def main(name: str) -> int:
-    """Write the file anew."""
     path = ROCKETMQ / name
     steps = [json.loads(line)["step"] for line in path.read_text("utf-8").splitlines()]
     with tempfile.TemporaryDirectory() as folder, Cluster(release("4.9.7"), Path(folder)) as cluster:

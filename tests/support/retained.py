@@ -58,7 +58,6 @@ def names(root: Path) -> list[str]:
 
 
 async def at_once(step: Callable[[], None]) -> None:
-    """A worker that needs no thread."""
     step()
 
 

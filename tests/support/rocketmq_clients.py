@@ -51,7 +51,6 @@ B = TypeVar("B", bound=ScriptedBench)
 
 @contextmanager
 def on_scripted_cluster(kind: Callable[[ScriptedCluster], B]) -> Iterator[B]:
-    """A bench of this kind, as long as the block lasts."""
     with ScriptedCluster({"broker-a": (1,)}) as cluster:
         bench = kind(cluster)
         yield bench

@@ -71,16 +71,13 @@ class RocketMQHarness(MicroBatches):
         return RocketMQSource(parse_source_options(self.raw(options), use), self.pool, self.directory, self.clock)
 
     def stream(self, **options: str) -> StreamReader:
-        """A new run of a streaming query."""
         return StreamReader(self.source(Use.STREAM_READ, **options))
 
     def batch(self, **options: str) -> list[dict[str, Any]]:
-        """The rows of a batch read."""
         reader = BatchReader(self.source(Use.BATCH_READ, **options))
         return self.rows(reader, reader.partitions())
 
     def rows(self, reader: Reader, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:
-        """The rows that some tasks read."""
         return [row for batch in self.read(reader, partitions) for row in batch.to_pylist()]
 
     def drained(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[bytes]]:
@@ -105,6 +102,5 @@ class RocketMQHarness(MicroBatches):
 
 
 def stream_task(number: int = 0, *, query: str = "q1", batch: int = 0, attempt: int = 0) -> WriteTask:
-    """A task of a streaming write."""
     properties = {QUERY_ID: query, BATCH_ID: str(batch)}
     return WriteTask(number, attempt, properties.get)

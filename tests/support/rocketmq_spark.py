@@ -75,7 +75,6 @@ class RocketMQTopic(Topic):
         return (writer.trigger(availableNow=True) if available_now else writer).start()
 
     def copy(self, folder: Path) -> DataFrame:
-        """What was copied so far."""
         return self.spark.read.parquet(str(folder / "rows"))
 
 
@@ -138,7 +137,6 @@ class Run:
         return self.position != start
 
     def drain(self) -> list[bytes]:
-        """What there is to read now."""
         before = len(self.values)
         while self.micro_batch():
             pass

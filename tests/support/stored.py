@@ -195,8 +195,6 @@ B = TypeVar("B", bound=SyncBench)
 
 
 def played(bench: B, scenario: Callable[[B], Coroutine[Any, Any, None]]) -> B:
-    """Run a scenario to its end, and stop."""
-
     async def run() -> B:
         await scenario(bench)
         await bench.commit.drain()

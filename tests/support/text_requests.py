@@ -19,7 +19,6 @@ def get(topic: str, offset: int, opaque: int = 1, bytes_max: int = 1 << 20, part
 
 
 def placed(reply: Reply) -> tuple[int, int, int]:
-    """Id, partition and offset of a put's reply."""
     assert isinstance(reply, Result)
     assert reply.code == 200, reply
     message_id, partition, offset = map(int, reply.text.split(" "))

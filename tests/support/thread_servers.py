@@ -37,7 +37,6 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     def close(self) -> None:
-        """End the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
@@ -88,7 +87,6 @@ class RunningNameServer(LoopThread):
         return self.run(call())
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-        """Wait until a condition on the server's state holds."""
         self.run(until(condition, deadline_s=timeout_s))
 
 

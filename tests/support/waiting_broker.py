@@ -90,7 +90,6 @@ class WaitingBroker:
         self.engine.config = config
 
     def producer(self, group: str) -> FakeSession:
-        """Have a producer of a group there."""
         session = FakeSession()
         self.members.producer_seen(ClientIdentity(session, f"client-{id(session)}"), group)
         return session
@@ -134,13 +133,11 @@ class WaitingBroker:
         return await future
 
     async def stored(self, *arguments: object, **more: object) -> StoredBatch:
-        """Send a message that must be stored."""
         outcome = await self.send(*arguments, **more)  # type: ignore[arg-type]
         assert isinstance(outcome, StoredBatch), outcome
         return outcome
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Return the response to a request."""
         session = FakeSession()
         self.dispatcher.carry_out(Call(command, cast("RemotingSession", session)))
         await until(lambda: bool(session.responses))
@@ -149,12 +146,10 @@ class WaitingBroker:
         return response
 
     def records(self, topic: str = "t", queue: int = 0) -> list[Record]:
-        """All messages of a queue."""
         batch = self.store.read(topic, queue, self.store.min_offset(topic, queue), 10_000, 1 << 30)
         return [] if isinstance(batch, Refusal) else [read_record(each) for each in batch.records]
 
     def bodies(self, topic: str = "t", queue: int = 0) -> list[bytes]:
-        """The bodies of all messages of a queue."""
         return [each.body for each in self.records(topic, queue)]
 
     async def bodies_are(self, *bodies: bytes, topic: str = "t", queue: int = 0) -> None:

@@ -109,7 +109,6 @@ class MemoryLog:
             stored(None)
 
     def sync_all(self) -> None:
-        """Sync until nothing is left to be."""
         random = Random(1)
         while self.under_way:
             self.sync_one(random)

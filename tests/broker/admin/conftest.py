@@ -19,5 +19,4 @@ def ini(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def broker(start_broker: StartBroker, ini: Path) -> RunningBroker:
-    """A broker that runs with ``ini``."""
     return start_broker("start", "-f", ini)

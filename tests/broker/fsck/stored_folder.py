@@ -42,7 +42,6 @@ def served(root: Path, folder: str = "orders-0", files: Files | None = None) -> 
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """Every file below ``root`` but the lock."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

@@ -15,13 +15,11 @@ SYSTEM = system_section(7, 2)
 
 @pytest.fixture
 def port() -> int:
-    """A port that was free a moment ago."""
     return free_port()
 
 
 @pytest.fixture
 def ini(tmp_path: Path, port: int) -> Path:
-    """A server.ini with metrics."""
     file = tmp_path / "server.ini"
     topics = "[topic=orders]\n[topic=late]\nunflushThreshold=1000\nunflushInterval=100000\n"
     file.write_text(f"{SYSTEM}metricsPort={port}\ndataPath={tmp_path / 'data'}\n{topics}")
@@ -30,7 +28,6 @@ def ini(tmp_path: Path, port: int) -> Path:
 
 @pytest.fixture
 def broker(start_broker: StartBroker, ini: Path) -> RunningBroker:
-    """A broker that serves metrics."""
     return start_broker("start", "-f", ini)
 
 

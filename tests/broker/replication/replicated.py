@@ -53,7 +53,6 @@ async def running(config: BrokerConfig, file: Path | None = None) -> AsyncIterat
 
 @asynccontextmanager
 async def client(broker: Broker) -> AsyncIterator[Link]:
-    """Connect to a broker as long as the block lasts."""
     link = await Link.open(Address("127.0.0.1", broker.port), DEADLINE_S)
     try:
         yield link
@@ -62,7 +61,6 @@ async def client(broker: Broker) -> AsyncIterator[Link]:
 
 
 def bodies(count: int, size: int = 100, mark: int = 0) -> list[bytes]:
-    """Return different messages."""
     return [f"{mark}-{number}-".encode().ljust(size, b"x") for number in range(count)]
 
 
@@ -144,8 +142,6 @@ async def copied(folder: Path, master: Broker) -> BrokerConfig:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Run a story to its end."""
-
     async def limited() -> None:
         async with asyncio.timeout(DEADLINE_S * 3):
             await scenario
@@ -163,7 +159,6 @@ async def until_caught_up(slave: Broker) -> None:
 
 
 def samsa(slave: Broker | int, timeout_ms: int = 2000) -> str:
-    """Return the section that makes the master of a pair."""
     port = slave if isinstance(slave, int) else slave.port
     return f"[samsa]\nslave=127.0.0.1:{port}\nsendToSlaveTimeoutInMills={timeout_ms}\ncheckSlaveIntervalInMills=10\n"
 

@@ -131,7 +131,6 @@ class PlainStore:
         return list(walk(self._files.pread(fd, max(0, size), from_offset), from_offset))
 
     def bodies(self, topic: str, partition: int) -> list[bytes]:
-        """Return what a reader of the partition gets."""
         return [frame.body for frame in self.scan(topic, partition, 0)]
 
     def ids(self, topic: str, partition: int) -> list[int]:

@@ -47,5 +47,4 @@ def command(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 
 @pytest.fixture
 def rocketmq(cluster: ScriptedCluster) -> str:
-    """How the scripted cluster is named."""
     return "rocketmq://" + ",".join(map(str, cluster.name_servers))

@@ -18,7 +18,6 @@ from metaq.testing.rocketmq_server import ScriptedCluster
 
 @pytest.fixture
 def cluster(rocketmq_memory: ScriptedCluster) -> ScriptedCluster:
-    """One broker with the topic "orders"."""
     rocketmq_memory.create_topic("orders", queues=2)
     return rocketmq_memory
 

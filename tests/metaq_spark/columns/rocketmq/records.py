@@ -33,7 +33,6 @@ def record(
     born_ip: bytes = b"\x0a\x01\x02\x03",
     store_ip: bytes = b"\x7f\0\0\1",
 ) -> bytes:
-    """A stored record."""
     sys_flag |= 0x10 * (len(born_ip) == 16) | 0x20 * (len(store_ip) == 16)
     width = ">b" if version == 1 else ">h"
     stored_crc = zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc
