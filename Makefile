@@ -48,6 +48,10 @@ test-databases: java $(READY)  ## Run the tests of stored offsets with real Post
 test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
 	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq tests/rocketmq_broker $(PYTEST_ARGS)
 
+.PHONY: test-java
+test-java: java $(READY)  ## Run the tests with a real Java MetaQ broker and client, fetched with Maven, two minutes: docs/testing.md
+	@$(SPARK_PYTHON) -m peers.metaq.broker $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/java $(PYTEST_ARGS)
+
 .PHONY: test-pipe
 test-pipe: $(READY)  ## Send a million lines through metaq produce and metaq consume, with both protocols, two minutes: docs/testing.md
 	@METAQ_PIPE_LINES=1000000 $(BIN)/python -m pytest --numprocesses 0 tests/metaq/cli/test_pipe.py $(PYTEST_ARGS)

@@ -40,10 +40,10 @@ from spark_read import to_noop
 from stage import Case, spark
 
 from metaq.model import Address
+from peers.jvm import FAST
 from peers.rocketmq.ask import request
 from peers.rocketmq.bundled import BundledServer
 from peers.rocketmq.jars import MODULES, Release, Unavailable, release
-from peers.rocketmq.jvm import FAST
 from peers.rocketmq.programs import Programs, Rate
 from peers.rocketmq.servers import Cluster
 

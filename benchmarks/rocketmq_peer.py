@@ -39,8 +39,8 @@ from rocketmq_batches import batches, send_s
 from spark_read import to_noop
 from stage import PARTITIONS, Case, broker, spark
 
+from peers.jvm import FAST
 from peers.rocketmq.jars import MODULES, Unavailable, release
-from peers.rocketmq.jvm import FAST
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 

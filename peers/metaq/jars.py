@@ -1,7 +1,8 @@
-"""Fetches MetaQ's Java client, and a driver with which it keeps offsets in MariaDB, by package name with Maven.
+"""Fetches MetaQ's Java client, with a driver by which it keeps offsets in MariaDB, and its broker, with Maven.
 
-They are kept outside the repository, in ``~/.cache/metaq-spark/java-metaq`` (``$XDG_CACHE_HOME``). A folder named by
-``METAQ_JAVA_LIB`` is used instead if it has both.
+They are kept outside the repository, in ``~/.cache/metaq-spark`` (``$XDG_CACHE_HOME``): ``java-metaq`` has the client
+and the driver, ``java-metaq-server`` the broker and the client. A folder that ``METAQ_JAVA_LIB`` names is used instead
+of the first if it has both.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 from peers.maven import Unavailable, cache, fetched
 
 CLIENT: Final = "com.taobao.metamorphosis:metamorphosis-client:1.4.6.2"
+SERVER: Final = "com.taobao.metamorphosis:metamorphosis-server:1.4.6.2"
 DRIVER: Final = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
 COMPILE_DEADLINE_S: Final = 180
 
@@ -33,6 +35,17 @@ def client_jars() -> Path:
     if named and any(Path(named).glob("mariadb-java-client-*.jar")):
         return Path(named)
     return fetched("MetaQ's Java client", cache() / "java-metaq", [CLIENT, DRIVER])
+
+
+def server_jars() -> Path:
+    """Return the folder with the jars of the broker and of the client.
+
+    Raises:
+        Unavailable: There is no Java, or Maven is missing or did not get the packages.
+    """
+    if shutil.which("java") is None:
+        raise Unavailable("MetaQ's Java broker: there is no java on this machine")
+    return fetched("MetaQ's Java broker", cache() / "java-metaq-server", [SERVER, CLIENT])
 
 
 def compiled(sources: Sequence[Path], folder: Path, lib: Path) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from peers.jvm import OPENED
 from peers.rocketmq.jars import Release
-from peers.rocketmq.jvm import OPENED
 from peers.rocketmq.programs import QUICK
 from peers.rocketmq.servers import write_logging
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from peers.jvm import free_port
 from peers.rocketmq.ask import ask
-from peers.rocketmq.jvm import free_port
 from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC
 
 DEADLINE_S: Final = 30.0

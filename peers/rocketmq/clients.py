@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from peers.jvm import OPENED
 from peers.rocketmq.jars import Unavailable, alone, cache, release
-from peers.rocketmq.jvm import OPENED
 from peers.rocketmq.programs import QUICK
 
 HERE: Final = Path(__file__).parent

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from peers.jvm import OPENED
 from peers.rocketmq.ask import Account
 from peers.rocketmq.jars import Release
-from peers.rocketmq.jvm import OPENED
 
 DEADLINE_S: Final = 120.0
 QUICK: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from peers.jvm import OPENED, SMALL, JavaServer, free_port, fresh
 from peers.rocketmq.ask import Account, Answer, ask
 from peers.rocketmq.jars import Release
-from peers.rocketmq.jvm import OPENED, SMALL, JavaServer, free_port, fresh
 
 ADMINISTRATOR: Final = Account("administrator", "administrator-secret")
 """May do everything where there are accounts."""

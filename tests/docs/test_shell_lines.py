@@ -36,8 +36,8 @@ ELSEWHERE: Mapping[str, str] = {
     "metaq-broker ctl --data DIR promote": "tests/broker/replication/test_roles.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
     "metaq-spark compile": "tests/metaq_spark/columns/test_compiling_command.py",
-    "METAQ_JAVA_BROKER=127.0.0.1:8123": "tests/java/test_java_broker.py",
-    "METAQ_JAVA_LIB=PATH/lib": "tests/java/test_java_programs.py",
+    "METAQ_GROUP_ROUNDS=60 make test-java": "tests/java/test_mixed_group.py",
+    "python -m peers.metaq.broker": "tests/peers/test_isolation.py",
     "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
     "metaq-namesrv start": "tests/broker/nameserver/test_name_server_process.py",
     "metaq ": "tests/docs/test_cli_page.py",
@@ -52,8 +52,6 @@ NOT_RUN: Mapping[str, str] = {
     "spark-submit --master k8s": "needs Kubernetes",
     "useradd --system metaq": "needs root, and changes the machine",
     "cp broker/conf/metaq-broker.service": "needs root and systemd",
-    "mvn dependency:copy-dependencies": "fetches Java MetaQ",
-    "java -cp 'lib/*'": "needs Java MetaQ",
 }
 """Beginnings of lines that no test runs, and why; their syntax is checked, and that the files they name exist."""
 

@@ -29,8 +29,8 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
+from peers.jvm import JavaServer
 from peers.rocketmq.ask import Account, ask
-from peers.rocketmq.jvm import JavaServer
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 

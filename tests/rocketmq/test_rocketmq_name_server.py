@@ -20,7 +20,7 @@ from metaq.protocols.remoting.bodies.routes import ClusterInfo, TopicRouteData
 from metaq.protocols.remoting.channel import Response
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
-from peers.rocketmq.jvm import OPENED, JavaServer
+from peers.jvm import OPENED, JavaServer
 from peers.rocketmq.programs import QUICK, Programs
 from peers.rocketmq.servers import Cluster
 

@@ -12,8 +12,8 @@ from fix_tls import Certificates
 from pyspark.sql import SparkSession
 from rocketmq_spark import RocketMQTopic
 
+from peers.jvm import SMALL
 from peers.rocketmq.jars import Release
-from peers.rocketmq.jvm import SMALL
 from peers.rocketmq.servers import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]

@@ -21,7 +21,7 @@ from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset
-from peers.rocketmq.jvm import JavaServer
+from peers.jvm import JavaServer
 from peers.rocketmq.servers import Cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -35,8 +35,8 @@ from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.options.table import Use
 from metaq_spark.sink.task import write_batches
 from metaq_spark.source.batch_reader import BatchReader
+from peers.jvm import JavaServer
 from peers.rocketmq.admin import Admin
-from peers.rocketmq.jvm import JavaServer
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 

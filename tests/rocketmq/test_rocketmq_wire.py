@@ -37,7 +37,7 @@ from metaq.protocols.remoting.command import Codec
 from metaq.protocols.remoting.headers import RESPONSES, clients, offsets, pulls, routes, sends, to_request
 from metaq.protocols.remoting.headers import administration as admin
 from metaq.protocols.remoting.headers.fields import Request
-from peers.rocketmq.jvm import JavaServer
+from peers.jvm import JavaServer
 from peers.rocketmq.servers import Cluster
 
 pytestmark = pytest.mark.slow

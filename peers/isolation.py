@@ -1,0 +1,48 @@
+"""Runs a command in a network namespace of its own, which has only a loopback interface (Linux).
+
+Servers that listen on every address can be reached there by the command and by nobody else. Other users than root need
+a kernel that lets them make user namespaces; the command then sees itself as root.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from peers.maven import Unavailable
+
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 0x1
+
+
+def isolated(command: Sequence[str]) -> list[str]:
+    """Return the command line that runs ``command`` in a new namespace.
+
+    The command calls ``raise_loopback`` before it opens a socket.
+
+    Raises:
+        Unavailable: This machine does not let us make a namespace.
+    """
+    unshare = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if shutil.which("unshare") is None:
+        raise Unavailable("a network namespace: there is no unshare (util-linux) on this machine")
+    tried = subprocess.run([*unshare, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        raise Unavailable(f"a network namespace: {tried.stderr.strip()}")
+    return [*unshare, *command]
+
+
+def raise_loopback() -> None:
+    """Set the loopback interface of a new namespace up.
+
+    Raises:
+        OSError: The process may not do that.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))

@@ -1,0 +1,142 @@
+"""A Java MetaQ broker with its ZooKeeper, for a command that runs beside them.
+
+    python -m peers.metaq.broker COMMAND [ARGUMENTS]
+
+The broker listens on every address of the machine, so all three run in a network namespace of their own (see
+``peers.isolation``). It is at 127.0.0.1:8123 there, with two partitions of the topic ``test``, and acknowledges after
+fsync. The command finds ``METAQ_JAVA_BROKER``, ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` in its environment.
+Its exit status is that of this program; what was started ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from peers.isolation import isolated, raise_loopback
+from peers.jvm import FAST, OPENED, SMALL, JavaServer, fresh
+from peers.maven import Unavailable
+from peers.metaq.jars import server_jars
+
+MODULE: Final = "peers.metaq.broker"
+INSIDE: Final = "--inside"
+PORT: Final = 8123
+ZOOKEEPER_PORT: Final = 2181
+ANSWER_S: Final = 1.0
+
+ZOOKEEPER_JARS: Final = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
+"""In PySpark's folder of jars; what their names begin with."""
+
+ZOOKEEPER: Final = """\
+tickTime=500
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+maxClientCnxns=0
+"""
+BROKER: Final = """\
+[system]
+brokerId=0
+hostName=127.0.0.1
+serverPort={port}
+numPartitions=2
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=1073741824
+maxTransferSize=1048576
+flushTxLogAtCommit=1
+deletePolicy=delete,168
+deleteWhen=0 0 6,18 * * ?
+dataPath={data}
+
+[zookeeper]
+zk.zkEnable=true
+zk.zkConnect=127.0.0.1:{zookeeper}
+
+[topic=test]
+"""
+
+
+@contextmanager
+def java_broker(folder: Path, lib: Path) -> Iterator[JavaServer]:
+    """Run ZooKeeper and the broker, with their files in ``folder``, as long as the block lasts; yields the broker.
+
+    Raises:
+        RuntimeError: One of them did not start.
+    """
+    zookeeper = _zookeeper(fresh(folder / "zookeeper"))
+    broker = _broker(fresh(folder / "broker"), lib)
+    zookeeper.start()
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()  # before its ZooKeeper, which would keep its id for the time of a session
+        zookeeper.stop()
+
+
+def _zookeeper(folder: Path) -> JavaServer:
+    config = folder / "zoo.cfg"
+    config.write_text(ZOOKEEPER.format(data=folder / "data", port=ZOOKEEPER_PORT))
+    jars = Path(pyspark.__path__[0]) / "jars"
+    path = ":".join(str(jar) for name in ZOOKEEPER_JARS for jar in jars.glob(f"{name}*.jar"))
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    command = [*SMALL, "-cp", path, main, str(config)]
+    return JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, lambda: _answers(ZOOKEEPER_PORT, b"srvr"))
+
+
+def _broker(folder: Path, lib: Path) -> JavaServer:
+    config = folder / "server.ini"
+    config.write_text(BROKER.format(port=PORT, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
+    main = "com.taobao.metamorphosis.server.MetamorphosisStartup"
+    command = [*FAST, *OPENED, f"-Duser.home={folder}", "-cp", f"{lib}/*", main, "-f", str(config)]
+    return JavaServer("Java broker", folder, PORT, command, lambda: _answers(PORT, b"version 1\r\n"))
+
+
+def _answers(port: int, request: bytes) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+            connection.sendall(request)
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def _run_beside(command: Sequence[str], lib: Path) -> int:
+    raise_loopback()
+    environment = {
+        "METAQ_JAVA_BROKER": f"127.0.0.1:{PORT}",
+        "METAQ_JAVA_ZOOKEEPER": f"127.0.0.1:{ZOOKEEPER_PORT}/meta",
+        "METAQ_JAVA_LIB": str(lib),
+    }
+    with tempfile.TemporaryDirectory(prefix="metaq-java-broker-") as folder, java_broker(Path(folder), lib):
+        return subprocess.run(command, env=os.environ | environment).returncode
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status, or 2 if there is none or the broker cannot be had."""
+    if not arguments:
+        print(f"usage: python -m {MODULE} COMMAND [ARGUMENTS]", file=sys.stderr)
+        return 2
+    if arguments[0] == INSIDE:
+        return _run_beside(arguments[2:], Path(arguments[1]))
+    try:
+        command = [sys.executable, "-m", MODULE, INSIDE, str(server_jars()), *arguments]
+        return subprocess.run(isolated(command)).returncode
+    except Unavailable as error:
+        print(f"{MODULE}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
