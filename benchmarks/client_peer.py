@@ -30,8 +30,9 @@ from typing import Any, Final
 
 from client_work import BATCH, IDLE_S
 from figures import Figure, Report, arguments
-from kafka_broker import NoJars, kafka_jars, local_kafka
 from stage import running_broker, running_zookeeper, started
+
+from peers.kafka import NoJars, kafka_jars, local_kafka
 
 PARTITIONS: Final = 2
 CASES: Final = ((100, 200_000), (1000, 60_000))

@@ -36,11 +36,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from figures import Figure, Report, arguments, seconds
-from kafka_broker import FLUSH_EACH, Artifact, NoJars, fetch, kafka_jars, local_kafka
 from machine import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 from spark_read import to_noop
 from stage import PARTITIONS, Case, running_broker, spark
+
+from peers.kafka import FLUSH_EACH, Artifact, NoJars, fetch, kafka_jars, local_kafka
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 BESIDE_CONNECTOR: Final = (

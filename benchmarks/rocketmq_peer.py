@@ -12,7 +12,7 @@ pull, as it does unless it is configured otherwise. Messages have a tag and a ke
   with the columns that Kafka's source has and with all 15. CPU is that of the broker, the JVM and the Python workers.
 * **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
   What the broker takes at most on these cores: four threads of the Java producer, and the same rows as batches that are
-  made before and sent without Spark (``rocketmq_batches.py``). A write of two rows is what each job of Spark takes to
+  made before and sent without Spark (``send_s``). A write of two rows is what each job of Spark takes to
   start and end; it is part of the other writes.
 * **micro-batch**: 1,000 rows each to ``noop``, beside the same query on the MetaQ source and this project's broker; the
   median of ``triggerExecution`` in Spark's progress.
@@ -24,26 +24,38 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
 from figures import Figure, Report, alternating, arguments, seconds
-from kafka_broker import Artifact, NoJars, fetch, kafka_jars, local_kafka
 from kafka_peer import BESIDE_CONNECTOR, CONNECTOR, Queue, costs, scaled
 from pyspark.sql import DataFrame, SparkSession
-from rocketmq_batches import batches, send_s
 from spark_read import to_noop
 from stage import PARTITIONS, Case, broker, spark
 
+from metaq.backends.rocketmq.batch_writer import BatchWriter
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
+from metaq.model import Partition
+from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
+from metaq_spark.columns.rocketmq.unique_keys import key_prefix
 from peers.jvm import FAST
+from peers.kafka import Artifact, NoJars, fetch, kafka_jars, local_kafka
 from peers.rocketmq.jars import MODULES, Unavailable, release
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 
+BATCH_BYTES: Final = 1 << 20
+BATCHES_UNDER_WAY: Final = 4
 READS: Final = (Case(100, 1_000_000), Case(1000, 200_000))
 WRITES: Final = (Case(100, 1_000_000), Case(1000, 200_000))
 FILL_BATCH: Final = 500
@@ -244,6 +256,57 @@ def options(given: Sequence[str] | None = None) -> Any:
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, too, or 'local' to start one")
     parser.add_argument("--only", choices=["one-queue", "sink", "micro-batch", "kafka"], help="figures of one kind")
     return parser.parse_args(given)
+
+
+# ---- the ceiling of a write: batches that are made before the clock starts
+
+
+def batches(rows: pa.Table, queues: int) -> list[list[Block]]:
+    """The rows, with columns ``value``, ``tags`` and ``keys``, as batches: an equal part for each of the queues."""
+    share = -(-len(rows) // queues)
+    return [_made(rows.slice(first, share).combine_chunks()) for first in range(0, len(rows), share)]
+
+
+def send_s(name_servers: str, topic: str, made: Sequence[Sequence[Block]]) -> float:
+    """Seconds until the broker has stored all batches, those of a queue over one connection."""
+    with closing(SessionPool()) as pool:
+        directory = NameServerDirectory(parse_name_servers(name_servers), pool)
+        partitions = directory.writable(topic)
+        failed: list[BaseException] = []
+
+        def send(partition: Partition, blocks: Sequence[Block]) -> None:
+            writer = BatchWriter(
+                pool, directory, partition.broker_name, batches_max=BATCHES_UNDER_WAY, in_order=False, receipts=False
+            )
+            try:
+                with closing(writer):
+                    for block in blocks:
+                        writer.write(topic, partition.index, block.data, block.count)
+                    writer.flush()
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=send, args=pair) for pair in zip(partitions, made, strict=True)]
+
+        def run() -> None:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        taken = seconds(run)
+        if failed:
+            raise failed[0]
+        return taken
+
+
+def _made(rows: pa.Table) -> list[Block]:
+    [batch] = rows.to_batches()
+    columns = RowColumns(*(batch.column(name) for name in ("value", "tags", "keys")))
+    encoder = ElementEncoder(columns, key_prefix(uuid.uuid4().hex, 0, 0), 0, "a benchmark")
+    block = OpenBlock(BATCH_BYTES, len(batch))
+    made = list(encoder.append(np.arange(len(batch)), block))
+    return [*made, block.take()] if block.count else made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

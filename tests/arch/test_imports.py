@@ -94,7 +94,17 @@ RULES = [
         forbidden(
             f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends", "metaq.formats.rocketmq", *CORE_ABOVE
         )
-        for part in ("moves", "delayed", "half_messages", "key_index")
+        for part in (
+            *("engine", "storage", "transactions", "retention", "groups", "accounts"),
+            *("moves", "delayed", "half_messages", "key_index"),
+        )
+    ),
+    *(
+        forbidden(f"broker/metaq_broker/{part}", "metaq.formats.rocketmq", *CORE_ABOVE)
+        for part in ("registration", "monitoring", "config")
+    ),
+    forbidden(
+        "broker/metaq_broker/replication", "metaq.formats.rocketmq", "metaq_broker.frontends", "metaq_broker.app"
     ),
     *(
         forbidden("broker/metaq_broker/frontends/net", f"metaq_broker.{above}")
@@ -322,6 +332,9 @@ class TestTheRulesThemselves:
             ("broker/metaq_broker/x.py", "import pyarrow as pa"),
             ("broker/metaq_broker/engine/engine.py", "from metaq.protocols.text import commands"),
             ("broker/metaq_broker/transactions/x.py", "from ..frontends import text"),
+            ("broker/metaq_broker/storage/x.py", "from metaq.formats.rocketmq import tags"),
+            ("broker/metaq_broker/monitoring/x.py", "from metaq_broker.frontends.text.session import TextSession"),
+            ("broker/metaq_broker/groups/x.py", "import metaq_broker.frontends.remoting.dispatcher"),
         ],
     )
     def test_a_planted_import_is_found(self, path: str, text: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import java_peer
-import kafka_broker
 import kafka_peer
 import pytest
 import rocketmq_broker_peer
 import rocketmq_peer
-from kafka_broker import PROPERTIES, Artifact, NoJars, fetch
+
+from peers import kafka
+from peers.kafka import PROPERTIES, Artifact, NoJars, fetch
 
 
 @pytest.mark.parametrize("program", [java_peer, kafka_peer, rocketmq_peer, rocketmq_broker_peer])
@@ -56,7 +57,7 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         folder.mkdir()
         (folder / f"{artifact.name}.jar").touch()
 
-    monkeypatch.setattr(kafka_broker, "_retrieve", retrieve)
+    monkeypatch.setattr(kafka, "_retrieve", retrieve)
     wanted = [Artifact.parse("g:one:1"), Artifact.parse("g:two:2")]
     assert [[jar.name for jar in fetch(wanted, tmp_path)] for _ in range(2)] == [["one.jar", "two.jar"]] * 2
     assert fetched == ["g:one:1", "g:two:2"]
@@ -66,7 +67,7 @@ def test_jars_that_are_not_to_be_had_are_an_error_each_time(tmp_path: Path, monk
     def refuse(artifact: Artifact, folder: Path, ivy_cache: Path) -> None:
         raise NoJars(f"{artifact}: not found")
 
-    monkeypatch.setattr(kafka_broker, "_retrieve", refuse)
+    monkeypatch.setattr(kafka, "_retrieve", refuse)
     for _ in range(2):
         with pytest.raises(NoJars, match="g:one:1: not found"):
             fetch([Artifact.parse("g:one:1")], tmp_path)
