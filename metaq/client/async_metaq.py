@@ -25,7 +25,6 @@ from metaq.client.search import SCAN_MAX, Search
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
 from metaq.client.statistics import BrokerStatistics, TopicStatistics
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow
-from metaq.client.thread_calls import carry_out
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
@@ -61,25 +60,16 @@ class AsyncMetaQ(ClosedByAsyncBlock):
         tls: TlsSettings | None = None,
     ) -> None:
         self._mq = MetaQ(cluster, brokers=brokers, timeouts=timeouts, tls=tls)
+        super().__init__(self._mq)
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
-        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
-
-        Raises:
-            ProfileError: The profile cannot be used.
-            ValueError: It is RocketMQ's.
-        """
+        """As ``MetaQ.from_env``."""
         return cls(**read_profile(profile, None).metaq())
 
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"
-
-    async def close(self, timeout: float | None = None) -> None:
-        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
-        await carry_out(self._mq.close, timeout)
 
     def producer(
         self,

@@ -8,7 +8,7 @@ from typing import Self
 from metaq.client.ordered import OrderedProducer
 from metaq.client.records import Sent
 from metaq.client.shells import ClosedByAsyncBlock
-from metaq.client.thread_calls import carry_out, open_whole
+from metaq.client.thread_calls import open_whole
 from metaq.model import Partition, TopicPartition
 
 
@@ -19,6 +19,7 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
     """
 
     def __init__(self, producer: OrderedProducer) -> None:
+        super().__init__(producer)
         self._producer = producer
 
     async def __aenter__(self) -> Self:
@@ -47,7 +48,3 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
     async def recover(self, timeout: float = 30.0) -> bool:
         """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.recover, timeout)
-
-    async def close(self, timeout: float | None = None) -> None:
-        """Close the file, after ``timeout`` seconds at most. See ``OrderedProducer.close``."""
-        await carry_out(self._producer.close, timeout)

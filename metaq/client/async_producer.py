@@ -13,7 +13,6 @@ from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
-from metaq.client.thread_calls import carry_out
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
@@ -22,6 +21,7 @@ class AsyncProducer(ClosedByAsyncBlock):
     """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
+        super().__init__(producer)
         self._producer = producer
         self._window: AwaitedWindow[bytes, Sent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
@@ -78,10 +78,6 @@ class AsyncProducer(ClosedByAsyncBlock):
     async def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.flush, timeout)
-
-    async def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
-        await carry_out(self._producer.close, timeout)
 
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""

@@ -32,8 +32,13 @@ class ClosedByBlock(ABC):
         """Send what was submitted, for ``timeout`` seconds at most, and close."""
 
 
-class ClosedByAsyncBlock(ABC):
-    """As ``ClosedByBlock``, for ``async with``."""
+class ClosedByAsyncBlock:
+    """Around something that a ``with`` block closes, for ``async with``: it is closed in a thread, also if the task is
+    cancelled.
+    """
+
+    def __init__(self, blocking: ClosedByBlock) -> None:
+        self._blocking = blocking
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,9 +48,9 @@ class ClosedByAsyncBlock(ABC):
     ) -> None:
         await self.close(_leave_limit_s(kind))
 
-    @abstractmethod
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted, for ``timeout`` seconds at most, and close."""
+        await carry_out(self._blocking.close, timeout)
 
 
 class EndedByAsyncBlock:

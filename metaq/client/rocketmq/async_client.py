@@ -27,7 +27,6 @@ from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
-from metaq.client.thread_calls import carry_out
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
@@ -56,24 +55,15 @@ class AsyncRocketMQ(ClosedByAsyncBlock):
         tls: TlsSettings | None = None,
     ) -> None:
         self._mq = RocketMQ(name_servers, credentials=credentials, namespace=namespace, timeouts=timeouts, tls=tls)
+        super().__init__(self._mq)
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
-        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
-
-        Raises:
-            ProfileError: The profile cannot be used.
-            ValueError: It is MetaQ's.
-        """
+        """As ``RocketMQ.from_env``."""
         return cls(**read_profile(profile, None).rocketmq())
 
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"
-
-    async def close(self, timeout: float | None = None) -> None:
-        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
-        await carry_out(self._mq.close, timeout)
 
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]

@@ -18,7 +18,6 @@ from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketS
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
-from metaq.client.thread_calls import carry_out
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
@@ -29,6 +28,7 @@ class AsyncRocketProducer(ClosedByAsyncBlock):
     """As ``RocketProducer``, which see. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
+        super().__init__(producer)
         self._producer = producer
         self._window: AwaitedWindow[Row, RocketSent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
@@ -111,10 +111,6 @@ class AsyncRocketProducer(ClosedByAsyncBlock):
     async def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.flush, timeout)
-
-    async def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
-        await carry_out(self._producer.close, timeout)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):
