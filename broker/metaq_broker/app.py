@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import logging
 import os
 from collections.abc import Callable
@@ -49,6 +48,7 @@ from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
 from metaq_broker.retention.retention import Retention
 from metaq_broker.start_errors import StartFailed as StartFailed
+from metaq_broker.start_errors import listen_fault
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
@@ -162,7 +162,7 @@ class Broker:
         try:
             self._listener = bind(host, port)
         except OSError as error:
-            raise StartFailed(_listen_fault(host, port, error)) from error
+            raise StartFailed(listen_fault(host, port, error)) from error
         self._closing.callback(self._listener.close)
         self.port = int(self._listener.getsockname()[1])
         try:
@@ -236,7 +236,7 @@ class Broker:
         try:
             await server.start(self._listener)
         except OSError as error:
-            raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
+            raise StartFailed(listen_fault(self.config.system.bind_address, self.port, error)) from error
         self._stores.topics_changed = self._topics_changed
         self._guard.start()
         self._folder_watch.start()
@@ -450,9 +450,3 @@ def _written_folders(config: BrokerConfig) -> list[str]:
 def _watched_files(config: BrokerConfig) -> WatchedFiles:
     journal_lock = f"{TRANSACTIONS_NAME}/{folder.LOCK_NAME}"
     return watched_files(config.data_paths(), LOCK_NAME, config.system.data_log_path, journal_lock)
-
-
-def _listen_fault(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is taken by another program; choose another one (0 = any free port)"
-    return f"cannot listen on {host} port {port}: {error.strerror or error}"

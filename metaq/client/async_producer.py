@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
-from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
 
-class AsyncProducer(ClosedByAsyncBlock):
+class AsyncProducer(AsyncSubmittingProducer):
     """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
@@ -74,10 +74,6 @@ class AsyncProducer(ClosedByAsyncBlock):
     ) -> list[Sent]:
         """Store messages in blocks, and return where each is, in the order given. Raises as ``Producer.send_many``."""
         return await asyncio.to_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
-
-    async def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return await asyncio.to_thread(self._producer.flush, timeout)
 
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""

@@ -23,7 +23,7 @@ from metaq.client.blocks import (
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
 from metaq.client.records import Sent, bytes_of, require_list, require_topic
-from metaq.client.shells import ClosedByBlock
+from metaq.client.shells import SubmittingProducer
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
@@ -42,7 +42,7 @@ class _Route(NamedTuple):
     addresses: Mapping[Partition, Address]
 
 
-class Producer(ClosedByBlock):
+class Producer(SubmittingProducer[Message, bytes, Sent]):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
     Which broker takes a topic is asked once, and again after a failure. One thread at a time, except ``submit``.
@@ -63,7 +63,7 @@ class Producer(ClosedByBlock):
         self._partitioner = by_key() if partitioner is None else one_at_a_time(partitioner)
         self._routes: dict[str, _Route] = {}
         self._next = itertools.count()
-        self.submissions: Submissions[Message, bytes, Sent] = Submissions(
+        self.submissions = Submissions(
             *(self._store, _message_in, pool.clock),
             linger_s=linger_s,
             window_bytes=parse_size(window) if isinstance(window, str) else window,
@@ -129,17 +129,6 @@ class Producer(ClosedByBlock):
         """Return the partition and the frame of a message, for ``submissions``. Raises as ``send``."""
         frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return self._choose(topic, partition, key), frame
-
-    def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return self.submissions.flush(timeout)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
-
-        A ``with`` block that is left by Ctrl-C waits for 5 seconds.
-        """
-        self.submissions.close(timeout)
 
     def transaction(self, timeout: int = 60) -> LocalTransaction:
         """Return a transaction for a ``with`` block; the broker drops it after ``timeout`` seconds (0: its maximum)."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Generic, Self
 
-from metaq.client.submissions import OnOverflow
+from metaq.client.submissions import M, OnOverflow, P, S, Submissions
 from metaq.client.thread_calls import carry_out
-
-M = TypeVar("M")
 
 INTERRUPTED_S: Final = 5.0
 """How long a block that is left by Ctrl-C waits for what was submitted."""
@@ -51,6 +50,35 @@ class ClosedByAsyncBlock:
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted, for ``timeout`` seconds at most, and close."""
         await carry_out(self._blocking.close, timeout)
+
+
+class SubmittingProducer(ClosedByBlock, Generic[M, P, S]):
+    """A producer whose messages are stored by a thread of its own: its ``submissions``."""
+
+    submissions: Submissions[M, P, S]
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return self.submissions.flush(timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
+
+        A ``with`` block that is left by Ctrl-C waits for 5 seconds.
+        """
+        self.submissions.close(timeout)
+
+
+class AsyncSubmittingProducer(ClosedByAsyncBlock):
+    """Around such a producer."""
+
+    def __init__(self, producer: SubmittingProducer[Any, Any, Any]) -> None:
+        super().__init__(producer)
+        self._submitting = producer
+
+    async def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return await asyncio.to_thread(self._submitting.flush, timeout)
 
 
 class EndedByAsyncBlock:

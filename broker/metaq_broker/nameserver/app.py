@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import signal
 import ssl
@@ -27,16 +26,14 @@ from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteLimits, RouteTable
 from metaq_broker.nameserver.settings import LiveSettings
 from metaq_broker.open_files import raise_limit
+from metaq_broker.start_errors import StartFailed, listen_fault
 from metaq_broker.storage.files import Files
 
 _LOG: Final = logging.getLogger(__name__)
+_OTHER_PORT: Final = "set another listenPort (0 = any free port)"
 
 STOP_S: Final = 5.0
 """How long clients may take for what they are owed when the name server stops."""
-
-
-class StartFailed(Exception):
-    """The name server cannot start; the text says why."""
 
 
 @dataclass(slots=True)
@@ -87,7 +84,9 @@ class NameServer:
             self.port = listener.getsockname()[1]
             await server.start(listener)
         except OSError as error:
-            raise StartFailed(_listen_fault(config, error)) from None
+            raise StartFailed(
+                listen_fault(config.bind_address, config.listen_port, error, instead=_OTHER_PORT)
+            ) from None
         self._server = server
         self._schedule_scan()
 
@@ -158,10 +157,3 @@ def _tls(config: NameServerConfig) -> ssl.SSLContext | None:
         return server_context(config)
     except ConfigError as error:
         raise ConfigError(_TLS_KEYS.get(error.where, error.where), error.what) from None
-
-
-def _listen_fault(config: NameServerConfig, error: OSError) -> str:
-    where = f"{config.bind_address} port {config.listen_port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"cannot listen on {where}: another program does; set another listenPort (0 = any free port)"
-    return f"cannot listen on {where}: {error.strerror or error}"

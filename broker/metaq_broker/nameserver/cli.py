@@ -11,8 +11,9 @@ import metaq
 from metaq_broker.config.access import is_loopback
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
-from metaq_broker.nameserver.app import StartFailed, run
+from metaq_broker.nameserver.app import run
 from metaq_broker.nameserver.config import NameServerConfig, load, to_text
+from metaq_broker.start_errors import StartFailed
 
 _EXPOSED = (
     "WARNING: bindAddress={address} without TLS: every machine that reaches this port can register brokers and change "

@@ -25,7 +25,7 @@ from metaq_broker.config.ini import ConfigError
 from metaq_broker.config.rocketmq import VIP_PORT_BELOW, RocketmqConfig
 from metaq_broker.frontends.net.server import bind
 from metaq_broker.frontends.remoting.partition_numbers import leave_numbers_out
-from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, listen_fault
+from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, not_listening
 from metaq_broker.rocketmq.server import BrokerServer
 from metaq_broker.rocketmq.standby import Standby, is_copy, make_own
 from metaq_broker.storage.state_mark import StateMark
@@ -195,7 +195,7 @@ def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
         except OSError as error:
             for listener in listeners:
                 listener.close()
-            raise RemotingUnavailable(listen_fault(host, port, error)) from error
+            raise not_listening(host, port, error) from error
         if config.old_clients_port and len(ports) == 1:
             ports.append(int(listeners[0].getsockname()[1]) - VIP_PORT_BELOW)
     return listeners

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from metaq_broker.groups.limits import GroupLimits
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.coverage import Partition
 from metaq_broker.key_index.key_index import KeyIndex
-from metaq_broker.start_errors import StartFailed
+from metaq_broker.start_errors import StartFailed, listen_fault
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import KEYS_NAME
 from metaq_broker.storage.partition_log import PartitionLog
@@ -51,11 +50,11 @@ class RemotingUnavailable(StartFailed):
     """The front end cannot start; the text says why."""
 
 
-def listen_fault(host: str, port: int, error: OSError) -> str:
-    """Return why clients cannot be listened for."""
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host}, for RocketMQ's clients, is taken by another program; choose another one"
-    return f"cannot listen on {host} port {port}: {error.strerror or error}"
+def not_listening(host: str, port: int, error: OSError) -> RemotingUnavailable:
+    """Return the error that says why clients cannot be listened for."""
+    return RemotingUnavailable(
+        listen_fault(host, port, error, use=", for RocketMQ's clients,", instead="choose another one")
+    )
 
 
 def client_topics(parts: FrontEndParts, config: RocketmqConfig, state: StateTable) -> Topics:

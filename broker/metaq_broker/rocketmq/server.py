@@ -60,11 +60,10 @@ from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.parts import (
     FrontEndParts,
-    RemotingUnavailable,
     client_topics,
     group_limits,
-    listen_fault,
     lookups,
+    not_listening,
     offset_of,
     waiting_parts,
 )
@@ -245,7 +244,7 @@ class BrokerServer:
             try:
                 await server.start(listener)
             except OSError as error:
-                raise RemotingUnavailable(listen_fault(self.address.host, self.address.port, error)) from error
+                raise not_listening(self.address.host, self.address.port, error) from error
         self._schedule_scan()
 
     async def stop(self, patience_s: float) -> None:

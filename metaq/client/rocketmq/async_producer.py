@@ -17,14 +17,14 @@ from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Senda
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
-from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
 """A function, which runs in a thread, or a coroutine function, which runs in the loop."""
 
 
-class AsyncRocketProducer(ClosedByAsyncBlock):
+class AsyncRocketProducer(AsyncSubmittingProducer):
     """As ``RocketProducer``, which see. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
@@ -107,10 +107,6 @@ class AsyncRocketProducer(ClosedByAsyncBlock):
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take back a message that waits for its moment; return its id. Raises as ``RocketProducer.recall``."""
         return await asyncio.to_thread(self._producer.recall, topic, recall_handle)
-
-    async def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return await asyncio.to_thread(self._producer.flush, timeout)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):

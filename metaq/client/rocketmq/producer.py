@@ -16,7 +16,7 @@ from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import require_list
 from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.shells import ClosedByBlock
+from metaq.client.shells import SubmittingProducer
 from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
@@ -57,7 +57,7 @@ class MessageOptions(TypedDict, total=False):
     deliver_at: datetime | int | None
 
 
-class RocketProducer(ClosedByBlock):
+class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     """Sends messages to the queues that ``partitioner`` chooses (default: by key, in turn without one).
 
     A topic that does not exist is made by the first message, at brokers that allow that (``autoCreateTopicEnable``).
@@ -96,7 +96,7 @@ class RocketProducer(ClosedByBlock):
             compress_from=_bytes(compress_from),
             failover=partitioner is None if failover is None else failover,
         )
-        self.submissions: Submissions[RocketMessage, Row, RocketSent] = Submissions(
+        self.submissions = Submissions(
             *(self._store, lambda row: row.message, pool.clock),
             linger_s=linger_s,
             window_bytes=_bytes(window),
@@ -265,17 +265,6 @@ class RocketProducer(ClosedByBlock):
             ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: It could not be asked.
         """
         return recall(self._sender.pool, self._sender.directory, self.group, topic, recall_handle)
-
-    def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return self.submissions.flush(timeout)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
-
-        A ``with`` block that is left by Ctrl-C waits for 5 seconds.
-        """
-        self.submissions.close(timeout)
 
 
 def message_of(data: bytes | str, **options: Unpack[MessageOptions]) -> RocketMessage:

@@ -148,7 +148,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "metaq_broker.nameserver", "start", "-c", str(file)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert f"cannot listen on 127.0.0.1 port {port}: another program does" in ended.stderr
+    assert f"port {port} on 127.0.0.1 is taken by another program; set another listenPort" in ended.stderr
 
 
 def registration(
