@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, system_section, wait_until
-from text_requests import bodies, get, placed, put, read_all
+from text_protocol import bodies, get, placed, put, read_all
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from thread_servers import RunningNameServer, running_name_server
+from local_servers import RunningNameServer, running_name_server
 
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls, TlsMode

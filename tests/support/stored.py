@@ -1,4 +1,4 @@
-"""What the storage tests are made of: frames with known content, partitions to put them in, and failing power."""
+"""What tests of storage and engine are made of: frames with known content, partitions for them, puts, failing power."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 from metaq_broker.clock import Clock, ManualClock
+from metaq_broker.engine.blocks import Block
+from metaq_broker.engine.engine import Engine, OnDurable
+from metaq_broker.engine.outcomes import Appended, Refusal
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.marks import Marks
@@ -202,3 +205,21 @@ def played(bench: B, scenario: Callable[[B], Coroutine[Any, Any, None]]) -> B:
         return bench
 
     return asyncio.run(run())
+
+
+def nobody_waits(_refusal: Refusal | None) -> None:
+    """Nobody is notified of what becomes durable."""
+
+
+def put(
+    engine: Engine,
+    topic: str,
+    partition: int,
+    bodies: Sequence[bytes] = (b"x",),
+    on_durable: OnDurable = nobody_waits,
+    *,
+    independent: bool = True,
+) -> Appended | Refusal:
+    """Append messages; those of one batch, unless they are ``independent``."""
+    frames = bytearray().join(encode_frame(0, 0, body) for body in bodies)
+    return engine.append(Block(topic, partition, frames, len(bodies), independent), on_durable)

@@ -25,7 +25,7 @@ from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.partitions import EngineStore
-from putting import put
+from stored import put
 from waiting import in_loop
 
 from metaq.formats.frames import encode_frame

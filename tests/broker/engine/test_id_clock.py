@@ -20,7 +20,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.partitions import EngineStore
-from putting import put
+from stored import put
 
 from metaq.formats.message_id import IdWorker, timestamp_ms
 

@@ -23,7 +23,7 @@ from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from putting import put
+from stored import put
 from waiting import in_loop
 
 from metaq.formats.frames import walk

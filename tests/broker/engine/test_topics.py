@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.engine.topics import INHERIT, UNFLUSHED_MAX, UNFLUSHED_MS_MAX, TopicRefused, Topics, TopicSettings
 from metaq_broker.registration.wanted import broker_nodes
-from remoting_front import CONFIG, FakeStores, Front
+from remoting_brokers import CONFIG, FakeStores, Front
 
 from metaq.discovery.stats import TopicSettings as MetaqTopics
 from metaq.model import Address

@@ -7,10 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, free_port, system_section
+from fix_broker import RunningBroker, free_port, write_ini
 from prometheus_client.parser import text_string_to_metric_families
-
-SYSTEM = system_section(7, 2)
 
 
 @pytest.fixture
@@ -20,15 +18,8 @@ def port() -> int:
 
 @pytest.fixture
 def ini(tmp_path: Path, port: int) -> Path:
-    file = tmp_path / "server.ini"
     topics = "[topic=orders]\n[topic=late]\nunflushThreshold=1000\nunflushInterval=100000\n"
-    file.write_text(f"{SYSTEM}metricsPort={port}\ndataPath={tmp_path / 'data'}\n{topics}")
-    return file
-
-
-@pytest.fixture
-def broker(start_broker: StartBroker, ini: Path) -> RunningBroker:
-    return start_broker("start", "-f", ini)
+    return write_ini(tmp_path, topics, brokerId=7, numPartitions=2, metricsPort=port)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.partitions import EngineStore
-from putting import put
+from stored import put
 from waiting import in_loop
 
 from metaq.formats.frames import encode_frame

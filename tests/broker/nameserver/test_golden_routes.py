@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from local_servers import RunningNameServer, running_name_server
 from recordings import content, lines
-from thread_servers import RunningNameServer, running_name_server
 
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request

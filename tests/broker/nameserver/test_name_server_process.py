@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import trustme
 from fix_tls import Certificates
-from thread_servers import RunningNameServer, running_name_server
+from local_servers import RunningNameServer, running_name_server
 
 from metaq.errors import ConnectionFailed, MetaqError
 from metaq.model import Address

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.testing import Fault, FaultyFiles
+from remoting_brokers import until
 from test_hostile_requests import FrontEnd, base
-from waiting_broker import until
 
 from metaq.formats.rocketmq.records import read_record
 from metaq.protocols.remoting.codes import RequestCode

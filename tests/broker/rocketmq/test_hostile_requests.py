@@ -20,9 +20,8 @@ from metaq_broker.rocketmq.parts import FrontEndParts
 from metaq_broker.rocketmq.server import BrokerServer
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
-from remoting_front import FakeSession
+from remoting_brokers import FakeSession, until
 from stored import QuickFiles
-from waiting_broker import until
 
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, wait_until, write_ini
 from request_replay import Asker
-from text_requests import placed, put
+from text_protocol import placed, put
 
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.acl import Credentials

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from thread_servers import broker_thread
+from local_servers import broker_thread
 
 from metaq.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, main
 from metaq.client import bench

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from thread_servers import broker_thread
+from local_servers import broker_thread
 
 import metaq
 from metaq.cli.main import main

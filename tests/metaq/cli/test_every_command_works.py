@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from cli_commands import argument_list, commands, examples, write_files
 from fix_broker import free_port
-from thread_servers import broker_thread
+from local_servers import broker_thread
 
 from metaq import MetaQ, RocketMQ
 from metaq.cli.completion import words_of

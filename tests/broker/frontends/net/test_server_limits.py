@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 from fix_tls import launch_with
-from text_requests import put
+from text_protocol import put
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import timestamp_ms

@@ -14,7 +14,7 @@ from metaq_broker.accounts.account_list import parse_accounts
 from metaq_broker.frontends.remoting.access import Access
 from metaq_broker.frontends.remoting.dispatcher import Call
 from recordings import ROCKETMQ, lines
-from remoting_front import FakeSession, Front
+from remoting_brokers import FakeSession, Front
 
 from metaq.protocols.remoting.command import RemotingCommand
 

@@ -13,7 +13,7 @@ from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.access import ADMIN_CODES, OPEN_CODES, Access
 from metaq_broker.frontends.remoting.dispatcher import Call
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup
-from remoting_front import CONFIG, FakeSession, Front
+from remoting_brokers import CONFIG, FakeSession, Front
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record

@@ -16,7 +16,7 @@ from metaq_broker.frontends.remoting.system_topics import GROUPS
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup, Subscription
 from metaq_broker.testing import FaultyFiles
-from remoting_front import BROKER, FakeSession, Front
+from remoting_brokers import BROKER, FakeSession, Front
 
 from metaq.protocols.remoting.bodies.groups import GroupList, MessageQueue, SubscriptionGroupConfig, SubscriptionGroups
 from metaq.protocols.remoting.bodies.offsets import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.engine.outcomes import PartitionUnavailable
 from metaq_broker.engine.topics import TopicSettings
-from remoting_front import BROKER, FakeSession, Front
+from remoting_brokers import BROKER, FakeSession, Front
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.formats.rocketmq.message_ids import OffsetMessageId

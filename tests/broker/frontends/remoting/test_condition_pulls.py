@@ -18,10 +18,9 @@ from metaq_broker.frontends.remoting.pulls import LOOKS_MAX, GroupState, Pulls
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.queue_locks import QueueLocks
-from remoting_front import FakeSession
+from remoting_brokers import FakeSession, WaitingBroker, play
 from remoting_headers import pull_header
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.bodies.groups import ConsumerData, HeartbeatData, SubscriptionData

@@ -9,8 +9,8 @@ from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal, TooLarge
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC, TIMER_MAX_MS, TIMER_TOPIC, DelayInvalid
 from metaq_broker.frontends.remoting.transactions import HALF_TOPIC, NOTE_TOPIC
+from remoting_brokers import BORN, WIDE, WaitingBroker, play
 from waiting import until
-from waiting_broker import BORN, WIDE, WaitingBroker, play
 
 
 def test_a_level_waits_in_its_queue_and_comes_with_its_properties(tmp_path: Path) -> None:

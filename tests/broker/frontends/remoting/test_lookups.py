@@ -15,8 +15,8 @@ from metaq_broker.frontends.remoting.message_store import StoredBatch
 from metaq_broker.key_index import key_index
 from metaq_broker.rocketmq.parts import lookups
 from metaq_broker.storage.files import Files
+from remoting_brokers import WaitingBroker, play
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.command import RemotingCommand

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.frontends.remoting.delays import recall_handle
+from remoting_brokers import WaitingBroker, play
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request

@@ -15,7 +15,7 @@ from metaq_broker.frontends.remoting.filters import filter_checker
 from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.storage.files import DiskSpace
 from recordings import lines
-from remoting_front import FakeSession, Front
+from remoting_brokers import FakeSession, Front
 
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import RemotingCommand

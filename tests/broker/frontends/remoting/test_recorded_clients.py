@@ -14,7 +14,7 @@ from typing import Any
 from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.frontends.remoting.filters import filter_checker
 from recordings import lines
-from remoting_front import FakeSession, Front
+from remoting_brokers import FakeSession, Front
 
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import RemotingCommand

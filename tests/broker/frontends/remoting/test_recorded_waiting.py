@@ -20,9 +20,8 @@ from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.key_index import KeyIndex
 from metaq_broker.storage.files import Files
 from recordings import content, lines
-from remoting_front import FakeSession
+from remoting_brokers import FakeSession, WaitingBroker, play
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import parse_properties

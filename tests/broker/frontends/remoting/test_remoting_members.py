@@ -12,7 +12,7 @@ from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.frontends.remoting.filters import filter_checker
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.limits import GroupLimits
-from remoting_front import FakeSession, Front
+from remoting_brokers import FakeSession, Front
 
 from metaq.errors import ConnectionFailed
 from metaq.protocols.remoting.bodies.groups import (

@@ -9,7 +9,7 @@ import pytest
 from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnavailable, StorageFailed
 from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.testing import FaultyFiles
-from remoting_front import Front, ext_of
+from remoting_brokers import Front, ext_of
 
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.headers import to_request

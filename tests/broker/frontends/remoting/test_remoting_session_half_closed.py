@@ -10,10 +10,10 @@ from pathlib import Path
 from fix_tls import Certificates
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.remoting.session import RemotingServer
+from remoting_brokers import WaitingBroker, play
 from test_condition_pulls import Asked, pull
 from test_remoting_session import Counts, Limits, Peer, serving
 from waiting import in_loop, until
-from waiting_broker import WaitingBroker, play
 
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode

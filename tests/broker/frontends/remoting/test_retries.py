@@ -7,7 +7,7 @@ from pathlib import Path
 
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.groups.group_settings import GroupSettings
-from waiting_broker import WaitingBroker, play
+from remoting_brokers import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import Record
 from metaq.model import INT32_MAX

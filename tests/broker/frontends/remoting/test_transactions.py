@@ -10,9 +10,9 @@ from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.frontends.remoting.message_store import StoredBatch
 from metaq_broker.frontends.remoting.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
 from metaq_broker.half_messages.half_messages import AskPolicy
+from remoting_brokers import WaitingBroker, play
 from remoting_headers import send_header
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record

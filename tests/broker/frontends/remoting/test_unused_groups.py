@@ -9,7 +9,7 @@ from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.frontends.remoting.unused_groups import LOOK_S, UnusedGroups
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.limits import GroupLimits
-from remoting_front import FakeSession, Front
+from remoting_brokers import FakeSession, Front
 
 from metaq.protocols.remoting.bodies.groups import ConsumerData, HeartbeatData, SubscriptionData
 from metaq.protocols.remoting.headers.administration import DeleteSubscriptionGroup

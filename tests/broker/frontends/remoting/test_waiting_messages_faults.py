@@ -16,8 +16,7 @@ from metaq_broker.frontends.remoting.message_store import StoredBatch
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.storage.errors import StateFull
 from metaq_broker.testing import Fault, FaultyFiles
-from remoting_front import FakeSession
-from waiting_broker import WIDE, WaitingBroker, play
+from remoting_brokers import WIDE, FakeSession, WaitingBroker, play
 
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import COMMIT, EndTransaction

@@ -11,8 +11,8 @@ from metaq_broker.engine.outcomes import ClockImplausible
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup
 from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.half_messages.half_messages import AskPolicy
+from remoting_brokers import WaitingBroker, play
 from waiting import until
-from waiting_broker import WaitingBroker, play
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 JUMPS = pytest.mark.parametrize("jump_ms", [-HOUR_MS, DAY_MS], ids=["back", "ahead"])

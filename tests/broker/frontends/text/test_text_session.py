@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
-from text_requests import block_of, bodies, get, placed, put, read_all
+from text_protocol import block_of, bodies, get, placed, put, read_all
 
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdRange

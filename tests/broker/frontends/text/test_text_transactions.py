@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
-from text_requests import block_of, bodies, get, placed
+from text_protocol import block_of, bodies, get, placed
 
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdRange

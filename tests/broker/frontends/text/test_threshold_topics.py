@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient, write_ini
 from test_text_transactions import XIDS, begin_with, step, tx_put
-from text_requests import block_of, bodies, get, placed
+from text_protocol import block_of, bodies, get, placed
 
 from metaq.model import LocalTransactionId
 from metaq.protocols.text.commands import Put, PutBatch, Result

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import free_port
-from thread_servers import broker_thread
+from local_servers import broker_thread
 
 from metaq import MetaQ, RocketMQ
 from metaq.backends.rocketmq import messages

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fix_broker import free_port
 from fix_tls import Certificates
-from thread_servers import broker_thread
+from local_servers import broker_thread
 
 from metaq.backends.rocketmq.topic_route import KnownBrokers, QueueCounts, TopicRoute
 from metaq.cli.main import main

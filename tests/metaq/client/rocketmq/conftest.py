@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_servers import LoopThread
 from rocketmq_clients import Make, Member, Open, Setting
-from thread_servers import LoopThread
 
 from metaq import AsyncRocketMQ, RocketMQ
 from metaq.net.transport import Timeouts

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fix_broker import free_port, wait_until
 from fix_tls import Certificates
+from local_servers import broker_thread
 from rocketmq_clients import Make
-from thread_servers import broker_thread
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials

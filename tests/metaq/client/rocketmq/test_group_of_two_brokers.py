@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker_pair import NAMES, BrokerPair
 from fix_broker import StartBroker, wait_until
+from local_servers import NAMES, BrokerPair, running_name_server
 from rocketmq_clients import Make, Member
-from thread_servers import running_name_server
 
 from metaq import RocketMQ
 from metaq.model import Partition

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_pair import BrokerPair
 from fix_broker import StartBroker
+from local_servers import BrokerPair, running_name_server
 from rocketmq_clients import A0, B0, Setting
-from thread_servers import running_name_server
 
 from metaq import RocketMQ
 from metaq.cli.main import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from feeding import TRAILING, byte_by_byte, feed, take
+from text_protocol import TRAILING, byte_by_byte, feed, take
 
 from metaq.errors import ProtocolError
 from metaq.formats.frames import encode_frame

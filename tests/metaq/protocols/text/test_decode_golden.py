@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from feeding import byte_by_byte, feed
 from recordings import METAQ
+from text_protocol import byte_by_byte, feed
 
 from metaq.errors import CorruptFrame, ProtocolError
 from metaq.formats.frames import walk, whole_bytes

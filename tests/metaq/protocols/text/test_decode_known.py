@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from feeding import TRAILING, byte_by_byte, feed, take
+from text_protocol import TRAILING, byte_by_byte, feed, take
 
 from metaq.model import LocalTransactionId, Xid
 from metaq.protocols.text.commands import (

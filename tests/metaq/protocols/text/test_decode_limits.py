@@ -6,7 +6,7 @@ import time
 import tracemalloc
 
 import pytest
-from feeding import byte_by_byte, feed, take
+from text_protocol import byte_by_byte, feed, take
 
 from metaq.errors import ProtocolError
 from metaq.protocols.text.commands import Decide, Oversized, Put, Result, Stats, Value, Version

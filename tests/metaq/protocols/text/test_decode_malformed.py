@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from feeding import TRAILING, byte_by_byte, feed
+from text_protocol import TRAILING, byte_by_byte, feed
 
 from metaq.errors import ProtocolError
 from metaq.protocols.text.commands import Version

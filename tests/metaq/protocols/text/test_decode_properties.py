@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import get_args
 
 from examples import examples
-from feeding import byte_by_byte, feed, take
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_protocol import byte_by_byte, feed, take
 
 from metaq.errors import CorruptFrame, ProtocolError
 from metaq.formats.frames import encode_body, encode_frame, walk, whole_bytes

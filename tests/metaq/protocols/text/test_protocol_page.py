@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from feeding import byte_by_byte, feed
+from text_protocol import byte_by_byte, feed
 
 from metaq.formats.frames import walk, whole_bytes
 from metaq.formats.message_types import decode_filtered

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from feeding import take
 from metaq_broker.frontends.text.text_puts import TextPuts
+from text_protocol import take
 
 from metaq.errors import ProtocolError
 from metaq.protocols.text import framed_puts

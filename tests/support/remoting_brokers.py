@@ -1,17 +1,23 @@
-"""A broker's handlers for RocketMQ's clients in memory: no sockets, no log, a state table whose disk the test runs."""
+"""Brokers for RocketMQ's clients without sockets: handlers on a store in memory, or on a log with waiting messages."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from fix_broker import system_section
 from manual_loop import Steps
+from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, parse
+from metaq_broker.delayed.levels import DelayLevels
+from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.outcomes import NothingAt, Refusal
-from metaq_broker.engine.topics import Topics
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.administration import AdministrationRequests
 from metaq_broker.frontends.remoting.client_questions import ClientQuestions
@@ -19,42 +25,45 @@ from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.filters import ONLY_TAGS, CheckFilter
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import MemberRequests
+from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
+from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
+from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.limits import GroupLimits
-from metaq_broker.groups.members import Members
+from metaq_broker.groups.members import ClientIdentity, Members
 from metaq_broker.groups.queue_locks import QueueLocks
+from metaq_broker.half_messages.half_messages import AskPolicy
+from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.state_table import StateTable
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.state_table import LoopDriver, StateTable
+from remoting_headers import send_header
 from stored import QuickFiles
+from waiting import until
 
-from metaq.formats.rocketmq.records import Record
+from metaq.formats.message_id import IdWorker
+from metaq.formats.rocketmq.hosts import host_bytes
+from metaq.formats.rocketmq.properties import write_properties
+from metaq.formats.rocketmq.records import Record, read_record
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.sends import SendMessage
 
 if TYPE_CHECKING:
     from metaq_broker.frontends.remoting.session import RemotingSession
 
 BROKER = "broker-a"
-CONFIG = """[system]
-brokerId=0
-numPartitions=4
-serverPort=8123
-dataPath={data}
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize=1024*1024
-maxTransferSize=1024*1024
-[zookeeper]
-zk.zkEnable=false
-[topic=configured]
-numPartitions=3
-"""
+NO_ZOOKEEPER = "[zookeeper]\nzk.zkEnable=false\n"
+CONFIG = (
+    system_section(0, 4, serverPort=8123, dataPath="{data}") + NO_ZOOKEEPER + "[topic=configured]\nnumPartitions=3\n"
+)
 
 
 class FakeSession:
@@ -235,3 +244,150 @@ def ext_of(response: RemotingCommand) -> Mapping[str, str]:
     """The fields of a response that went well."""
     assert response.code == 0, response.remark
     return response.ext
+
+
+SYSTEM = system_section(5, 4, unflushInterval=1000, maxMessageSize=1000000, dataPath="{folder}") + NO_ZOOKEEPER
+HERE, BORN = host_bytes("127.0.0.1", 10911), host_bytes("10.0.0.1", 999)
+LEVELS = DelayLevels((40, 80, 120, 160, 200))
+
+
+class SentNow:
+    """What ``sends`` gives to interceptors."""
+
+    def __init__(self, header: SendMessage, queue: int) -> None:
+        self.header, self.queue = header, queue
+        self.fields: dict[str, str] = {}
+
+
+class WaitingBroker:
+    """One life of a broker on a folder; topic ``t`` has four queues."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stores: TopicStores,
+        config: BrokerConfig,
+        policy: AskPolicy,
+        levels: DelayLevels,
+        files: Files,
+        clock: Clock,
+    ) -> None:
+        self.clock, self.commit, self.stores = clock, GroupCommit(), stores
+        statistics = Statistics(self.clock.monotonic, lambda topic: False)
+        self.engine = Engine(config, stores, self.commit, IdWorker(5), self.clock, statistics)
+        self.state = StateTable.open(files, folder / "state", LoopDriver())
+        self.store = MessageStore(self.engine, PartitionNumbers(self.state), HERE)
+        built_in = built_in_topics("broker-a", "DefaultCluster", create_topics=True)
+        self.topics = Topics(self.state, stores, config, self._apply, self.clock.now_ms, built_in)
+        self.groups, self.members = Groups(self.state), Members(self.clock.monotonic)
+        self.dispatcher = Dispatcher()
+        self.parts = WaitingParts(
+            self.store, self.state, self.topics, self.groups, self.members, self.clock, levels, policy, "broker-a"
+        )
+        self.parts.mount(self.dispatcher)
+        self.parts.start()
+
+    def _apply(self, config: BrokerConfig) -> None:
+        self.engine.config = config
+
+    def producer(self, group: str) -> FakeSession:
+        session = FakeSession()
+        self.members.producer_seen(ClientIdentity(session, f"client-{id(session)}"), group)
+        return session
+
+    def mount_sends(self) -> None:
+        """Have sends of clients carried out, as the broker does where it is configured for RocketMQ's clients."""
+        config = self.engine.config.rocketmq
+        assert config is not None
+        sends = Sends(self.store, self.topics, config)
+        for each in self.parts.interceptors:
+            sends.intercept(each)
+        sends.add_to(self.dispatcher)
+
+    async def send(
+        self,
+        body: bytes,
+        properties: dict[str, str] | None = None,
+        topic: str = "t",
+        queue: int = 0,
+        reconsume_times: int = 0,
+        max_reconsume_times: int | None = None,
+    ) -> StoredBatch | Refusal:
+        """Send a message as ``sends`` does: past the interceptors, into the store."""
+        text = write_properties(properties or {})
+        message = OutgoingMessage(body, text.encode(), 77, BORN, 3, 0, reconsume_times)
+        header = send_header(
+            producer_group="producers",
+            topic=topic,
+            queue_id=queue,
+            born_timestamp=77,
+            flag=3,
+            properties=text,
+            max_reconsume_times=max_reconsume_times,
+        )
+        future: asyncio.Future[StoredBatch | Refusal] = asyncio.get_running_loop().create_future()
+        self.last_sent = SentNow(header, queue)
+        for each in self.parts.interceptors:
+            if each.accept(self.last_sent, message, future.set_result):
+                return await future
+        self.store.append(topic, queue, [message], future.set_result)
+        return await future
+
+    async def stored(self, *arguments: object, **more: object) -> StoredBatch:
+        outcome = await self.send(*arguments, **more)  # type: ignore[arg-type]
+        assert isinstance(outcome, StoredBatch), outcome
+        return outcome
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        session = FakeSession()
+        self.dispatcher.carry_out(Call(command, cast("RemotingSession", session)))
+        await until(lambda: bool(session.responses))
+        response = session.responses[0]
+        assert response is not None
+        return response
+
+    def records(self, topic: str = "t", queue: int = 0) -> list[Record]:
+        batch = self.store.read(topic, queue, self.store.min_offset(topic, queue), 10_000, 1 << 30)
+        return [] if isinstance(batch, Refusal) else [read_record(each) for each in batch.records]
+
+    def bodies(self, topic: str = "t", queue: int = 0) -> list[bytes]:
+        return [each.body for each in self.records(topic, queue)]
+
+    async def bodies_are(self, *bodies: bytes, topic: str = "t", queue: int = 0) -> None:
+        """Wait until a queue has these messages."""
+        with suppress(AssertionError):
+            await until(lambda: len(self.bodies(topic, queue)) >= len(bodies))
+        assert self.bodies(topic, queue) == list(bodies)
+
+
+def play(
+    folder: Path,
+    scenario: Callable[[WaitingBroker], Awaitable[None]],
+    policy: AskPolicy | None = None,
+    levels: DelayLevels = LEVELS,
+    clean: bool = True,
+    more: str = "",
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Run ``scenario`` on a broker; not ``clean``: it is then as after a kill. ``more`` is configuration."""
+
+    async def run() -> None:
+        config, time = parse(f"{SYSTEM.format(folder=folder)}{more}[topic=t]\n".encode()), clock or Clock()
+        stores = TopicStores.open(files or Files(), time, config)
+        broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels, files or Files(), time)
+        try:
+            await scenario(broker)
+            if clean:
+                await broker.commit.drain()
+        finally:
+            broker.parts.stop()
+            broker.commit.stop()
+            broker.state.close()
+            stores.close(clean=clean)
+
+    asyncio.run(run())
+
+
+WIDE = TopicSettings(8, 8)
+"""Settings of a topic with eight queues."""
