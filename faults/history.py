@@ -64,7 +64,7 @@ class Put:
     offset: int = -1
     message_id: int = NOT_REPORTED
     queue_offset: int = NOT_REPORTED
-    """How many messages are before the first one in its partition, where RocketMQ's protocol has told it."""
+    """How many messages are before the first one in its partition, where RocketMQ's protocol has reported it."""
     reason: str = ""
 
     @property

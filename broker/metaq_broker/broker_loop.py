@@ -2,7 +2,7 @@
 
 asyncio makes a handle for each file that is ready, and calls it in the round that follows. With tens of thousands of
 requests a second that is a good part of what each costs. The sockets of clients are in the same epoll here, and they
-are told where the loop looks what is ready, all in one step (``LoopStep``). What they give the loop to do
+are notified where the loop looks what is ready, all in one step (``LoopStep``). What they give the loop to do
 is done in this same round.
 """
 

@@ -4,7 +4,7 @@ A sync is submitted with one system call, which returns at once. When syncs have
 ready, which an event loop can watch. What a sync promises is what ``fdatasync`` promises: it is the same in the kernel.
 
 It is used on machines of which the numbers of the system calls are known, where the kernel offers it (containers may
-not). Whoever submits is told when a sync is not taken, and runs it in another way.
+not). Whoever submits is notified when a sync is not taken, and runs it in another way.
 """
 
 from __future__ import annotations

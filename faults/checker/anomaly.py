@@ -26,7 +26,7 @@ class Kind(Enum):
     TORN_BATCH = "a block of messages is stored with gaps, or not from its first message on"
     ORDER = "a message stands before one that was acknowledged before it was put"
     LANE_ORDER = "messages of one connection are not stored in the order they were sent"
-    WRONG_QUEUE_OFFSET = "a message has another queue offset than a RocketMQ client was told"
+    WRONG_QUEUE_OFFSET = "a message has another queue offset than a RocketMQ client received"
     TWO_READ = "two messages were read at one offset"
     UNREAD = "a message that was read has disappeared"
     STALE_END = "a reader did not get a message that had been acknowledged"

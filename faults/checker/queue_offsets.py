@@ -14,7 +14,7 @@ Reported = tuple[PartitionKey, int, int, MessageKey]
 
 
 def check_queue_offsets(case: Case) -> list[Anomaly]:
-    """Compare what was told with sends and pulls with the order of the stored frames."""
+    """Compare what was answered to sends and pulls with the order of the stored frames."""
     places = {
         (partition_key, frame.offset): (ordinal, frame.key)
         for partition_key, partition in case.image.items()
@@ -27,7 +27,7 @@ def check_queue_offsets(case: Case) -> list[Anomaly]:
             continue
         stored = places.get((partition_key, offset))
         if stored != (queue_offset, key):
-            text = f"{key} at {offset} of {partition_key}: told {queue_offset}, stored {stored}"
+            text = f"{key} at {offset} of {partition_key}: answered {queue_offset}, stored {stored}"
             found.append(Anomaly(Kind.WRONG_QUEUE_OFFSET, text, partition_key, (key,)))
     return found
 

@@ -115,7 +115,7 @@ class Decider(BranchWorker):
 
     def _replay(self, session: Session, decided: tuple[Xid, ...]) -> None:
         """Ask for the last batch again, with a branch that nobody has: the answer must be what was decided."""
-        unknown = Xid(1, b"stranger", b"", self.name)
+        unknown = Xid(1, b"unknown", b"", self.name)
         again = Transactions(session).decide(self.name, self._batch_id - 1, [unknown])
         if again != decided:
             self.history.odd("decision changed", f"{self.name} batch {self._batch_id - 1}: {decided}, now {again}")

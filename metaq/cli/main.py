@@ -86,7 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     try:
         options, behind = parser.parse_known_args(given)
     except SystemExit:
-        sys.stdout.flush()  # the help, while somebody can be told that nobody reads it
+        sys.stdout.flush()  # the help, while the exit status can still say that nobody reads it
         raise
     if behind and ("list_name" not in options or any(one.startswith("-") for one in behind)):
         parser.error(f"unrecognized arguments: {' '.join(behind)}")

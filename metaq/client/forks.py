@@ -1,7 +1,7 @@
 """What becomes of objects with threads in a process that was forked: threads are not copied, what they share is.
 
 A child must not wait for a thread that it does not have, nor use a lock that another thread may have held. So objects
-that have started something are listed here, and told in the child.
+that have started something are listed here, and notified in the child.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def notify_after_fork(method: Callable[[], None]) -> None:
 
 
 def forked_text(what: str) -> str:
-    """What a program is told that uses an object of its parent."""
+    """The message to a program that uses an object of its parent."""
     return f"{what} belongs to the process {os.getppid()}, which forked this one; make another one here"
 
 

@@ -4,7 +4,7 @@ Helpers take addresses, not arrays: wherever an array is given to an inlined fun
 down, atomically.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Addresses of arrays are taken before the loops, and helpers take addresses: wher
 function or ``array.ctypes`` stands, numba counts a reference up and down, atomically. In a loop that is a fifth of it.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ class SplitLimits:
 
 
 def split(ranges: Ranges, limits: SplitLimits, positions: Boundaries) -> list[TaskRange]:
-    """The pieces of ``ranges``, in order. Each partition's pieces follow each other without a gap.
+    """The task ranges of ``ranges``, in order. Each partition's follow each other without a gap.
 
-    A piece is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
-    only if every piece is one.
+    One is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
+    only if every one is such a message.
 
     Raises:
         OptionError: ``task_bytes_max`` makes more than ``TASK_COUNT_MAX`` tasks of it.
@@ -102,7 +102,7 @@ def _parts(task_range: TaskRange, total: int, limits: SplitLimits) -> int:
 
 
 def _still_to_cut(task_ranges: list[TaskRange], limits: SplitLimits, single: set[TaskRange]) -> dict[TaskRange, int]:
-    """Pieces that are too large, and the largest ones if there are too few; with the offset to cut each at."""
+    """Ranges that are too large, and the largest ones if there are too few; with the offset to cut each at."""
     left = [task_range for task_range in task_ranges if task_range not in single]
     largest = limits.task_bytes_max
     wanted = {
@@ -121,7 +121,7 @@ def _still_to_cut(task_ranges: list[TaskRange], limits: SplitLimits, single: set
 
 
 def _cut(wanted: dict[TaskRange, int], positions: Boundaries) -> dict[TaskRange, list[TaskRange]]:
-    """Each piece in two at the last boundary at or below the offset wanted, else behind its first message."""
+    """Each range in two at the last boundary at or below the offset wanted, else behind its first message."""
     asked: dict[TopicPartition, list[TaskRange]] = {}
     for task_range in sorted(wanted):
         asked.setdefault(task_range.where, []).append(task_range)

@@ -38,14 +38,14 @@ class RangeGroup(InputPartition):
 def grouped(
     task_ranges: Sequence[TaskRange], bytes_min: int, *, count_min: int | None = None, bytes_max: int | None = None
 ) -> list[list[TaskRange]]:
-    """``task_ranges`` in groups of neighbours of up to ``bytes_min`` bytes; a larger piece is a group of its own.
+    """``task_ranges`` in groups of neighbours of up to ``bytes_min`` bytes; a larger range is a group of its own.
 
     ``count_min`` and ``bytes_max`` (``None`` = no matter) go before: there are never fewer groups than ``count_min``
-    because of this, and none above ``bytes_max`` that is not a single piece.
+    because of this, and none above ``bytes_max`` that is not a single range.
     """
     total = sum(task_range.size for task_range in task_ranges)
     largest = min(bytes_min, bytes_max or bytes_min, total // (count_min or 1))
-    spare = len(task_ranges) - (count_min or 0)  # how many groups fewer than pieces there may be
+    spare = len(task_ranges) - (count_min or 0)  # how many groups fewer than ranges there may be
     groups: list[list[TaskRange]] = []
     size = 0
     for task_range in task_ranges:

@@ -29,7 +29,7 @@ SYSTEM: Final = {
     "diskFreeMinBytes": 0,
 }
 ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "broker-a"}
-"""What a broker is given unless it is told otherwise."""
+"""What a broker is given unless it is configured otherwise."""
 
 
 class BundledServer:

@@ -54,7 +54,7 @@ class SlaveConfig:
 
 @dataclass(frozen=True, slots=True)
 class SamsaConfig:
-    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one piece of a log."""
+    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one run of frames."""
 
     slave: Address
     timeout_ms: int

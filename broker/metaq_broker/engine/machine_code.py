@@ -5,7 +5,7 @@ first time, a few hundredths in every later process. numba makes it again when t
 when this one has.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="attr-defined, no-untyped-call, no-untyped-def"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The slave of a synchronous pair: takes what its master sends, and answers when it is durable.
 
-Two kinds of data come. A piece of the master's log is appended as it is; one that is not the next one is refused with
+Two kinds of data come. A run of the master's frames is appended as it is; one that is not the next one is refused with
 the offset that is. A single message with its id, which is what a Java master sends, is appended as a frame, and
 segments are this broker's own. Once promoted, both are refused: see ``promotion``.
 
@@ -53,7 +53,7 @@ class SyncSlave:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def copy_soon(self, copied: CopiedRun, answer: Answer) -> None:
-        """Take a piece of the master's log in the background, and then ``answer``."""
+        """Take a run of the master's frames in the background, and then ``answer``."""
 
         async def carry_out() -> None:
             try:
@@ -67,7 +67,7 @@ class SyncSlave:
         task.add_done_callback(self._tasks.discard)
 
     async def copy(self, copied: CopiedRun) -> int | Refusal:
-        """Take a piece of the master's log; return the new durable end."""
+        """Take a run of the master's frames; return the new durable end."""
         if self.fenced:
             return NotMaster(PROMOTED)
         try:
@@ -75,7 +75,7 @@ class SyncSlave:
             if log.end_offset != copied.offset:
                 return OffsetMoved(log.end_offset)
             if append_run(self._local, log, copied.segment_start, copied.run) != len(copied.run):
-                raise CopyRefused("the last frame of the piece is cut")
+                raise CopyRefused("the last frame of the run is cut")
             await self._local.durable(log)
         except CopyRefused as refused:
             return StorageFailed(str(refused))

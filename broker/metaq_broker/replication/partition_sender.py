@@ -1,6 +1,6 @@
-"""One partition of a synchronous pair's master on its way to the slave, in order, one piece at a time.
+"""One partition of a synchronous pair's master on its way to the slave, in order, one run of frames at a time.
 
-A slave of ours gets ``copy`` commands, pieces of the log with the offset where they belong. A Java slave gets ``sync``,
+A slave of ours gets ``copy`` commands, runs of frames with the offset where they belong. A Java slave gets ``sync``,
 message by message, and says at which offset it stored each: that must be the offset here. A Java slave that was
 restarted does not list every partition that it has, and stores what comes at its own end. So the first message of a
 partition is sent to it alone, from where it was known to end, and the offset that it reports is checked before the

@@ -130,7 +130,7 @@ class Peer(Protocol):
 
     @property
     def takes_copies(self) -> bool:
-        """Whether it takes ``copy``: pieces of the log as they are. A Java broker takes single messages."""
+        """Whether it takes ``copy``: runs of frames as they are. A Java broker takes single messages."""
 
     @property
     def reports_segments(self) -> bool:
@@ -183,7 +183,7 @@ class Peer(Protocol):
         """Return bytes from ``offset`` on, which never cross into the next segment, and where theirs begins."""
 
     async def copy(self, copied: CopiedRun) -> int | Declined:
-        """Have a piece appended; return the offset up to which the slave is durable. Raises ``SlavePromoted``."""
+        """Have a run appended; return the offset up to which the slave is durable. Raises ``SlavePromoted``."""
 
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
         """Have messages appended, all sent before the first answer is waited for. Raises ``SlavePromoted``."""

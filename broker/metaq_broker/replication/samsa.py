@@ -1,11 +1,11 @@
-"""The master of a synchronous pair: brings the slave in sync, then sends it every piece of log as it is synced here.
+"""The master of a synchronous pair: brings the slave in sync, then sends it every run of frames as it is synced here.
 
 ::
 
                          connected, every partition compared and caught up
         out of sync  ──────────────────────────────────────────────────────▶  in sync
                      ◀──────────────────────────────────────────────────────
-                         the slave is lost, slow, refuses a piece, or was promoted (fenced: for good)
+                         the slave is lost, slow, refuses a run, or was promoted (fenced: for good)
 
 Out of sync no message is taken: puts, PREPARE, COMMIT and decisions are refused at once, and puts that wait are refused
 too. Commits that are under way wait for the slave to come back. A slave that says that it was promoted fences this
@@ -117,7 +117,7 @@ class SyncMaster:
             await self._peer.close()
         self._peer = None
         if self._broken is not None and self._broken.done():
-            self._broken.exception()  # it may have been told by the connection already
+            self._broken.exception()  # the connection may have reported it already
         await asyncio.gather(*self._carrying, return_exceptions=True)
         self._senders.clear()
 

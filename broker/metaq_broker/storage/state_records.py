@@ -13,7 +13,7 @@ Big-endian::
                                                              23   n  key (UTF-8), value
 
 A record's checksum covers the file number, the record's own position (uint64 each) and the bytes from 8 to its end: a
-record is recognised only where it was written, so neither a value that contains a piece of a state file nor an old
+record is recognised only where it was written, so neither a value that contains a part of a state file nor an old
 block that reappears after a crash can pass for one. Later records of a key replace earlier ones.
 
 ``durable size`` is how much of the file was known to be on the disk when the record was written. By it, torn writes
@@ -104,18 +104,18 @@ def decode_state(path: object, content: bytes) -> StateContent:
     return StateContent(values, len(content) - at)
 
 
-def decode_changes(path: object, file_number: int, position: int, piece: bytes) -> list[tuple[str, bytes | None]]:
-    """Return the changes in a piece of the file ``path``, whole records from byte ``position`` on; ``None``: deleted.
+def decode_changes(path: object, file_number: int, position: int, part: bytes) -> list[tuple[str, bytes | None]]:
+    """Return the changes in a part of the file ``path``, whole records from byte ``position`` on; ``None``: deleted.
 
     Raises:
         StateDamaged: It is not what was written there.
     """
     changes: list[tuple[str, bytes | None]] = []
     at = 0
-    while at < len(piece):
-        record = _read_record(file_number, piece, at, position)
+    while at < len(part):
+        record = _read_record(file_number, part, at, position)
         if record is None:
-            raise StateDamaged(path, position + at, "a record of a piece of it is broken")
+            raise StateDamaged(path, position + at, "a record of a part of it is broken")
         changes.append((record.key, record.value))
         at = record.end
     return changes
@@ -125,7 +125,7 @@ def salvage_state(path: object, content: bytes) -> StateContent:
     """Return what can still be read of a damaged file; ``cut_bytes`` could not. Older values may have come back.
 
     Raises:
-        StateDamaged: The header is damaged: without the file number no record can be told from chance.
+        StateDamaged: The header is damaged: without the file number no record can be distinguished from chance.
     """
     file_number, _, _ = _read_header(path, content)
     values: dict[str, bytes] = {}

@@ -5,8 +5,8 @@ partitions, one contiguous unit each, then they are durable there, then the jour
 the committer hears "done". A crash before the first step leaves nothing, a crash after it leaves a commit that recovery
 finishes.
 
-If a partition does not take its unit (its disk failed), the transaction stays committed: whoever asks is told so, and a
-restart of the broker, with the disk mended, makes it readable.
+If a partition does not take its unit (its disk failed), the transaction stays committed: whoever asks gets that answer,
+and a restart of the broker, with the disk mended, makes it readable.
 
 Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
 partition is appended in a quantum of the loop: nobody else waits for more than that.

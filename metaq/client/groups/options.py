@@ -1,4 +1,4 @@
-"""What a consumer of a group is told: every option, checked before anything is opened."""
+"""The options of a consumer of a group: each is, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MoreOptions(SharedOptions[Delivery], total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions(Generic[D]):
-    """What consumers of both systems are told. Durations in seconds.
+    """Options of consumers of both systems. Durations in seconds.
 
     Raises:
         ValueError: An option is outside of what is allowed; the text names it.

@@ -87,7 +87,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def revoke(self, places: Collection[TopicPartition]) -> None:
-        """Hand out nothing more of these; the reader is told."""
+        """Hand out nothing more of these; the reader is notified."""
         with self.lock:
             for where in places:
                 self.partitions[where].revoking = True

@@ -44,7 +44,7 @@ CHECK_WORKERS: Final = 4
 """Most calls of ``check`` at a time, if the program does not say otherwise."""
 
 State = Literal["open", "committed", "rolled back", "left open"]
-"""``left open``: the broker was not told of the end, or not known to be; it asks."""
+"""``left open``: the broker was not notified of the end, or not known to be; it asks."""
 
 _LOG: Final = logging.getLogger(__name__)
 

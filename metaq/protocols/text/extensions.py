@@ -45,7 +45,7 @@ EXT_SEGMENTS: Final = "segments"
 """``stats segments``: where the last segment of each partition begins, for those who copy them."""
 
 EXT_COPY: Final = "copy"
-"""``copy``: a piece of a partition's log, from a master to its synchronous slave."""
+"""``copy``: a run of a partition's frames, from a master to its synchronous slave."""
 
 EXT_STATE: Final = "state"
 """``stats state:FILE:POSITION``: what was added to the state of RocketMQ's clients, for the broker's slave."""

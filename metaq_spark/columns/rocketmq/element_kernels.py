@@ -7,7 +7,7 @@ An element (big-endian)::
 Properties are ``name 0x01 value 0x02 ...``. Columns come as a table of addresses, as in ``record_kernels``.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

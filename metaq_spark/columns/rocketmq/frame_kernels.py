@@ -8,7 +8,7 @@ What is rare ends the loop with ``UNUSUAL``: a wrong checksum or length, batches
 record can hold.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ A loop gets its columns as a table of addresses, because numba looks at every ar
 32 messages: the places ``*_AT`` below. A column that is not wanted has address 0.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 They do what asyncio's own do for a ``BufferedProtocol``, with a fifth of the memory and less work for each event
 (``broker_loop``). Systems without epoll use asyncio's transports.
 
-Any byte that the socket did not take yet counts as a full buffer: the protocol is told to pause, and to resume when all
-of them are gone.
+Any byte that the socket did not take yet counts as a full buffer: the protocol is asked to pause, and to resume when
+all of them are gone.
 """
 
 from __future__ import annotations

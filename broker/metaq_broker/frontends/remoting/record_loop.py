@@ -3,7 +3,7 @@
 It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

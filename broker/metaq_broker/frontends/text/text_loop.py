@@ -4,7 +4,7 @@ One makes frames of puts, the other replies of the frames that were stored. They
 bounds are passed with them. Both run without the interpreter's lock, and their code is kept as ``machine_code`` says.
 """
 
-# mypy: ignore-errors
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def, var-annotated"
 # numba compiles these functions by its own rules and has no types to check them against.
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a consumer of RocketMQ's is told beyond the options that consumers of both systems have."""
+"""Options of a consumer of RocketMQ's beyond those that consumers of both systems have."""
 
 from __future__ import annotations
 
