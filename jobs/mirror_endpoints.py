@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from partition_targets import PartitionTargets, all_targets, ordered_partitions, partition_numbers, partitions_of
+from partition_targets import PartitionTargets, all_targets, exactly_once, partition_numbers, partitions_of
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -97,12 +97,7 @@ class MetaQEndpoint:
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """See ``Endpoint``."""
-        return {
-            "orderedPartitions": ordered_partitions(all_targets(assigned)),
-            "delivery": "exactly_once",
-            "txnAppId": name,
-            "txnVersion": batch_id,
-        }
+        return exactly_once(assigned, name, batch_id)
 
 
 class RocketMQEndpoint:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -61,6 +62,17 @@ def _counts(targets: Iterable[Partition]) -> dict[int, int]:
     for target in targets:
         counts[target.broker_id] = max(counts.get(target.broker_id, 0), target.index + 1)
     return counts
+
+
+def exactly_once(assigned: Mapping[str, PartitionTargets], name: str, version: int = 0) -> dict[str, Any]:
+    """The connector's options for a write of copies in one transaction: the same ``name`` and ``version`` again writes
+    nothing."""
+    return {
+        "orderedPartitions": ordered_partitions(all_targets(assigned)),
+        "delivery": "exactly_once",
+        "txnAppId": name,
+        "txnVersion": version,
+    }
 
 
 def all_targets(assigned: Mapping[str, PartitionTargets]) -> set[Partition]:

@@ -25,9 +25,8 @@ from job_failures import sentence
 from job_report import JobReport, append
 from partition_targets import (
     PartitionTargets,
-    all_targets,
     assign_partitions,
-    ordered_partitions,
+    exactly_once,
     partitions_of,
     whole_attribute,
 )
@@ -133,10 +132,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
         options: dict[str, Any] = {
             "brokers": arguments.to_brokers or arguments.brokers,
             "topic": arguments.to_topic,
-            "orderedPartitions": ordered_partitions(all_targets({arguments.topic: assigned})),
-            "delivery": "exactly_once",
-            "txnAppId": name,
-            "txnVersion": 0,
+            **exactly_once({arguments.topic: assigned}, name),
         }
         with JobReport("replay_range") as report:
             report.write(

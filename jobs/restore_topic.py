@@ -25,7 +25,7 @@ from archive_topics import ARCHIVE_SCHEMA, read_manifests
 from job_failures import sentence
 from job_report import JobReport, append
 from numbered_files import NumberedFiles, spark_path
-from partition_targets import PartitionTargets, all_targets, assign_partitions, ordered_partitions, whole_attribute
+from partition_targets import PartitionTargets, assign_partitions, exactly_once, whole_attribute
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -100,10 +100,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = {
         "brokers": arguments.brokers,
         "topic": arguments.to_topic,
-        "orderedPartitions": ordered_partitions(all_targets({arguments.topic: assigned})),
-        "delivery": "exactly_once",
-        "txnAppId": name,
-        "txnVersion": 0,
+        **exactly_once({arguments.topic: assigned}, name),
     }
     with JobReport("restore_topic") as report:
         report.write(
