@@ -62,12 +62,12 @@ class View:
 class Producers:
     """Threads that put messages, to each partition that is open for writing in turn, until ``end``."""
 
-    def __init__(self, option: str, count: int = 2) -> None:
+    def __init__(self, option: str) -> None:
         self.receipts: list[Receipt] = []
         self._ending = threading.Event()
         self._broken: list[Exception] = []
         self._threads = [
-            threading.Thread(target=self._work, args=(View(option), number), daemon=True) for number in range(count)
+            threading.Thread(target=self._work, args=(View(option), number), daemon=True) for number in range(2)
         ]
         for thread in self._threads:
             thread.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
-from fix_spark_java import JavaTopic
+from fix_spark import JavaTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf

@@ -13,7 +13,7 @@ from metaq.model import Address, TopicPartition
 
 @pytest.fixture
 def metaq(java_broker: Address, capfdbinary: pytest.CaptureFixture[bytes]) -> CapturedCommand:
-    return CapturedCommand(str(java_broker), capfdbinary)
+    return CapturedCommand(capfdbinary, "-c", str(java_broker))
 
 
 def test_doctor(metaq: CapturedCommand, java_broker: Address, java_place: TopicPartition) -> None:
@@ -25,7 +25,7 @@ def test_doctor(metaq: CapturedCommand, java_broker: Address, java_place: TopicP
 
 
 def test_doctor_compares_what_is_registered(java_zookeeper: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    lines = CapturedCommand(f"zk://{java_zookeeper}", capfdbinary).rows("doctor")
+    lines = CapturedCommand(capfdbinary, "-c", f"zk://{java_zookeeper}").rows("doctor")
     assert {row["level"] for row in lines} <= {"ok", "warn"}
     assert "topics and patterns, as the broker says" in lines[-1]["detail"]
 

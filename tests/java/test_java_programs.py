@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
-from fix_spark_java import named
+from fix_spark import named
 from fix_zookeeper import Brokers, ZooKeeperRoot
 
 from metaq.backends.metaq.pool import SessionPool

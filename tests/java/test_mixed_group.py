@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
-from fix_spark_java import named
+from fix_spark import named
 from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from mixed_group import DEADLINE_S, GROUP, PARTITIONS, PYTHON_MEMBER, TOPIC, MixedGroup
 

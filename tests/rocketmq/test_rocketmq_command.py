@@ -22,7 +22,7 @@ Topic = Callable[..., str]
 
 @pytest.fixture
 def metaq(rocketmq: Cluster, capfdbinary: pytest.CaptureFixture[bytes]) -> CapturedCommand:
-    return CapturedCommand(f"rocketmq://{rocketmq.name_servers}", capfdbinary)
+    return CapturedCommand(capfdbinary, "-c", f"rocketmq://{rocketmq.name_servers}")
 
 
 def test_doctor(metaq: CapturedCommand, rocketmq_topic: Topic, rocketmq_version: str) -> None:

@@ -6,8 +6,11 @@ the parser without an example here is found by ``test_every_command.py``.
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,14 +45,25 @@ LOCAL: Final = ("completion bash", "completion zsh", "completion fish")
 """Examples that ask no server."""
 
 
-class CapturedCommand:
-    """Runs ``metaq`` in this process on one cluster."""
+def run_command(main: Callable[[list[str]], int], *arguments: object) -> tuple[int, str, str]:
+    """Run a command that prints text in this process; return its status, output and errors."""
+    out, error = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            status = int(end.code or 0)
+    return status, out.getvalue(), error.getvalue()
 
-    def __init__(self, cluster: str, captured: pytest.CaptureFixture[bytes]) -> None:
-        self._cluster, self._captured = cluster, captured
+
+class CapturedCommand:
+    """Runs ``metaq`` in this process, with ``first`` before all other arguments."""
+
+    def __init__(self, captured: pytest.CaptureFixture[bytes], *first: str) -> None:
+        self._first, self._captured = first, captured
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        status = main(["-c", self._cluster, *arguments])
+        status = main([*self._first, *arguments])
         out, err = self._captured.readouterr()
         return status, out.decode(), err.decode()
 

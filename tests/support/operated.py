@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cli_commands import run_command
 from fix_broker import RunningBroker, WireClient, system_section
 from metaq_broker.cli import main
 
@@ -37,13 +36,7 @@ class Answer:
 
 
 def ctl(*arguments: str | Path) -> Answer:
-    out, error = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        try:
-            status = main(["ctl", *map(str, arguments)])
-        except SystemExit as end:  # argparse
-            status = int(str(end.code))
-    return Answer(status, out.getvalue(), error.getvalue())
+    return Answer(*run_command(main, "ctl", *arguments))
 
 
 def ask(broker: RunningBroker, *arguments: str | Path) -> dict[str, Any]:

@@ -37,12 +37,12 @@ def open_log(root: Path, files: Files | None = None, *, verify: Verify = "tail")
     return stored.open_log(root, SETTINGS, files=files, verify=verify)
 
 
-def rolled_log(root: Path, segments: int = 4, files: Files | None = None) -> PartitionLog:
-    """A partition of ``segments`` finished segments with ten messages each, and a last one with three; all durable."""
+def rolled_log(root: Path, files: Files | None = None) -> PartitionLog:
+    """A partition of four finished segments with ten messages each, and a last one with three; all durable."""
     log = open_log(root, files)
-    log.append(frames(10 * segments + 3))
+    log.append(frames(43))
     log.sync()
-    assert [info.read_only for info in log.segments()] == [True] * segments + [False]
+    assert [info.read_only for info in log.segments()] == [True] * 4 + [False]
     return log
 
 

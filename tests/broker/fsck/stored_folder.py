@@ -27,18 +27,17 @@ def fill(root: Path, *, clean: bool = True) -> None:
     store.close(clean)
 
 
-def segments(root: Path, folder: str = "orders-0") -> list[Path]:
-    return sorted((root / folder).glob("*.meta"))
+def segments(root: Path) -> list[Path]:
+    return sorted((root / "orders-0").glob("*.meta"))
 
 
 def bodies(log: PartitionLog) -> dict[int, bytes]:
     return {item.offset: item.body for item in log.scan(log.start_offset)}
 
 
-def served(root: Path, folder: str = "orders-0", files: Files | None = None) -> dict[int, bytes]:
-    """What a broker serves of the partition, by offset."""
-    log = PartitionLog.open(files or QuickFiles(), Clock(), root / folder, SMALL)
-    return bodies(log)
+def served(root: Path) -> dict[int, bytes]:
+    """What a broker serves of ``orders-0``, by offset."""
+    return bodies(PartitionLog.open(QuickFiles(), Clock(), root / "orders-0", SMALL))
 
 
 def snapshot(root: Path) -> dict[str, bytes]:

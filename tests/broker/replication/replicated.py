@@ -24,13 +24,11 @@ DEADLINE_S = 30.0
 SEGMENT_BYTES = 2000
 
 
-def configured(
-    folder: Path, *, role: str = "", port: int = 0, broker_id: int = 3, system: str = "", topic: str = ""
-) -> BrokerConfig:
+def configured(folder: Path, *, role: str = "", port: int = 0, broker_id: int = 3, system: str = "") -> BrokerConfig:
     """Return the configuration of a broker with small segments that accepts every topic."""
     keys = {"maxSegmentSize": SEGMENT_BYTES, "indexInterval": 256, "deleteWhen": "0 0 6 * * ?", "dataPath": folder}
     text = system_section(broker_id, 2, serverPort=port, **keys)
-    return parse(f"{text}{system}\n{role}\n[topic=*]\n{topic}\n".encode(), "test.ini")
+    return parse(f"{text}{system}\n{role}\n[topic=*]\n".encode(), "test.ini")
 
 
 def slave_of(master: Broker, **keys: object) -> str:

@@ -243,11 +243,11 @@ class Harness:
     def recover(self, unique: str | None = None) -> list[str]:
         return [str(key) for key in self.tx.recover(unique)]
 
-    def prepare_with(self, key: Xid, *bodies: bytes, topic: str = "orders", partition: int = 0) -> None:
+    def prepare_with(self, key: Xid, *bodies: bytes, partition: int = 0) -> None:
         """BEGIN, puts, PREPARE, all of which must work."""
         assert self.begin(key) == "200"
         for body in bodies:
-            assert self.put(key, body, topic, partition) == "200"
+            assert self.put(key, body, partition=partition) == "200"
         assert self.prepare(key) == "200 0"
 
     def bodies(self, topic: str = "orders", partition: int = 0) -> list[bytes]:
@@ -277,8 +277,8 @@ def reply_text(answer: Any) -> Any:
     return f"200 {int(answer)}" if isinstance(answer, int) else answer
 
 
-def local(number: int, session: str = "sess1") -> LocalTransactionId:
-    return LocalTransactionId(session, number)
+def local(number: int) -> LocalTransactionId:
+    return LocalTransactionId("sess1", number)
 
 
 def xid(name: str, unique: str = "q1") -> Xid:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from cli_commands import CapturedCommand
 from fix_client import TIMEOUTS
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.cli.main import main
 from metaq.model import Address
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.rocketmq_server import ScriptedCluster
@@ -35,14 +35,7 @@ def cluster(rocketmq_memory: ScriptedCluster) -> ScriptedCluster:
 
 @pytest.fixture
 def command(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Runs ``metaq``; returns its status, output and errors."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        status = main(arguments)
-        out, err = capfdbinary.readouterr()
-        return status, out.decode(), err.decode()
-
-    return run
+    return CapturedCommand(capfdbinary)
 
 
 @pytest.fixture
