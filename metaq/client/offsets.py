@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from metaq.client.replaced_file import replace_file
 from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import StoreFailed
 from metaq.model import Partition, TopicPartition
@@ -197,7 +197,7 @@ class FileOffsets(LockedStorage):
             content = self._read_incarnations()
             names = content.setdefault(group, {})
             names |= {str(where): incarnation for where, incarnation in incarnations.items()}
-            self._write(self._incarnations_path, json.dumps(content, indent=1))
+            replace_file(self._incarnations_path, json.dumps(content, indent=1))
 
     @property
     def _incarnations_path(self) -> Path:
@@ -226,26 +226,13 @@ class FileOffsets(LockedStorage):
         content = self._read()
         kept = [row for row in content.get(group, []) if _where(row) not in offsets]
         content[group] = kept + [_row(where, offset) for where, offset in offsets.items()]
-        self._write(self._path, json.dumps(content, indent=1))
+        replace_file(self._path, json.dumps(content, indent=1))
 
     def _read(self) -> dict[str, list[Any]]:
         content = _json_in(self._path)
         if not isinstance(content, dict) or not all(isinstance(rows, list) for rows in content.values()):
             raise StoreFailed(str(self._path), "it is no JSON object of lists, one for each group")
         return content
-
-    def _write(self, path: Path, text: str) -> None:
-        new = path.with_name(path.name + ".new")
-        try:
-            with open(new, "w", encoding="utf-8") as opened:
-                opened.write(text)
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(new, path)
-        except OSError:
-            with suppress(OSError):
-                new.unlink()
-            raise
 
 
 def _json_in(path: Path) -> Any:

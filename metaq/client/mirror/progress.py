@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from metaq.client.replaced_file import replace_file
 from metaq.errors import StoreFailed
 from metaq.model import Partition
 
@@ -78,13 +78,8 @@ class ProgressFile:
         """Write the file. Raises ``StoreFailed``."""
         topics = {topic: _topic_tree(self.topics[topic]) for topic in sorted(self.topics)}
         text = json.dumps({"v": VERSION, **self._names, "topics": topics}, indent=1)
-        new = self._path.with_name(self._path.name + ".new")
         try:
-            with open(new, "w", encoding="utf-8") as opened:
-                opened.write(text)
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(new, self._path)
+            replace_file(self._path, text)
         except OSError as error:
             raise self._failed(error.strerror or str(error)) from error
 
