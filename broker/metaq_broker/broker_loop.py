@@ -141,21 +141,26 @@ class SocketSelector(BaseSelector):
             others, watched = [], self._watched
             with self._step:
                 for descriptor, happened in events:
-                    if (socket := watched.get(descriptor)) is not None:
-                        self._notify(socket, happened)
-                    else:
+                    if (socket := watched.get(descriptor)) is None:
                         others.append((descriptor, happened))
+                        continue
+                    try:
+                        socket.ready(happened)
+                    except Exception as failure:
+                        self._report(socket, failure)
         # Not before: what was called may have ended some of them.
-        keys = self._keys
-        return [_reported(keys[descriptor], happened) for descriptor, happened in others if descriptor in keys]
+        found = []
+        for descriptor, happened in others:
+            if (key := self._keys.get(descriptor)) is not None:
+                # An error makes a file ready for everything.
+                ready = (EVENT_READ if happened & ~OUT else 0) | (EVENT_WRITE if happened & ~IN else 0)
+                found.append((key, ready & key.events))
+        return found
 
-    def _notify(self, socket: Watched, happened: int) -> None:
-        try:
-            socket.ready(happened)
-        except Exception as failure:
-            assert self._loop is not None
-            context = {"message": "a connection failed", "exception": failure, "transport": socket}
-            self._loop.call_exception_handler(context)
+    def _report(self, socket: Watched, failure: Exception) -> None:
+        assert self._loop is not None
+        context = {"message": "a connection failed", "exception": failure, "transport": socket}
+        self._loop.call_exception_handler(context)
 
     def _descriptor(self, fileobj: FileDescriptorLike) -> int:
         descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
@@ -169,12 +174,6 @@ class SocketSelector(BaseSelector):
 
 def _epoll_events(events: int) -> int:
     return (IN if events & EVENT_READ else 0) | (OUT if events & EVENT_WRITE else 0)
-
-
-def _reported(key: SelectorKey, happened: int) -> tuple[SelectorKey, int]:
-    """Return a file of asyncio's with what it is ready for: an error makes it ready for everything."""
-    events = (EVENT_READ if happened & ~OUT else 0) | (EVENT_WRITE if happened & ~IN else 0)
-    return key, events & key.events
 
 
 class BrokerLoop(asyncio.SelectorEventLoop):

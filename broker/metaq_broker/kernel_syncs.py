@@ -92,8 +92,8 @@ class KernelSyncs:
         if count <= 0:
             return []
         self._pending -= count
-        found = (_EVENT.unpack_from(self._ended, place * _EVENT.size) for place in range(count))
-        return [(token, max(0, -result)) for token, _, result, _ in found]
+        ended = memoryview(self._ended)[: count * _EVENT.size]
+        return [(token, max(0, -result)) for token, _, result, _ in _EVENT.iter_unpack(ended)]
 
     def close(self) -> None:
         """Give everything back; waits for syncs that are under way."""

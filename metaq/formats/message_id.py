@@ -108,8 +108,7 @@ class IdWorker:
 
     def next_id(self, now_ms: int) -> int:
         """Return a fresh id for wall-clock time ``now_ms``."""
-        tick = self._take(1, now_ms)
-        return _id_at(tick, self._broker_id)
+        return self.reserve(1, now_ms).first
 
     def reserve(self, count: int, now_ms: int) -> IdRange:
         """Return ``count`` fresh consecutive ids.
@@ -119,21 +118,17 @@ class IdWorker:
         """
         if count < 1:
             raise ValueError(f"cannot reserve {count} ids: expected 1 or more")
-        tick = self._take(count, now_ms)
-        return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
-
-    def step_back(self) -> None:
-        """Let the next id be one of the clock's, even if that has gone back: the ids before were ahead of time."""
-        self._next_tick = None
-
-    def _take(self, count: int, now_ms: int) -> int:
         if now_ms > LATEST_MS:
             raise ValueError(f"cannot take ids at {now_ms} ms: expected at most {LATEST_MS}")
         tick = (now_ms - EPOCH_MS) << SEQUENCE_BITS
         if self._next_tick is not None and self._next_tick > tick:
             tick = self._next_tick
         self._next_tick = tick + count
-        return tick
+        return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
+
+    def step_back(self) -> None:
+        """Let the next id be one of the clock's, even if that has gone back: the ids before were ahead of time."""
+        self._next_tick = None
 
 
 def timestamp_ms(message_id: int) -> int | None:

@@ -188,7 +188,14 @@ class BrokerConfig:
 
     def accepts(self, topic: str) -> bool:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
-        return topic in self.topics or any(covers(pattern, topic) for pattern in self.patterns)
+        return self.accepted_settings(topic) is not None
+
+    def accepted_settings(self, topic: str) -> TopicSettings | None:
+        """Return the settings of ``topic``, ``None`` if nothing may be put to it; see ``accepts``."""
+        settings = self.topics.get(topic)
+        if settings is None and any(covers(pattern, topic) for pattern in self.patterns):
+            return self.system
+        return settings
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""

@@ -155,13 +155,15 @@ class Engine:
         """Do what ``append`` does with frames that this process has made, also for topics that are reserved for it."""
         topic, count = block.topic, block.messages
         self.statistics.puts(topic, count, sum(map(len, block.frames)) - count * HEADER_BYTES)
-        outcome = self._refusal(topic, block.partition) or self._append_made(block, on_durable)
+        refusal = self.put_refusal(topic, block.partition, is_ours=True)
+        outcome = refusal or self._append_made(block, on_durable)
         if isinstance(outcome, Refusal):
             self.statistics.puts_failed(topic, count)
         return outcome
 
     def _append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
-        ids, body_bytes_max = self._fresh_ids(block.messages), self._system.message_bytes_max + block.extra_bytes
+        ids = self._ids.reserve(block.messages, self.id_clock.latest_ms)  # as the check of the put has read it
+        body_bytes_max = self._system.message_bytes_max + block.extra_bytes
         try:
             numbered, marks = number_made(block.frames, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
@@ -173,7 +175,7 @@ class Engine:
         count = block.messages
         try:
             check_count(block.frames, count)  # first: ids that are taken for nothing are gone
-            ids = self._fresh_ids(count)
+            ids = self._ids.reserve(count, self.id_clock.latest_ms)  # as the check of the put has read it
             body_bytes_max = self._system.message_bytes_max
             numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
@@ -250,10 +252,6 @@ class Engine:
         """Return ``count`` fresh consecutive message ids."""
         return self._ids.reserve(count, self.id_clock.time_ms())
 
-    def _fresh_ids(self, count: int) -> IdRange:
-        """Return the same for a put that was just checked: the clocks were read for that."""
-        return self._ids.reserve(count, self.id_clock.latest_ms)
-
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
         """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it.
 
@@ -261,26 +259,26 @@ class Engine:
         """
         return self._commit.watch(topic, partition, callback)
 
-    def put_refusal(self, topic: str, partition: int) -> Refusal | None:
-        """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may."""
-        if topic in self.config.reserved_topics:
-            return TopicReserved(topic)
-        return self._refusal(topic, partition)
+    def put_refusal(self, topic: str, partition: int, *, is_ours: bool = False) -> Refusal | None:
+        """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may.
 
-    def _refusal(self, topic: str, partition: int) -> Refusal | None:
+        ``is_ours``: the broker itself puts, also to topics that are reserved for it.
+        """
+        if not is_ours and topic in self.config.reserved_topics:
+            return TopicReserved(topic)
         if self.gate.shut_by is not None:
             return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
             return PartitionClosed(partition)
-        if not self.config.accepts(topic):
+        if (settings := self.config.accepted_settings(topic)) is None:
             return TopicUnknown(topic)
-        settings = self.config.topic_settings(topic)
         if not 0 <= partition < settings.num_partitions:
             return PartitionUnknown(partition)
         if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
             return DiskFull(reason)
-        if not self.id_clock.is_trusted():
-            return ClockImplausible(self.id_clock.fault or "")
+        self.id_clock.time_ms()
+        if self.id_clock.fault is not None:
+            return ClockImplausible(self.id_clock.fault)
         return None
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:

@@ -57,10 +57,6 @@ class IdClock:
 
     def time_ms(self) -> int:
         """Read the clocks; return the time for ids. ``fault`` says whether it is the wall clock's."""
-        self.latest_ms = self._read()
-        return self.latest_ms
-
-    def _read(self) -> int:
         now_ms, grown_s = self._clock.now_ms(), self._clock.since_boot()
         offset_ms = now_ms - grown_s * 1000
         fault = self._fault(now_ms, offset_ms, grown_s)
@@ -70,8 +66,10 @@ class IdClock:
             self._report(fault)
         self.fault = fault
         if fault is None:
-            return now_ms
-        return EPOCH_MS + 1 if self._offset_ms is None else int(self._offset_ms + grown_s * 1000)
+            self.latest_ms = now_ms
+        else:
+            self.latest_ms = EPOCH_MS + 1 if self._offset_ms is None else int(self._offset_ms + grown_s * 1000)
+        return self.latest_ms
 
     def is_trusted(self) -> bool:
         """Read the clocks; say whether the wall clock is trusted now."""

@@ -298,16 +298,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- the work
 
-    def __call__(self) -> None:
-        """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
-        self._schedule()
-
     def _schedule(self) -> None:
         # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
         # While it works it needs no call: it sends what is ready before it ends.
         if not self._scheduled and not self._working:
             self._scheduled = True
             self._server.step.at_end(self._run_quantum)
+
+    __call__ = _schedule
+    """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
 
     def _wait(self) -> None:
         # For its quantum: there is more to do than others are to wait for.

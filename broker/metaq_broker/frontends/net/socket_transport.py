@@ -121,17 +121,14 @@ class SocketTransport(asyncio.Transport):
             self.failed(error)
             return
         try:
-            self._received(size)
+            if size:
+                self._protocol.buffer_updated(size)
+            elif self._protocol.eof_received():
+                self.pause_reading()
+            else:
+                self.close()
         except Exception as error:
             self.failed(error)
-
-    def _received(self, size: int) -> None:
-        if size:
-            self._protocol.buffer_updated(size)
-        elif self._protocol.eof_received():
-            self.pause_reading()
-        else:
-            self.close()
 
     # ---- writing
 
