@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fix_broker import DEADLINE_S, wait_until
 from listeners import Relay
@@ -44,17 +44,11 @@ class Receipt:
     by: Address
 
 
-@dataclass
 class View:
     """One process's way to the brokers, as a client has it."""
 
-    option: str
-    memory: TreeCache = field(init=False)
-    pool: SessionPool = field(init=False)
-    directory: ZooKeeperDirectory = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.memory = TreeCache(ZooKeeperAddress.parse(self.option), 2.0)
+    def __init__(self, option: str) -> None:
+        self.memory = TreeCache(ZooKeeperAddress.parse(option), 2.0)
         self.pool = SessionPool(Timeouts(connect_s=2.0, request_s=5.0))
         self.directory = ZooKeeperDirectory(self.memory, self.pool)
 
