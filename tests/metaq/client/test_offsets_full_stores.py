@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from fix_broker import wait_until
 
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.offsets import FileOffsets, OffsetStorage
+from metaq.client.offsets import FileOffsets, GroupOffset, OffsetStorage
 from metaq.client.ordered import OrderedProducer
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
 from metaq.errors import StoreFailed
@@ -32,10 +32,10 @@ class OnFullDisk(FileOffsets):
 
     is_full = True
 
-    def _write(self, path: Path, text: str) -> None:
+    def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         if self.is_full:
-            path.with_name(path.name + ".new").symlink_to("/dev/full")
-        super()._write(path, text)
+            self._path.with_name(self._path.name + ".new").symlink_to("/dev/full")
+        super()._merge(group, offsets)
 
 
 def full_disk(folder: Path) -> tuple[OffsetStorage, str, Callable[[], None]]:
