@@ -81,7 +81,7 @@ def run_tiny(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def once(measures: Sequence[Callable[[], float]], *_: int, **__: int) -> list[float]:
-    """Stands in for ``figures.in_turn``: no turn that does not count."""
+    """Stands in for ``figures.alternating``: no round that does not count."""
     return [measure() for measure in measures]
 
 
