@@ -88,9 +88,9 @@ ARCH = "tests/arch"
 def pytest_xdist_auto_num_workers() -> int | None:
     """Use more test processes than there are cores: most of their time they wait for brokers, Spark and the disk.
 
-    Those of ``make test-fast`` wait for timeouts now and then; one more is enough.
+    Those of ``make test-fast`` are smaller, and wait for timeouts now and then.
     """
-    return len(os.sched_getaffinity(0)) + (1 if FAST else 2)
+    return len(os.sched_getaffinity(0)) + (3 if FAST else 2)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
