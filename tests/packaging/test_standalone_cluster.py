@@ -11,7 +11,7 @@ from environments import Environment, make_environment
 from fix_broker import StartBroker
 from standalone import Cluster, standalone_cluster
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.model import Address, Message
 
@@ -39,7 +39,7 @@ def environment_without_us(tmp_path_factory: pytest.TempPathFactory) -> Environm
 def filled_topic(start_broker: StartBroker) -> Address:
     """A broker with ``MESSAGES`` messages in the four partitions of the topic ``in``."""
     address = start_broker("dev", "--port", "0", "--partitions", "4").address
-    with SessionPool().lease(address) as session:
+    with shared_pool().lease(address) as session:
         for number in range(MESSAGES):
             put(session, "in", number % 4, Message(b"message %d" % number))
     return address
