@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pyspark
 from kazoo.client import KazooClient
 from machine import pages_given_back
 from pyspark.sql import SparkSession
 
 from metaq.model import Address
+from peers.zookeeper import zookeeper_arguments
 
 DEADLINE_S = 60.0
 
@@ -74,7 +74,6 @@ def started(*arguments: str) -> Iterator[RunningBroker]:
 
 TICK_MS = 200
 SESSION_S = 2.0
-_JARS = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
 
 
 def until(condition: Callable[[], bool], what: str, pause_s: float = 0.005) -> None:
@@ -91,18 +90,8 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
     """Run a ZooKeeper with its files in ``folder``; yield its ``host:port``."""
     folder.mkdir()
     port = free_port()
-    config = folder / "zoo.cfg"
-    config.write_text(
-        f"tickTime={TICK_MS}\ndataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "maxClientCnxns=0\nadmin.enableServer=false\n"
-    )
-    jars = Path(pyspark.__path__[0]) / "jars"
-    path = ":".join(str(jar) for name in _JARS for jar in jars.glob(f"{name}-*.jar"))
-    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    with (
-        open(folder / "log", "w") as log,
-        subprocess.Popen(["java", "-Xmx256m", "-cp", path, main, str(config)], stdout=log, stderr=log) as process,
-    ):
+    command = ["java", "-Xmx256m", *zookeeper_arguments(folder, port, TICK_MS)]
+    with open(folder / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             until(lambda: _listens(port), "ZooKeeper to serve")
             with bare_client(f"127.0.0.1:{port}"):

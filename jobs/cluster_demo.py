@@ -25,7 +25,7 @@ from cluster_demo_processes import Process, Processes
 from cluster_demo_stage import WORKERS, Broker, SparkCluster, start_spark, start_zookeeper
 from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.backends.rocketmq.topics import create_topic
 from metaq.client.rocketmq.client import RocketMQ
@@ -81,7 +81,7 @@ class Demo:
 
     def __init__(self, processes: Processes, messages: int) -> None:
         self._processes, self._messages = processes, messages
-        self._pool = SessionPool()
+        self._pool = shared_pool()
         self._started_s = time.monotonic()
         self._runs = 0
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address
@@ -42,7 +42,7 @@ class Pipeline:
         self, spark: SparkSession, address: Address, protocol: DemoProtocol, folder: Path, given: Input
     ) -> None:
         self._spark, self._protocol, self._folder, self._input = spark, protocol, folder, given
-        self._pool = SessionPool()
+        self._pool = shared_pool()
         self._directory = FixedDirectory([address], self._pool)
 
     def warm_up(self) -> None:

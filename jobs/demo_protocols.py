@@ -7,7 +7,7 @@ from typing import Protocol
 
 from demo_stage import Addresses
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.backends.rocketmq.topics import create_topic
@@ -49,7 +49,7 @@ class MetaqProtocol:
     def __init__(self, addresses: Addresses) -> None:
         self.options = {"brokers": str(addresses.metaq)}
         self.argument = ("--brokers", str(addresses.metaq))
-        self._directory = FixedDirectory([addresses.metaq], SessionPool())
+        self._directory = FixedDirectory([addresses.metaq], shared_pool())
 
     def make(self, topics: Iterable[str], partitions: int) -> None:
         """Nothing: the broker accepts every topic."""

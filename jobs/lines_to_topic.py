@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
@@ -131,8 +131,7 @@ def count_partitions(brokers: str, topic: str) -> int:
         MetaqError: A broker cannot be reached, or none accepts the topic.
     """
     addresses = [Address.parse(broker) for broker in brokers.split(",")]
-    with closing(SessionPool()) as pool:
-        return len(FixedDirectory(addresses, pool).writable(topic))
+    return len(FixedDirectory(addresses, shared_pool()).writable(topic))
 
 
 def count_queues(name_servers: str, topic: str) -> int:

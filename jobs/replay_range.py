@@ -18,7 +18,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any
 
 from job_failures import sentence
@@ -34,7 +33,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
@@ -75,13 +74,12 @@ def settle_targets(arguments: argparse.Namespace) -> PartitionTargets:
         ValueError: The target has too few partitions.
         MetaqError: A broker could not be asked, or the target does not accept the topic.
     """
-    with closing(SessionPool()) as pool:
-        source = FixedDirectory(addresses(arguments.brokers), pool)
-        target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), pool)
-        targets = list(target.writable(arguments.to_topic))
-        if arguments.to_brokers is not None:
-            return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, fold=arguments.fold)
-        stored = source.partitions(arguments.topic)
+    source = FixedDirectory(addresses(arguments.brokers), shared_pool())
+    target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), shared_pool())
+    targets = list(target.writable(arguments.to_topic))
+    if arguments.to_brokers is not None:
+        return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, fold=arguments.fold)
+    stored = source.partitions(arguments.topic)
     known = {partition: partition for partition in stored if partition in targets}
     return assign(arguments.topic, stored, targets, known, fold=arguments.fold)
 

@@ -17,7 +17,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 from archive_manifests import ArchiveError, Manifest, check_chain, where_of
@@ -30,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import shared_pool
 from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
@@ -89,9 +88,8 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     if not partitions:
         known = ", ".join(sorted({where.topic for where in sources})) or "none"
         raise ArchiveError(f"--topic {arguments.topic!r}: the archive has nothing of it; its topics are: {known}")
-    with closing(SessionPool()) as pool:
-        directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], pool)
-        targets = list(directory.writable(arguments.to_topic))
+    directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], shared_pool())
+    targets = list(directory.writable(arguments.to_topic))
     assigned = assign(arguments.topic, partitions, targets, {}, fold=arguments.fold)
     paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
     batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, free_port, wait_until, write_ini
 from kazoo.client import KazooClient
@@ -24,25 +23,15 @@ from kazoo.exceptions import NoNodeError
 
 from metaq import MetaQ
 from metaq.model import Address
+from peers.zookeeper import zookeeper_arguments
 
 TICK_MS = 200
 SESSION_S = 2.0
 """Longer than the two ticks that ZooKeeper insists on, so that a busy machine does not end sessions by itself."""
 
-_JARS = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
 _ATTEMPTS = 3
 _ANSWER_S = 1.0
 """A server that is asked while it starts may never answer."""
-
-CONFIG = """\
-tickTime={tick_ms}
-dataDir={data}
-clientPort={port}
-clientPortAddress=127.0.0.1
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=conf
-"""
 
 
 class ZooKeeperServer:
@@ -71,15 +60,10 @@ class ZooKeeperServer:
 
     def start(self, *, must: bool = True) -> None:
         """Start it with whatever it has stored, and wait until it serves."""
-        config = self._folder / "zoo.cfg"
-        config.write_text(CONFIG.format(tick_ms=TICK_MS, data=self.data, port=self.port))
-        jars = Path(pyspark.__path__[0]) / "jars"
-        path = ":".join(str(jar) for name in _JARS for jar in jars.glob(f"{name}-*.jar"))
-        java = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+        java = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        server = zookeeper_arguments(self._folder, self.port, TICK_MS)
         with open(self._folder / "zookeeper.log", "ab") as log:
-            self._process = process = subprocess.Popen(
-                [*java, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)], stdout=log, stderr=log
-            )
+            self._process = process = subprocess.Popen([*java, *server], stdout=log, stderr=log)
         wait_until(lambda: self._is_ours() or process.poll() is not None, "ZooKeeper serves or ends")
         assert self._is_ours() or not must, (self._folder / "zookeeper.log").read_text()
 

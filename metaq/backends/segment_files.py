@@ -12,6 +12,9 @@ from metaq.protocols.file_location import FileLocation
 _SEGMENT_NAME: Final = re.compile(r"\d{20}\.meta(\.new)?", re.ASCII)
 """Of segment files; with the suffix, before it has its final name."""
 
+READ_CHUNK_BYTES: Final = 512 << 10
+"""Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
+
 
 def open_segment(place: FileLocation, folder: str) -> int | None:
     """The file that the broker means, open for reading; ``None`` if there is none here, or another one.

@@ -20,30 +20,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pyspark
-
 from peers.isolation import isolated, raise_loopback
 from peers.jvm import FAST, OPENED, SMALL, JavaServer, fresh
 from peers.maven import Unavailable
 from peers.metaq.jars import server_jars
+from peers.zookeeper import zookeeper_arguments
 
 MODULE: Final = "peers.metaq.broker"
 INSIDE: Final = "--inside"
 PORT: Final = 8123
 ZOOKEEPER_PORT: Final = 2181
+TICK_MS: Final = 500
 ANSWER_S: Final = 1.0
 
-ZOOKEEPER_JARS: Final = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
-"""In PySpark's folder of jars; what their names begin with."""
-
-ZOOKEEPER: Final = """\
-tickTime=500
-dataDir={data}
-clientPort={port}
-clientPortAddress=127.0.0.1
-admin.enableServer=false
-maxClientCnxns=0
-"""
 BROKER: Final = """\
 [system]
 brokerId=0
@@ -86,13 +75,8 @@ def java_broker(folder: Path, lib: Path) -> Iterator[JavaServer]:
 
 
 def _zookeeper(folder: Path) -> JavaServer:
-    config = folder / "zoo.cfg"
-    config.write_text(ZOOKEEPER.format(data=folder / "data", port=ZOOKEEPER_PORT))
-    jars = Path(pyspark.__path__[0]) / "jars"
-    path = ":".join(str(jar) for name in ZOOKEEPER_JARS for jar in jars.glob(f"{name}*.jar"))
-    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    command = [*SMALL, "-cp", path, main, str(config)]
-    return JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, lambda: _answers(ZOOKEEPER_PORT, b"srvr"))
+    command = [*SMALL, *zookeeper_arguments(folder, ZOOKEEPER_PORT, TICK_MS)]
+    return JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, lambda: _answers(ZOOKEEPER_PORT, b"conf"))
 
 
 def _broker(folder: Path, lib: Path) -> JavaServer:

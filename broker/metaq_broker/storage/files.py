@@ -163,7 +163,7 @@ class Files:
         os.mkdir(path)
 
     def make_folders(self, path: Path) -> None:
-        """Create a folder, and those above it, if it is not there; their names are durable on return."""
+        """Create a folder, and those above it, if it is not there; names that it makes are durable on return."""
         if self.is_dir(path):
             return
         self.make_folders(path.parent)

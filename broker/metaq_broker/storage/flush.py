@@ -335,7 +335,7 @@ class GroupCommit:
 
     def _are_quick(self, due: list[_Partition]) -> bool:
         disk = due[0].disk
-        if self._is_syncing or (len(due) > 1 and any(partition.disk is not disk for partition in due)):
+        if self._is_syncing or any(partition.disk is not disk for partition in due):
             return False
         are_quick = disk.times.are_quick(len(due), self._running_loop().time())
         return are_quick and self._running_step().has_one_client(ALONE_S)

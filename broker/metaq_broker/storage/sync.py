@@ -179,13 +179,11 @@ class Unsynced:
         self._incarnation.durable |= job.incarnation_written
         for target in job.targets:
             target.settle(job.indexes_written)
-        active = self._segments[-1]
-        if len(self._segments) > 1:
-            older = self._segments[:-1]
-            for segment in older:
-                if segment.settled:
-                    segment.handle = None
-            self._segments = [segment for segment in older if segment.handle is not None] + [active]
+        *older, active = self._segments
+        for segment in older:
+            if segment.settled:
+                segment.handle = None
+        self._segments = [segment for segment in older if segment.handle is not None] + [active]
         if active.named:
             self.folders = []
 

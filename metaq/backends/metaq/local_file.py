@@ -26,9 +26,6 @@ from metaq.protocols.text.extensions import EXT_FILE
 BYTES_MIN: Final = 512 << 10
 """From so many bytes on, asking for the file and opening it costs less than having them sent."""
 
-READ_CHUNK_BYTES: Final = 512 << 10
-"""Read at a time, at most: what is read is still in the core's cache when it is decoded. More would not be."""
-
 _UNAVAILABLE: Final = 503
 
 

@@ -25,9 +25,10 @@ from contextlib import closing
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
-from metaq.backends.metaq.local_file import READ_CHUNK_BYTES, LocalFile
+from metaq.backends.metaq.local_file import LocalFile
 from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
 from metaq.backends.metaq.slices import LentRun, Slices, Source
+from metaq.backends.segment_files import READ_CHUNK_BYTES
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
 from metaq.formats.frames import HEADER_BYTES, whole_bytes
 from metaq.model import Buffer, OffsetRange

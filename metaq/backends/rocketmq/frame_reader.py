@@ -35,7 +35,7 @@ from metaq.backends.rocketmq.pull_reader import PullSettings, RecordRun, pull_ra
 from metaq.backends.rocketmq.record_walk import Measure, measure_records
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
-from metaq.backends.segment_files import open_segment
+from metaq.backends.segment_files import READ_CHUNK_BYTES, open_segment
 from metaq.errors import MetaqError
 from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, Partition
@@ -49,9 +49,6 @@ PULLED_AFTER_FAULT: Final = 32
 
 FAULTS_MAX: Final = 3
 """In a row; then the rest is pulled."""
-
-READ_CHUNK_BYTES: Final = 512 << 10
-"""Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
 
 IN_FLIGHT_MAX: Final = 8
 """Requests under way."""

@@ -99,11 +99,8 @@ def _copy(copy: Copy) -> bytes:
     _int32s(partition, opaque)
     for number in (offset, segment_start, first, ordinal):
         _int64("offset or count", number)
-    place, incarnation_fields = (
-        (_name("topic", topic), partition, _length(block)),
-        (_name("incarnation", incarnation), opaque),
-    )
-    head = (*place, offset, segment_start, first, ordinal, *incarnation_fields)
+    numbers = partition, _length(block), offset, segment_start, first, ordinal
+    head = (_name("topic", topic), *numbers, _name("incarnation", incarnation), opaque)
     return b"".join((b"copy %b %d %d %d %d %d %d %b %d\r\n" % head, block))
 
 
