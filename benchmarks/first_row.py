@@ -24,7 +24,7 @@ from typing import Final
 from ceilings import ARRIVAL, PAYLOAD_BYTES, Arrivals, Tail, Trivial
 from figures import Figure, Report, alternating, arguments, run_part
 from pyspark.sql import DataFrame, SparkSession
-from stage import TOPIC, broker, importable_by_workers, spark
+from stage import TOPIC, broker, spark
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
@@ -157,7 +157,6 @@ def main_latency(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--messages", type=int, default=20, help="measured messages of a block (default 20)")
     given = parser.parse_args(words)
     given.messages = max(2, round(given.messages * given.scale))
-    importable_by_workers()
     with ExitStack() as stack:
         report = stack.enter_context(Report("From put to row", given.json))
         ours, peer = measure(given, stack)
@@ -195,7 +194,6 @@ print(time.{clock}() - start)
 
 def first_row(source: str, address: str) -> float:
     """Run in a process of its own: seconds to the first row."""
-    importable_by_workers()
     with spark() as session:
         session.range(1000).selectExpr("sum(id)").collect()
         rows = SOURCES[source](session, address)

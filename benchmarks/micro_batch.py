@@ -32,7 +32,7 @@ from machine import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from stage import broker, importable_by_workers, spark
+from stage import broker, spark
 
 WARM_UP_BATCHES = 2
 PARTITION_COUNTS = (1, 100)
@@ -183,7 +183,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=1000, help="rows of a micro-batch (default 1000)")
     given = parser.parse_args(words)
     given.batches = max(2, round(given.batches * given.scale))
-    importable_by_workers()
     with ExitStack() as stack:
         title = (
             "Small micro-batches exactly once, over TCP, and idle queries" if given.others else "Small micro-batches"

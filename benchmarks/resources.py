@@ -26,7 +26,7 @@ from machine import ProcessStat, below, peak_bytes, running
 from pyspark.sql import SparkSession
 from spark_read import to_noop
 from spark_write import DropSink, frame_of, write
-from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, importable_by_workers, running_broker, spark
+from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, running_broker, spark
 
 from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.backends.metaq.session import Session
@@ -182,7 +182,6 @@ def report_memory(report: Report, folder: Path, works: Sequence[Work]) -> None:
 
 def main_per_gigabyte(words: Sequence[str] | None = None) -> None:
     given = arguments(ABOUT_PER_GIGABYTE, runs=3).parse_args(words)
-    importable_by_workers()
     cases = [Case(case.payload_bytes, max(1000, int(case.rows * given.scale))) for case in CASES]
     works = [Work(kind, case) for case in cases for kind in ("read", "write")]
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as name, Report("CPU and memory", given.json) as report:

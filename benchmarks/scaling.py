@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from spark_read import to_noop
 from spark_write import DropSink, frame_of, write
-from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, importable_by_workers, running_broker, spark
+from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, running_broker, spark
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import encode_block
@@ -100,7 +100,6 @@ class Points:
 
 def main_scaling(words: Sequence[str] | None = None) -> None:
     given = arguments(ABOUT_SCALING, runs=3).parse_args(words)
-    importable_by_workers()
     with Report("Scaling over partitions and sizes of messages", given.json) as report, spark(False) as session:
         for source in (CeilingSource, DropSink):
             session.dataSource.register(source)

@@ -31,7 +31,7 @@ from ceilings import REQUEST, SLICE_BYTES, CeilingSource
 from figures import Figure, Report, alternating, arguments, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from stage import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
+from stage import PARTITIONS, TOPIC, Case, broker, spark
 
 from metaq_spark.columns.row_layout import COLUMN_TYPES
 
@@ -163,7 +163,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--network", action="store_true", help="reads over the network instead")
     given = parser.parse_args(words)
-    importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     title = "Reading over the network" if given.network else "Reading"
     with Report(title, given.json) as report, broker() as address, ExitStack() as stack:

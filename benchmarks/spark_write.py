@@ -23,7 +23,7 @@ from machine import pages_given_back
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from stage import TOPIC, Case, broker, importable_by_workers, spark
+from stage import TOPIC, Case, broker, spark
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
@@ -200,7 +200,6 @@ def main_write(words: Sequence[str] | None = None) -> None:
     parser = arguments(ABOUT_WRITE)
     parser.add_argument("--network", action="store_true", help="beside a sink that only stores, instead")
     given = parser.parse_args(words)
-    importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     title = "Writing, beside storing alone" if given.network else "Writing, at least once"
     with Report(title, given.json) as report, ExitStack() as stack:

@@ -87,6 +87,7 @@ def _retrieve(artifact: Artifact, folder: Path, ivy_cache: Path) -> None:
 
 KAFKA: Final = "org.apache.kafka:kafka_2.13:4.3.1"
 DEADLINE_S: Final = 60.0
+_LINES_SHOWN: Final = 30
 
 PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -125,13 +126,12 @@ def local_kafka(jars: Sequence[Path], partitions: int, more: str = "") -> Iterat
             PROPERTIES.format(port=port, controller=controller, data=folder / "data", partitions=partitions, more=more)
         )
         java = ["java", "-Xms1g", "-Xmx1g", "-cp", ":".join(map(str, jars))]
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
-        subprocess.run(format_storage, check=True, capture_output=True, timeout=DEADLINE_S)
-        with open(folder / "log", "wb") as log:
+        _format_storage(java, settings)
+        log_file = folder / "log"
+        with log_file.open("wb") as log:
             process = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
         try:
-            _wait_for(port, process)
+            _wait_for(port, process, log_file)
             yield f"127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -142,6 +142,23 @@ def local_kafka(jars: Sequence[Path], partitions: int, more: str = "") -> Iterat
                 process.wait()
 
 
+def cluster_id(random: bytes) -> str:
+    """Return 16 random bytes as Kafka writes a cluster id; never one that the command line takes for an option."""
+    text = base64.urlsafe_b64encode(random).decode().rstrip("=")
+    return "A" + text[1:] if text.startswith("-") else text
+
+
+def _format_storage(java: Sequence[str], settings: Path) -> None:
+    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(uuid.uuid4().bytes), "-c", str(settings)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
+    if done.returncode:
+        raise SystemExit(f"Kafka's storage was not formatted, exit status {done.returncode}:\n{_end_of(done.stdout)}")
+
+
+def _end_of(text: str) -> str:
+    return "\n".join(text.splitlines()[-_LINES_SHOWN:])
+
+
 def _free_ports(count: int) -> list[int]:
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [probe.getsockname()[1] for probe in probes]
@@ -150,7 +167,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + DEADLINE_S
     while process.poll() is None and time.monotonic() < end:
         try:
@@ -158,4 +175,5 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise SystemExit("Kafka did not get ready")
+    state = "did not listen in time" if process.poll() is None else f"ended with status {process.returncode}"
+    raise SystemExit(f"Kafka {state}; the end of its log:\n{_end_of(log.read_text(errors='replace'))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import java_peer
@@ -11,7 +12,7 @@ import rocketmq_broker_peer
 import rocketmq_peer
 
 from peers import kafka
-from peers.kafka import PROPERTIES, Artifact, NoJars, fetch
+from peers.kafka import PROPERTIES, Artifact, NoJars, cluster_id, fetch, local_kafka
 
 
 @pytest.mark.parametrize("program", [java_peer, kafka_peer, rocketmq_peer, rocketmq_broker_peer])
@@ -41,6 +42,25 @@ def test_kafka_listens_here_alone() -> None:
     text = PROPERTIES.format(port=1, controller=2, data="d", partitions=2, more="")
     listeners = [line for line in text.splitlines() if line.startswith("listeners=")]
     assert listeners == ["listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("first", range(256))
+def test_a_cluster_id_is_never_taken_for_an_option(first: int) -> None:
+    text = cluster_id(bytes([first, *range(15)]))
+    assert not text.startswith("-")
+    assert len(text) == 22
+
+
+def test_what_kafka_prints_is_shown_when_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho no such option: -x >&2\nexit 3\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(SystemExit, match=r"was not formatted, exit status 3:\nno such option: -x"):
+        local_kafka([], 1).__enter__()
+    java.write_text("#!/bin/sh\n[ $5 = kafka.Kafka ] || exit 0\necho cannot listen\nexit 4\n")
+    with pytest.raises(SystemExit, match=r"ended with status 4; the end of its log:\ncannot listen"):
+        local_kafka([], 1).__enter__()
 
 
 @pytest.mark.parametrize("text", ["", "a:b", "a::c", "a:b:c:d"])

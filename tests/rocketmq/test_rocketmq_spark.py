@@ -194,7 +194,7 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
     with pytest.raises(AccessDenied, match="check accessKey and secretKey") as caught:
         values("reader-key", "wrong-secret")
     assert "wrong-secret" not in str(caught.value)
-    with pytest.raises(AccessDenied, match=r"No default permission for topic:orders.*and that the account has"):
+    with pytest.raises(AccessDenied, match=r"No default permission for topic:orders.*check that the account has"):
         values("nobody-key", "nobody-secret")
 
 

@@ -16,8 +16,12 @@ from metaq.protocols.remoting.headers.fields import Response
 
 NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
 NEEDED_TO_SEND: Final = "PUB on the topic"
+NEEDED_TO_ADMINISTER: Final = "the permissions of an administrator"
 
 _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_ADMINISTRATION: Final = frozenset(
+    {RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_BROKER_CONFIG}
+)
 _TEXT_LENGTH_MAX: Final = 500
 
 R = TypeVar("R", bound=Response)
@@ -73,9 +77,14 @@ def refusal_of(address: Address, response: RemotingCommand, command: RemotingCom
     """Return the error for a response of the server at ``address`` that is none that was hoped for."""
     text = one_line(response.remark)
     if is_access_refusal(response.code, text):
-        needed = NEEDED_TO_SEND if command.code in _SENDS else NEEDED_TO_READ
-        return AccessDenied(address, action, response.code, text, needed)
+        return AccessDenied(address, action, response.code, text, _needed(command.code, text))
     return RequestRefused(address, action, response.code, text)
+
+
+def _needed(code: int, text: str) -> str:
+    if code in _ADMINISTRATION or "admin permission" in text:  # which requests those are depends on the server
+        return NEEDED_TO_ADMINISTER
+    return NEEDED_TO_SEND if code in _SENDS else NEEDED_TO_READ
 
 
 def one_line(remark: str | None) -> str:

@@ -35,7 +35,7 @@ RETRYABLE: Final = frozenset(
 BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
 """How the texts of an overloaded server begin, whatever the code."""
 
-_ACL_TEXTS: Final = ("AclException", "signature", "No accessKey", "accessKey", "No default permission", "access token")
+_ACL_TEXTS: Final = ("AclException", "signature", "accessKey", "No acl config", "No default permission", "access token")
 
 _CLOSED_TEXTS: Final = ("is forbidden", "subscription group no permission")
 
@@ -67,8 +67,14 @@ class AccessDenied(RequestRefused):
         self.needed = needed
         self.args = (*self.args, needed)
 
+    @property
+    def keys_refused(self) -> bool:
+        """Whether the server does not accept the keys at all; otherwise the account lacks a permission."""
+        return "permission" not in self.text
+
     def __str__(self) -> str:
-        return f"{super().__str__()}; check accessKey and secretKey, and that the account has {self.needed}"
+        advice = "check accessKey and secretKey" if self.keys_refused else f"check that the account has {self.needed}"
+        return f"{super().__str__()}; {advice}"
 
 
 def is_access_refusal(code: int, text: str) -> bool:

@@ -87,7 +87,10 @@ class RocketmqCheckup:
                 figures = broker_figures(session)
             except (RequestRefused, AccessDenied) as error:
                 self._answering.add(address)
-                yield warn(f"{what} answer", f"it does not report its figures: {error}")
+                if isinstance(error, AccessDenied) and error.keys_refused:
+                    yield fail(f"{what} account", str(error))
+                else:
+                    yield warn(f"{what} answer", f"it does not report its figures: {error}")
                 return
             asked, took = Asked(before_ms, wall_clock_ms()), since_text(began_s)
         self._answering.add(address)

@@ -85,6 +85,17 @@ def test_what_cannot_be_done_is_said(run: Run) -> None:
     assert (status, err) == (2, "metaq: topic 'orders' has no queue broker-a:5; it has broker-a:0, broker-a:1\n")
 
 
+def test_what_an_account_needs_depends_on_the_request(cluster: ScriptedCluster, run: Run, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"one tea\n")
+    assert run("produce", "orders", str(lines))[0] == 0
+    cluster.broker().denied = frozenset({RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.PULL_MESSAGE})
+    status, _, err = run("create", "another")
+    assert (status, err.strip().endswith("check that the account has the permissions of an administrator")) == (1, True)
+    status, _, err = run("consume", "orders")
+    assert (status, "check that the account has SUB and GET on the topic and SUB on the group" in err) == (1, True)
+
+
 def test_keys_of_an_account_come_from_the_profile(
     cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from fix_broker import free_port
 from fix_tls import Certificates
 from local_servers import broker_thread
 
+from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.topic_route import KnownBrokers, QueueCounts, TopicRoute
 from metaq.cli.main import main
 from metaq.client.checkup import rocketmq as rocketmq_checkup
@@ -26,6 +27,7 @@ from metaq.discovery.zk_map import RegisteredBroker
 from metaq.errors import ZooKeeperAway
 from metaq.model import Address
 from metaq.net.tls import Certificate
+from metaq.protocols.remoting.codes import RequestCode
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 AT, OTHER = Address("127.0.0.1", 8123), Address("127.0.0.1", 8124)
@@ -135,6 +137,31 @@ class TestRocketmq:
             in failed
         )
         assert not any("route of fine" in line for line in failed)
+
+    @pytest.mark.parametrize("is_v5", [False, True])
+    def test_keys_that_the_broker_does_not_accept(
+        self, is_v5: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with ScriptedCluster(["broker-a"]) as cluster:
+            cluster.create_topic("orders")
+            broker = cluster.broker()
+            broker.is_v5, broker.credentials = is_v5, Credentials("reader", "secret-1")
+            servers = f"cluster = rocketmq://{cluster.name_servers[0]}\n"
+            config = tmp_path / "config.ini"
+            config.write_text(
+                f"[wrong]\n{servers}access_key = reader\nsecret_key = other\n[none]\n{servers}"
+                f"[right]\n{servers}access_key = reader\nsecret_key = secret-1\n"
+            )
+            monkeypatch.setenv("METAQ_CONFIG", str(config))
+            for profile in ("wrong", "none"):
+                assert main(["--profile", profile, "doctor"]) == 1
+                (detail,) = [rest for level, rest in found(capsys) if level == "fail"]
+                assert detail.startswith(f"broker broker-a {broker.address()} account server ")
+                assert detail.endswith("; check accessKey and secretKey")
+            assert main(["--profile", "right", "doctor"]) == 0
+            broker.denied = frozenset({RequestCode.GET_BROKER_RUNTIME_INFO})
+            assert main(["--profile", "right", "doctor"]) == 0
+            assert [level for level, _ in found(capsys)].count("warn") == 1, "an account may lack this permission"
 
     def test_name_servers_that_differ(self) -> None:
         both, one = KnownBrokers(("c",), {"a": {0: AT}, "b": {0: OTHER}}), KnownBrokers(("c",), {"a": {0: AT}})
