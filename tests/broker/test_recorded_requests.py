@@ -1,6 +1,7 @@
 """Requests about filters, held pulls, locks, lookups, retries, delays, transactions and groups, recorded at 4.9.7.
 
-Those of one file are right, or wrong in the way of clients; those of the other have missing fields and wrong values.
+Those of one file are right, or wrong in the way of clients; those of another have missing fields and wrong values.
+Batches with what only single messages may have were recorded at 4.9.7 and at 5.5.0.
 
 They are sent again, in their order and on connections as they were. Codes, fields, bodies and messages are those
 recorded, but for places in the log, times and addresses, and for the differences listed here.
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.process
 FIELDS: Final = "a field that is missing is told, and nothing is done"
 NAME_SERVER: Final = "the port is a name server, too"
 NOT_SUPPORTED: Final = "not supported"
+TOO_SOON: Final = "4.9.7 delivers it at once; 5.5.0 acknowledges it, loses it, and delivers no later timer"
 HALF: Final = "it waits as a half message; 4.9.7 loses it, or its topic"
 
 DIFFERENCES: Final[dict[str, dict[str, tuple[int, str]]]] = {
@@ -30,6 +32,20 @@ DIFFERENCES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "SQL that cannot be compiled": (23, "4.9.7 gives every message"),
         "unknown kind": (1, "4.9.7 gives every message"),
         "rollback after a commit": (1, "it was ended before; 4.9.7 says that all is well"),
+    },
+    "batches.jsonl": {
+        "retry topic": (13, "5.5.0 refuses it, too"),
+        "TIMER_DELAY_SEC 30": (13, TOO_SOON),
+        "TIMER_DELAY_MS 30000": (13, TOO_SOON),
+        "TIMER_DELAY_SEC x": (1, TOO_SOON),
+        "TIMER_DELIVER_MS 1700000000000": (0, "it is the first behind those that are refused"),
+        "the end": (0, "the same"),
+    },
+    "batches_550.jsonl": {
+        "TIMER_DELAY_SEC 30": (13, TOO_SOON),
+        "TIMER_DELAY_MS 30000": (13, TOO_SOON),
+        "TIMER_DELAY_SEC x": (1, "the code of a single message"),
+        "what is stored": (0, "5.5.0 stores neither CLUSTER nor what a batch has for all of its messages"),
     },
     "wrong_requests.jsonl": {
         **{f"12 without {name}": (1, FIELDS) for name in ("topic", "key")},

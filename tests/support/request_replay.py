@@ -6,9 +6,10 @@ repeats a request until its answer has this code: RocketMQ makes stored messages
 a connection. ``${ID.ext.NAME}`` in fields and bodies is from the answer to the step ``id``, ``${ID.place}`` the
 commit-log offset in its ``msgId``, ``${ID.rec.place}`` that of its first record.
 
-A new step is a line with a ``step`` and no ``reply``. This sends all to a broker of RocketMQ 4.9.7 and writes answers::
+A new step is a line with a ``step`` and no ``reply``. This sends all to a broker of RocketMQ 4.9.7, or of the release
+that is named, and writes the answers::
 
-    PYTHONPATH=.:broker:tests/support python tests/support/request_replay.py requests.jsonl
+    PYTHONPATH=.:broker:tests/support python tests/support/request_replay.py requests.jsonl [5.5.0]
 """
 
 from __future__ import annotations
@@ -354,10 +355,10 @@ SETTLE_S: Final = 4.0
 """A broker that has just started finds nothing by key for a while."""
 
 
-def main(name: str) -> int:
+def main(name: str, version: str = "4.9.7") -> int:
     path = ROCKETMQ / name
     steps = [json.loads(line)["step"] for line in path.read_text("utf-8").splitlines()]
-    with tempfile.TemporaryDirectory() as folder, Cluster(release("4.9.7"), Path(folder)) as cluster:
+    with tempfile.TemporaryDirectory() as folder, Cluster(release(version), Path(folder)) as cluster:
         cluster.start_name_server()
         broker = cluster.start_broker("golden-a", brokerClusterName="GoldenCluster", autoCreateTopicEnable="true")
         time.sleep(SETTLE_S)

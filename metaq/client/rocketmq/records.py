@@ -16,6 +16,7 @@ from metaq.formats.rocketmq.properties import (
     RESERVED,
     TAGS,
     TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TRANSACTION_MESSAGE,
     UNIQ_KEY,
@@ -107,8 +108,8 @@ class RocketMessage:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is to wait for a moment, which not all brokers can do."""
-        return self.delay is not None or self.deliver_at is not None
+        """Whether it is to wait for a moment, which not all brokers can do, and none for a message of a batch."""
+        return self.delay is not None or self.deliver_at is not None or TIMER_DELAY_SEC in self.properties
 
     def body(self) -> bytes:
         """Return the bytes to send.

@@ -7,6 +7,7 @@ that has passed means now. Source: docs/rocketmq-broker.md, "Delayed messages".
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ DUE_MS: Final = "TIMER_OUT_MS"
 
 RECALL_HANDLE: Final = "recallHandle"
 HANDLE_VERSION: Final = "v1"
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 TIMER_MAX_MS: Final = 3 * 86_400_000
 """How far in the future a moment may be."""
@@ -196,6 +199,13 @@ class DelayedDelivery:
             self.store(send.header.topic, send.queue, message, delay, self._with_handle(send, delay, done))
         return True
 
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """Messages that wait are sent one by one."""
+        delay = self.delay_of(properties)
+        if delay is None or isinstance(delay, Refusal):
+            return delay
+        return BlockInvalid("the messages of a batch cannot be delayed; send them one by one")
+
     def _with_handle(self, send: SentMessage, delay: Delay, done: OnStored) -> OnStored:
         """Have the response say how a message that waits for a moment is taken back."""
         if not isinstance(delay, Moment):
@@ -249,7 +259,6 @@ class WaitingTopic:
 
 def _number(properties: Mapping[str, str], name: str) -> int:
     text = properties[name]
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"property {name}={text[:80]!r}: a number is expected") from None
+    if not _NUMBER.fullmatch(text):  # int() takes blanks and underscores, too
+        raise ValueError(f"property {name}={text[:80]!r}: a number of at most 19 digits is expected")
+    return int(text)

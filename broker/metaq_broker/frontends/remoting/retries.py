@@ -9,7 +9,7 @@ letters then, too. Source: docs/rocketmq-broker.md, "Retries and dead letters".
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from metaq.model import INT32_MAX
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.frontends.remoting.delays import DelayedDelivery, Level
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
@@ -132,6 +132,12 @@ class Retries:
         dead_topic = DEAD_PREFIX + group
         self._with_topic(dead_topic, 1, lambda: self._store.append(dead_topic, 0, [dead], done), done)
         return True
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """What is sent to a retry topic is looked at one by one."""
+        if topic.startswith(RETRY_PREFIX):
+            return BlockInvalid(f"batch request does not support retry group {topic}")
+        return None
 
 
 @dataclass(frozen=True, slots=True)

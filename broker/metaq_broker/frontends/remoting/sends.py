@@ -1,7 +1,8 @@
 """Sends: one message (10, 310) or a batch (320 and, by its flag, any other) into a queue.
 
 A send is checked, made into frames of the stored form in one pass, and answered when its frames may be acknowledged.
-What is not to be stored where it was sent to, such as a delayed message, is given to an ``Interceptor``.
+What is not to be stored where it was sent to, such as a delayed message, is given to an ``Interceptor``. A batch that
+is marked as such a message is refused, as RocketMQ does; properties of its elements count for nothing.
 
 Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/b_send_pull.jsonl.
 """
@@ -17,7 +18,7 @@ from typing import Final, Protocol
 from metaq.errors import CorruptRecord
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
-from metaq.formats.rocketmq.sys_flags import PREPARED
+from metaq.formats.rocketmq.sys_flags import TRANSACTION
 from metaq.formats.stored_form import encode_head, encode_stored, tag_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
@@ -58,10 +59,13 @@ class Interceptor(Protocol):
 
     @property
     def markers(self) -> Sequence[str]:
-        """Names of properties of which such a message has one. A topic with ``%`` in front, or ``PREPARED``, counts."""
+        """Names of properties of which such a message has one. A topic with ``%`` in front, or a flag, counts, too."""
 
     def accept(self, send: Send, message: OutgoingMessage, done: OnStored) -> bool:
         """Say whether the message is taken over; then ``done`` is called once, with where it is or why it is not."""
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """Return why no batch may go to ``topic`` with these properties of its own; ``None`` if one may."""
 
 
 class Send:
@@ -171,8 +175,7 @@ class Sends:
         if len(properties) > BYTES_MAX:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
         done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
-        is_marked = header.topic[0] == "%" or header.sys_flag & PREPARED
-        if self._markers is not None and (is_marked or self._markers.search(text)):
+        if self._is_marked(header, text):
             message = OutgoingMessage(
                 command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
             )
@@ -184,11 +187,20 @@ class Sends:
         self._groups.add(header.topic, send.queue, (frame,), done)
         return None
 
+    def _is_marked(self, header: SendMessage, properties: str) -> bool:
+        """Say whether an interceptor may want a send."""
+        if self._markers is None:
+            return False
+        return header.topic[0] == "%" or bool(header.sys_flag & TRANSACTION or self._markers.search(properties))
+
     def _batch(self, send: Send) -> RemotingCommand | None:
         header, command = send.header, send.call.request
-        if header.topic.startswith(RETRY_PREFIX):
-            text = "batch request does not support retry group " + header.topic
-            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, text))
+        if self._is_marked(header, send.properties):
+            properties = parse_properties(send.properties)
+            for each in self._interceptors:
+                fault = each.fault_of_batch(header.topic, header.sys_flag, properties)
+                if fault is not None:
+                    return _refusal(send, fault)
         common = "\x02".join(filter(None, (send.properties.strip("\x02"), self._cluster)))
         shared = Shared(
             common.encode("utf-8", "replace"),
@@ -211,8 +223,7 @@ class Sends:
 
         def done(stored: StoredBatch | Refusal) -> None:
             if isinstance(stored, Refusal):
-                ext = {} if isinstance(stored, DelayInvalid) else _SENT
-                call.answer(_answer(command, worded(send.header.topic, queue, stored), ext))
+                call.answer(_refusal(send, stored))
                 return
             ids, offset = ",".join(stored.message_ids()), stored.queue_offset
             if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
@@ -258,6 +269,11 @@ def _host_of(peer: str) -> bytes:
         return host_bytes(ip.strip("[]").partition("%")[0], int(port))
     except ValueError:
         return bytes(IPV4_BYTES)
+
+
+def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
+    ext = {} if isinstance(refusal, DelayInvalid) else _SENT
+    return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
 
 
 def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = _SENT) -> RemotingCommand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import COMMIT, ROLLBACK, CheckTransactionState, EndTransaction
 from metaq_broker.clock import Clock
 from metaq_broker.delayed.levels import DelayLevels
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
@@ -117,6 +117,12 @@ class Transactions:
         group = properties.get(PRODUCER_GROUP) or send.header.producer_group
         self.store(send.header.topic, send.queue, group, message, done)
         return True
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """Half messages are sent one by one."""
+        if sys_flag & TRANSACTION:
+            return BlockInvalid("the messages of a batch cannot be part of a transaction; send them one by one")
+        return None
 
     def store(self, topic: str, queue: int, group: str, message: OutgoingMessage, done: OnStored) -> None:
         """Store a half message that is for ``topic``; ``done`` gets where it waits."""

@@ -271,6 +271,9 @@ def test_moments_are_for_brokers_that_know_them(setting: Setting) -> None:
     assert f"TIMER_DELIVER_MS\x01{round(at.timestamp() * 1000)}" in texts[2]
     assert "TIMER_DELIVER_MS\x011900000000000" in texts[3]
     assert setting.sends()[4].code == RequestCode.SEND_BATCH_MESSAGE
+    in_seconds = RocketMessage(data="x", properties={"TIMER_DELAY_SEC": "5"})
+    producer.send_many("orders", [in_seconds, "y"])
+    assert "TIMER_DELAY_SEC\x015" in setting.sends()[5].ext["i"]
     asked = [one for one in setting.cluster.broker("broker-a").requests if one.code == RequestCode.GET_METAQ_BROKER]
     assert len(asked) == 2
 
