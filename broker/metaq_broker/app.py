@@ -180,8 +180,7 @@ class Broker:
 
         topics = self._serve_topics, self._delete_messages
         parts = FrontEndParts(self.config, self._engine, self._files, self._clock, *topics)
-        serves = self._engine.gate.shut_by is None
-        self._rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=serves)
+        self._rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self._replication.is_master)
         self._retention.users.append(self._rocketmq.needed_from)
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
         if self._rocketmq.standby is not None:
@@ -247,6 +246,7 @@ class Broker:
         self._closing.push_async_callback(self._replication.stop)
         self._replication.start()
         if self._rocketmq is not None:
+            await self._replication.slave_was_asked()  # a promoted one has this broker's name at name servers
             await self._rocketmq.start(self._tls)
         await self._publish()
         await self._open_to_operators()

@@ -253,6 +253,19 @@ class Replication:
         """Whether another broker was promoted in this one's place."""
         return self.role_record is not None and self.role_record.word == FENCED and not self._gate.slave
 
+    @property
+    def is_master(self) -> bool:
+        """Whether clients put messages to this broker, if not always successfully: it is no slave, and not fenced."""
+        return not self._gate.slave and not self.fenced
+
+    async def slave_was_asked(self) -> None:
+        """Return once the slave of a pair has said whether it was promoted, or cannot be asked now; behind ``start``.
+
+        A master that returns after its slave was promoted has then heard of it.
+        """
+        if self.master is not None:
+            await self.master.slave_was_asked.wait()
+
     # ---- for operators
 
     @property

@@ -36,7 +36,7 @@ from metaq_broker.storage.sync import SyncJob
 _LOG: Final = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 10.0
-"""How often an idle slave is asked whether it is there."""
+"""How often a slave is asked whether it is there and still the slave: without puts nothing else says so."""
 
 DISCONNECTED: Final = "Slave is disconnected "
 """MetaQ's words; ours follow."""
@@ -68,6 +68,8 @@ class SyncMaster:
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self.slave_was_asked = asyncio.Event()
+        """Set when the slave has said for the first time whether it was promoted, or could not be asked."""
         self.trouble: str | None = "not connected yet"
         """Why no messages are taken, ``None`` while both brokers are in sync."""
         self._shut("not connected yet")
@@ -108,6 +110,7 @@ class SyncMaster:
                 _LOG.exception("defect in the synchronous pair")
                 self._out_of_step(f"{type(defect).__name__}: {defect}")
             finally:
+                self.slave_was_asked.set()
                 await self._disconnect()
             await self._sleep(self._config.check_interval_ms / 1000)
 
@@ -142,8 +145,8 @@ class SyncMaster:
         if broker_id != own_id:
             raise OutOfSync(f"broker {peer.address} has brokerId {broker_id}, this one has {own_id}")
         self._broken = asyncio.get_running_loop().create_future()
-        if peer.takes_copies:
-            await self._check_slave(peer)
+        await self._check_slave(peer)
+        self.slave_was_asked.set()
         there = await peer.stored_ranges()
         logs = list(self._local.engine.stores.logs())
         self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
@@ -167,7 +170,10 @@ class SyncMaster:
         return PartitionSender(peer, log, self._acknowledged.setdefault(log, Acknowledged()))
 
     async def _check_slave(self, peer: Peer) -> None:
-        """Make sure that who answers takes copies; a Java slave does not report it."""
+        """Make sure that who answers takes copies, and was not promoted; a Java slave reports neither."""
+        if not peer.takes_copies:
+            await peer.ping()
+            return
         role = await peer.role()
         if role == "promoted":
             raise SlavePromoted(peer.address)
@@ -191,7 +197,7 @@ class SyncMaster:
                 if self._broken.done():
                     self._broken.result()
                 self._peer.check()
-                await self._peer.ping()
+                await self._check_slave(self._peer)
         finally:
             gone.cancel()
 

@@ -38,6 +38,8 @@ OLDER: Final = f"rocketmq-state is an older copy: {_REPEATED}"
 PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the promotion: {_REPEATED}"
 """What the log says of a state that is older than the messages."""
 
+NOT_SERVED: Final = "RocketMQ's clients are not served, the port is closed"
+
 
 class FrontEnd:
     """See the module. Make it with ``open``."""
@@ -54,6 +56,7 @@ class FrontEnd:
         self.standby: Standby | None = None
         self._server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # to serving, or to serving no more
         try:
             self._mark = StateMark.open(parts.files, self._folder, self.state)
             if serves:
@@ -118,7 +121,7 @@ class FrontEnd:
     @property
     def serves(self) -> bool:
         """Whether clients are served, from ``start`` on."""
-        return self._server is not None
+        return self._server is not None and self._ending is None
 
     @property
     def _part(self) -> BrokerServer | Standby:
@@ -132,8 +135,15 @@ class FrontEnd:
         Raises:
             RemotingUnavailable: Another program listens on the port now.
         """
-        if self._server is not None:
-            await self._server.start(tls)
+        async with self._changing:
+            if self._server is not None and self._ending is None:
+                await self._server.start(tls)
+            else:
+                _LOG.info(NOT_SERVED, extra={"fields": {"reason": self._reason}})
+
+    @property
+    def _reason(self) -> str:
+        return getattr(self._parts.engine.gate.shut_by, "reason", "")
 
     async def promote(self, tls: ssl.SSLContext | None) -> None:
         """Serve clients from now on, as the copied state says.
@@ -153,7 +163,11 @@ class FrontEnd:
     def fence(self, patience_s: float) -> None:
         """Serve nobody from now on: another broker was promoted, and has this one's name at name servers."""
         if self._server is not None and self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._server.stop(patience_s))
+            self._ending = asyncio.get_running_loop().create_task(self._end_serving(self._server, patience_s))
+
+    async def _end_serving(self, server: BrokerServer, patience_s: float) -> None:
+        async with self._changing:
+            await server.stop(patience_s)
 
     async def stop(self, patience_s: float) -> None:
         """Answer what was received, then close the connections and what is kept."""
