@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import pytest
 from fix_broker import launch_in
+from py4j_sockets import name_sockets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
@@ -41,6 +42,7 @@ def spark_environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.update(spark_environment())
+    name_sockets()
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
