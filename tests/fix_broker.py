@@ -28,7 +28,7 @@ from metaq.model import Address
 from metaq.protocols.text.commands import Reply, Result, Value
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 READY = re.compile(r"metaq-broker \S+ ready on (\S+), data in (.+)")
 ROCKETMQ = re.compile(r"RocketMQ clients: (\S+) is name server and broker\n")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.kernel_syncs import PENDING_MAX, KernelSyncs
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

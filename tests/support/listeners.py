@@ -17,7 +17,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 """Longest wait for a thread at the end."""
 
 

@@ -45,7 +45,7 @@ from peers.rocketmq.jars import release
 from peers.rocketmq.servers import Cluster
 
 VERSION: Final = 407
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 WITH_RECORDS: Final = frozenset({11, 12, 33})
 """Requests whose answers are messages."""
 

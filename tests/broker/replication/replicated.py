@@ -20,7 +20,7 @@ from metaq.model import Address
 from metaq.protocols.text.commands import Get as GetCommand
 from metaq.protocols.text.commands import Put, PutBatch, Result, Value
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 SEGMENT_BYTES = 2000
 
 

@@ -16,7 +16,7 @@ from metaq_broker.storage.partition_log import PartitionLog
 from stored import QuickFiles, frames, open_log
 from waiting import in_loop, until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 NEVER = FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)
 """Syncs nothing by itself within a test."""
 

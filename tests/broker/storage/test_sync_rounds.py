@@ -16,7 +16,7 @@ from metaq_broker.storage.partition_log import PartitionLog
 from stored import ONE_SEGMENT, START_MS, QuickFiles, frames
 from waiting import until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Gates(QuickFiles):

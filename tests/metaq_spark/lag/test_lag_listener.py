@@ -27,7 +27,7 @@ from metaq_spark.errors import OptionError
 from metaq_spark.lag.listener import MetaQLagListener
 
 NOW_S = 1_800_000_000.0
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Harness(MemoryBrokers):

@@ -15,7 +15,7 @@ from metaq_broker.broker_loop import new_loop
 from metaq_broker.frontends.net.socket_transport import SocketTransport, SocketWatch
 from waiting import until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 LARGE = bytes(range(256)) * (1 << 14)
 """More than a socket takes at once."""
 
