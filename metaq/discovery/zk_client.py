@@ -30,6 +30,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
@@ -86,6 +87,33 @@ class Node:
     version: int = 0
 
 
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no annotations
+    """A connection that notes when what the server has answered was sent: until then it has heard from the client."""
+
+    def __init__(self, client: _Kazoo, retry: KazooRetry, logger: logging.Logger) -> None:
+        super().__init__(client, retry, logger=logger)
+        self._sent_s: dict[int, float] = {}  # number of a request (all pings have one) -> when it was sent
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        self._sent_s.clear()
+        read_timeout: float
+        read_timeout, connect_timeout = super()._connect(host, hostip, port)
+        self.client.session_s = read_timeout * 1.5 / 1000  # kazoo waits for two thirds of what the server grants
+        return read_timeout, connect_timeout
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if xid is not None:
+            self._sent_s.setdefault(xid, SYSTEM_CLOCK.monotonic())
+        super()._submit(request, timeout, xid)
+
+    def _read_header(self, timeout: float) -> tuple[Any, bytes, int]:
+        header, buffer, offset = super()._read_header(timeout)
+        sent_s = self._sent_s.pop(header.xid, None)
+        if sent_s is not None:
+            self.client.heard_s = max(self.client.heard_s, sent_s)
+        return header, buffer, offset
+
+
 class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
     """A client that forgets the last transaction id that it has seen once its session must have expired.
 
@@ -95,6 +123,10 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
     the session if it knows it, or ends it.
     """
 
+    session_s = 0.0
+    """How long the server keeps a session of which it hears nothing."""
+    heard_s = 0.0
+    """When the last request was sent that the server has answered, by the monotonic clock."""
     suspended_s: float | None = None
     """When the connection was lost, by the monotonic clock; ``None`` while connected."""
 
@@ -141,6 +173,7 @@ class ZooKeeperClient:
         quiet = logging.getLogger(f"{__name__}.kazoo")  # it has a line for every attempt to connect
         quiet.setLevel(logging.ERROR)
         self._client = _Kazoo(hosts, timeout=session_timeout_s, handler=handler, connection_retry=retry, logger=quiet)
+        self._client._connection = _Connection(self._client, retry.copy(), quiet)
         self._client.add_listener(self._client.note_state)
         self._client.add_listener(lambda state: on_state(_STATES[state]))
         # One function for all reads: the same node read twice is watched once.
@@ -174,6 +207,11 @@ class ZooKeeperClient:
         """Owner of the ephemeral nodes created now; ``None`` without a session."""
         known = self._client.client_id
         return None if known is None else int(known[0])
+
+    @property
+    def alive_until_s(self) -> float:
+        """Until when the session lives, whatever happens, by the monotonic clock."""
+        return self._client.heard_s + self._client.session_s
 
     def sync(self, path: str) -> None:
         """Have the server that is asked know all changes below ``path`` that any server has confirmed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from metaq.discovery.group_offsets import check_name
@@ -183,6 +184,11 @@ class ZooKeeperMembership:
             for where, node in zip(paths.values(), nodes, strict=True)
             if node is not None and node.owner == session
         }
+
+    def until_s(self, where: TopicPartition) -> float:
+        """Until when the session lives in which this consumer registered, as far as ZooKeeper has confirmed."""
+        client = self._client
+        return client.alive_until_s if client is not None and self.registered else -inf
 
     def _session(self) -> tuple[ZooKeeperClient, int]:
         client, session = self._connected_client, self._registered_by

@@ -67,15 +67,15 @@ class AsyncGroupReader(GroupMember[D]):
     async def __aiter__(self) -> AsyncIterator[D]:
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another task."""
         self._check_loop()
-        state = self._state
+        state, monotonic = self._state, self._core.clock.monotonic
         while not self._closed and (delivery := await self._next(None)) is not None:
             yield delivery
             if (block := self._begin_stream()) is None:
                 continue
-            since = self._streamed_since
+            since, until_s = self._streamed_since, self._streamed_until_s
             for message in islice(block.messages, block.taken, None):
                 block.taken += 1  # first: who has changed the version and looks now finds it in hand
-                if state.version != since:
+                if state.version != since or monotonic() >= until_s:
                     block.taken -= 1
                     break
                 yield message

@@ -85,6 +85,7 @@ class Coordinator:
         self._state, self._membership, self._storage = state, membership, storage
         self._starts, self._make, self._settings, self._clock = starts, make, settings, clock
         self._saver = PositionSaver(state, membership, storage)
+        state.until_s = membership.until_s
         self._saving = threading.Lock()  # who has it may save, and release what was saved
         self._wake = threading.Event()
         self._stopping = False
@@ -254,6 +255,9 @@ class Coordinator:
             order=self._settings.order,
         )
         owned = set(self._state.partitions)
+        now_s = self._clock.monotonic()
+        if any(now_s >= self._membership.until_s(where) for where in owned):
+            self._state.pause("another consumer may have had the partitions meanwhile")
         self._state.keep(wanted & owned)
         self._release((owned | self._claimed) - wanted)
         claimed = self._membership.claim(wanted)

@@ -21,6 +21,7 @@ class GroupMember(Generic[D]):
         self._handed: list[Span] = []
         self._streamed: Block[D] | None = None
         self._streamed_since = 0  # version of the state
+        self._streamed_until_s = 0.0
         self._is_handled = False
         """Whether what is taken is given to a handler."""
         self._kept: list[D] = []
@@ -96,7 +97,7 @@ class GroupMember(Generic[D]):
         """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
         if self._options.where is not None or self._stopped or self._kept:
             return []
-        found = self._state.take_many(count_max)
+        found = self._state.take_many(count_max, self._core.clock.monotonic())
         if found:
             self._handed.append(Span(found[0], found[-1], len(found)))
         return found
@@ -117,12 +118,18 @@ class GroupMember(Generic[D]):
 
     def _take_kept(self) -> D | None:
         """Hand out the next message that an interrupted call had taken, if it is still this consumer's."""
-        while self._kept:
-            one = self._kept.pop(0)
-            partition = self._state.partitions.get(one.where)
-            if partition is not None and partition.generation == one.generation:
-                self._note_handed(one)
-                return one
+        state = self._state
+        with state.lock:
+            while self._kept:
+                one = self._kept[0]
+                partition = state.partitions.get(one.where)
+                is_mine = partition is not None and partition.generation == one.generation
+                if is_mine and not state.may_hand_out(one.where, self._core.clock.monotonic()):
+                    break
+                del self._kept[0]
+                if is_mine:
+                    self._note_handed(one)
+                    return one
         return None
 
     def _give_back_kept(self) -> None:
@@ -137,7 +144,8 @@ class GroupMember(Generic[D]):
     def _begin_stream(self, *, filters: bool = False) -> Block[D] | None:
         """Return messages behind the one that was handed out, for an iteration to take one by one without a lock.
 
-        It may go on as long as the version of the state is ``_streamed_since``. ``None``: ``_next`` has to be asked.
+        It may go on as long as the version of the state is ``_streamed_since``, and until ``_streamed_until_s``.
+        ``None``: ``_next`` has to be asked.
         ``filters``: the caller asks the program's own filter of each message.
         """
         state = self._state
@@ -146,10 +154,12 @@ class GroupMember(Generic[D]):
         with state.lock:
             if self._stopped or state.changes or state.failure is not None:
                 return None
+            where = self._handed[0].last.where
             block = state.stream(self._handed[0].last)
             if block is not None:
                 self._handed.clear()
                 self._streamed, self._streamed_since = block, state.version
+                self._streamed_until_s = state.until_s(where)
             return block
 
     def _end_stream(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -23,9 +24,11 @@ class Membership(Protocol):
     """A consumer's membership of a group; see ``ZooKeeperMembership``.
 
     ``refresh_s``: pause between two looks at the members and partitions, where nobody reports all changes; else
-    ``None``. ``owned_now``: those of the partitions that are this consumer's by an answer of the registry that is not
-    older than the call, and have been since they were claimed. ``is_taken_over``: whether a partition that the storage
-    has at ``stored`` was read by somebody else since this consumer, which is at ``position``, saved ``saved``.
+    ``None``. ``until_s``: until when, by the consumer's clock, a partition is proven to be this consumer's; a
+    partition for which that is over counts as another one's until it is claimed anew. ``owned_now``: those of the
+    partitions that are this consumer's by an answer of the registry that is not older than the call, and have been
+    since they were claimed. ``is_taken_over``: whether a partition that the storage has at ``stored`` was read by
+    somebody else since this consumer, which is at ``position``, saved ``saved``.
     """
 
     group: str
@@ -53,6 +56,8 @@ class Membership(Protocol):
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
+
+    def until_s(self, where: TopicPartition) -> float: ...
 
     def release(self, partitions: Collection[TopicPartition]) -> None: ...
 
@@ -127,6 +132,10 @@ class LoneMembership:
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """All of them: a lock of this machine lasts as long as the process."""
         return set(partitions)
+
+    def until_s(self, where: TopicPartition) -> float:
+        """As ``owned_now``."""
+        return inf
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Nobody waits for them."""

@@ -65,16 +65,16 @@ class GroupReader(GroupMember[D]):
     def __iter__(self) -> Iterator[D]:
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another thread."""
         self._start()
-        state = self._state
+        state, monotonic = self._state, self._core.clock.monotonic
         while not self._closed and (delivery := self._next(None)) is not None:
             yield delivery
             if (block := self._begin_stream(filters=True)) is None:
                 continue
-            since, where = self._streamed_since, self._options.where
+            since, until_s, where = self._streamed_since, self._streamed_until_s, self._options.where
             try:
                 for message in islice(block.messages, block.taken, None):
                     block.taken += 1  # first: who has changed the version and looks now finds it in hand
-                    if state.version != since:
+                    if state.version != since or monotonic() >= until_s:
                         block.taken -= 1
                         break
                     if where is None or self._is_wanted_of_stream(message):
@@ -291,12 +291,13 @@ class GroupReader(GroupMember[D]):
     def _handle_block(self, handler: Callable[[D], object], delivery: D, block: Block[D]) -> None:
         """Handle a message and those of a stream behind it: to take one settles the one before."""
         state, since, where = self._state, self._streamed_since, self._options.where
+        until_s, monotonic = self._streamed_until_s, self._core.clock.monotonic
         try:
             if where is None or where(delivery):
                 handler(delivery)
             for message in islice(block.messages, block.taken, None):
                 block.taken += 1  # first, as when iterating
-                if state.version != since:
+                if state.version != since or monotonic() >= until_s:
                     block.taken -= 1
                     break
                 delivery = message

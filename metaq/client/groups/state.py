@@ -1,7 +1,9 @@
 """What a consumer owns, shared by who reads, who fetches and who divides the partitions. Does no I/O.
 
 One lock guards everything. ``pause`` stops the hand-out, as long as nobody can say whether the partitions are still
-this consumer's. Changes of the assignment are queued for the reader, so that a program's functions run where it reads.
+this consumer's. A process that was frozen is not paused, and does not know that time has passed: so before each hand-
+out the clock is compared with ``until_s``. Changes of the assignment are queued for the reader, so that a program's
+functions run where it reads.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Generic, Literal
 
 from metaq.client.groups.deliveries import D, HandedOut
@@ -39,6 +42,8 @@ class GroupState(Generic[D, Q, O]):
         self.generation = 0
         self.paused: str | None = "the consumer has not joined its group yet"
         """Why nothing is handed out; ``None``: it is."""
+        self.until_s: Callable[[TopicPartition], float] = lambda where: inf
+        """Until when a partition is proven to be this consumer's; nothing of it is handed out later."""
         self.failure: BaseException | None = None
         """What ends the consumer; its reader raises it."""
         self.changes: deque[Change] = deque()
@@ -181,6 +186,10 @@ class GroupState(Generic[D, Q, O]):
 
     # what is handed out and settled
 
+    def may_hand_out(self, where: TopicPartition, now_s: float) -> bool:
+        """Whether a partition is proven to be this consumer's now. The caller has the lock."""
+        return self.paused is None and now_s < self.until_s(where)
+
     def take(self, now_s: float, *, free_only: bool = False) -> D | None:
         """Hand out a message, of the partition that the last one was of, as long as it has some. Caller has the lock.
 
@@ -193,7 +202,7 @@ class GroupState(Generic[D, Q, O]):
             return None
         for _ in range(len(self._order)):
             partition = self.partitions[self._order[0]]
-            is_free = not (free_only and partition.busy)
+            is_free = not (free_only and partition.busy) and now_s < self.until_s(partition.where)
             if is_free and (delivery := self._take(partition, now_s)) is not None:
                 if free_only:
                     partition.busy = True
@@ -216,11 +225,11 @@ class GroupState(Generic[D, Q, O]):
             CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
         partition = self.partitions.get(where)
-        if partition is None or self.paused is not None:
+        if partition is None or not self.may_hand_out(where, now_s):
             return None
         return self._take(partition, now_s)
 
-    def take_many(self, count_max: int) -> list[D]:
+    def take_many(self, count_max: int, now_s: float) -> list[D]:
         """Hand out up to ``count_max`` messages of one partition, as ``take`` would if they are buffered.
 
         Never raises: what is damaged is found again by ``take``, as is what was refused.
@@ -231,8 +240,9 @@ class GroupState(Generic[D, Q, O]):
             for _ in range(len(self._order)):
                 partition = self.partitions[self._order[0]]
                 waits, found = partition.next_request_s() is None, list[D]()
-                with suppress(MetaqError):
-                    found = partition.take_many(count_max, self._seen_before)
+                if now_s < self.until_s(partition.where):
+                    with suppress(MetaqError):
+                        found = partition.take_many(count_max, self._seen_before)
                 if waits and partition.next_request_s() is not None:
                     self.notify()  # the buffer is nearly empty
                 if found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -177,6 +178,22 @@ def test_while_zookeeper_is_away_nothing_is_handed_out_and_nothing_is_repeated(
         zookeeper.server.start()
         wait_until(lambda: len(reader.seen) > 100, "it goes on", 30)
         assert [one.data for one in reader.seen[100:]] == [b"while it is away"]
+
+
+def test_a_session_counts_from_what_zookeeper_has_answered(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    with mq.consumer("g", ["test"], consumer_id="1", **FAST) as consumer:
+        consumer.fetch(1, timeout=10)
+        membership, where = consumer._core._membership, TopicPartition("test", Partition(3, 0))  # type: ignore[attr-defined]
+        first = membership.until_s(where)
+        assert first <= time.monotonic() + SESSION_S
+        wait_until(lambda: membership.until_s(where) > first + SESSION_S, "it is asked again and again")
+        zookeeper.server.freeze()
+        last = time.monotonic() + SESSION_S
+        wait_until(lambda: time.monotonic() > last, "a session is over")
+        assert membership.until_s(where) <= last
+        assert consumer.fetch(timeout=0.1) == []
+        zookeeper.server.thaw()
+        wait_until(lambda: membership.until_s(where) > last, "it is a member again")
 
 
 def end_session(consumer: GroupConsumer, zookeeper: ZooKeeperRoot) -> None:

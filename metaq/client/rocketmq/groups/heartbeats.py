@@ -8,15 +8,20 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.group_requests import ANSWER_S, GroupRequests
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq.net.clock import Clock
 
 AGAIN_S: Final = 1.0
 """Pause after heartbeats that did not reach every broker that they had reached before."""
+
+FORGOTTEN_S: Final = 120.0
+"""How long brokers count a member that says nothing."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -25,8 +30,16 @@ class MemberHeartbeats:
     """A thread that sends heartbeats to all ``brokers()``, also slaves; ``on_lost``: called when nobody takes them."""
 
     def __init__(
-        self, requests: GroupRequests, brokers: Callable[[], Collection[Address]], on_lost: Callable[[], None]
+        self,
+        requests: GroupRequests,
+        brokers: Callable[[], Collection[Address]],
+        on_lost: Callable[[], None],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
+        self.until_s = inf
+        """Until when brokers count this consumer as a member, if they hear nothing more; before the first heartbeat
+        without end."""
         self._requests, self._brokers, self._on_lost = requests, brokers, on_lost
         self._beating = threading.Lock()
         self._wake, self._stopped = threading.Event(), False
@@ -51,11 +64,16 @@ class MemberHeartbeats:
             MetaqError: No broker took one; why one of them did not.
         """
         with self._beating:
+            sent_s = self._clock.monotonic()
+            if sent_s >= self.until_s:  # this process was frozen: others may have read its queues
+                self._on_lost()
             failures = self._requests.beat(set(self._brokers()))
             reached = {address for address, failure in failures.items() if failure is None}
             failure = next((each for each in failures.values() if each is not None), None)
             self._missing = self.reached - reached
             self.reached = reached
+            if reached:
+                self.until_s = sent_s + FORGOTTEN_S
             self._say(failure)
             if not reached and failure is not None:
                 raise failure

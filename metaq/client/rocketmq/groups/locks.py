@@ -74,6 +74,10 @@ class MemberLocks:
                 del self._locked[queue]
             return self.lock([queue for queue in queues if queue in self._locked])
 
+    def until_s(self, queue: TopicPartition) -> float:
+        """Until when a queue is locked, as far as its broker has confirmed."""
+        return self._locked.get(queue, -VALID_S) + VALID_S
+
     def unlock(self, queues: Collection[TopicPartition]) -> None:
         """Give locks back; those that cannot be given back end by themselves."""
         with self._lock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.errors import BrokerAway
@@ -67,7 +68,7 @@ class RocketMembership:
         self.exclusive = settings.ordered
         self._directory, self._pool, self._client, self._requests = directory, pool, client, requests
         self._subscriptions, self._settings = subscriptions, settings
-        self._heartbeats = MemberHeartbeats(requests, self._brokers, self._lost)
+        self._heartbeats = MemberHeartbeats(requests, self._brokers, self._lost, clock)
         self._locks = MemberLocks(requests, clock) if settings.ordered else None
         self._on_change: Callable[[], None] = lambda: None
         self._on_lost: Callable[[], None] = lambda: None
@@ -238,6 +239,12 @@ class RocketMembership:
         if listed != topics:
             self._heartbeats.soon()
         return {where for where in partitions if where.topic in listed}
+
+    def until_s(self, where: TopicPartition) -> float:
+        """Until when a queue is locked; without locks, until when the brokers count this consumer as a member."""
+        if self._locks is not None:
+            return self._locks.until_s(where)
+        return inf if self._settings.broadcast else self._heartbeats.until_s
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Unlock these, if they are locked."""
