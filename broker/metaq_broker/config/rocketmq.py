@@ -19,7 +19,7 @@ from metaq_broker.config.values import Reader, boolean, byte_count, file_path, n
 SECTION: Final = "rocketmq"
 DEFAULT_PORT: Final = 10911
 VIP_PORT_BELOW: Final = 2
-"""How far below the port very old clients expect a second one."""
+"""How far below the port clients before 4.5 expect a second one."""
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NAME_CHARACTERS_MAX: Final = 127
@@ -122,7 +122,7 @@ _QUEUES: Final[Reader] = number(1, 1024)
 ROCKETMQ_KEYS: Final = (
     Key("enabled", "enabled", boolean, False),
     Key("port", "port", number(0, 65535), DEFAULT_PORT),
-    Key("vipPort", "old_clients_port", boolean, False),
+    Key("vipPort", "old_clients_port", boolean, True),
     Key("brokerName", "broker_name", _name, "metaq"),
     Key("clusterName", "cluster_name", _name, "DefaultCluster"),
     Key("brokerIP1", "ip", _ip, ""),
@@ -183,8 +183,6 @@ def read_rocketmq(sections: Mapping[str, Section], source: str) -> RocketmqConfi
 
 
 def _check(config: RocketmqConfig, where: str) -> None:
-    if config.old_clients_port and 0 < config.port <= VIP_PORT_BELOW:
-        raise ConfigError(f"{where} port", f"value {config.port}; allowed with vipPort is {VIP_PORT_BELOW + 1}..65535")
     if config.frame_bytes_max < config.message_bytes_max + MIB:
         allowed = f"at least a MiB more than maxMessageSize ({config.message_bytes_max})"
         raise ConfigError(f"{where} maxFrameBytes", f"value {config.frame_bytes_max}; allowed is {allowed}")

@@ -224,11 +224,10 @@ class Members:
         entry = self._consumers.get(group)
         return [] if entry is None else list(dict.fromkeys(each.identity.client_id for each in entry.members.values()))
 
-    def is_member(self, group: str, connection: Hashable, client_id: str) -> bool:
-        """Say whether the client with this id and connection is in a consumer group."""
+    def is_member(self, group: str, client_id: str) -> bool:
+        """Say whether a client with this id is in a consumer group, whatever its connection."""
         entry = self._consumers.get(group)
-        member = None if entry is None else entry.members.get(connection)
-        return member is not None and member.identity.client_id == client_id
+        return entry is not None and any(each.identity.client_id == client_id for each in entry.members.values())
 
     def consumers(self, group: str) -> list[ClientIdentity]:
         """Return the members of a consumer group."""

@@ -41,6 +41,15 @@ PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the
 NOT_SERVED: Final = "RocketMQ's clients are not served, the port is closed"
 
 
+NO_VIP_PORT: Final = (
+    "RocketMQ's Java clients before 4.5 cannot send to this broker: the port two below its own, which they use, cannot "
+    "be had; choose another port, or set vipPort=false in [rocketmq] where there are no such clients"
+)
+
+FREE_PORTS_TRIED: Final = 20
+"""Ports that are tried until the one two below is free, too, where any port will do."""
+
+
 class FrontEnd:
     """See the module. Make it with ``open``."""
 
@@ -201,18 +210,33 @@ class FrontEnd:
 
 
 def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
-    ports = [config.port]
-    listeners: list[socket.socket] = []
-    for port in ports:
-        try:
-            listeners.append(bind(host, port))
-        except OSError as error:
-            for listener in listeners:
-                listener.close()
-            raise not_listening(host, port, error) from error
-        if config.old_clients_port and len(ports) == 1:
-            ports.append(int(listeners[0].getsockname()[1]) - VIP_PORT_BELOW)
-    return listeners
+    """Return what listens on the port and, where nobody else does, on the one for old clients."""
+    unsuited: list[socket.socket] = []
+    try:
+        while True:
+            listener = _listener(host, config.port)
+            if not config.old_clients_port:
+                return [listener]
+            port = int(listener.getsockname()[1]) - VIP_PORT_BELOW
+            try:
+                return [listener, bind(host, port)]
+            except (OSError, OverflowError) as error:
+                if config.port == 0 and len(unsuited) < FREE_PORTS_TRIED:
+                    unsuited.append(listener)  # it is kept, so that another one is found
+                    continue
+                fields = {"port": port, "reason": error}
+                _LOG.warning(NO_VIP_PORT, extra={"fields": fields})
+                return [listener]
+    finally:
+        for each in unsuited:
+            each.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
+    except OSError as error:
+        raise not_listening(host, port, error) from error
 
 
 def _ip_of(host: str) -> str:

@@ -158,7 +158,7 @@ class BrokerServer:
         self._add_handlers()
         self._registration = self._new_registration()
         self.topics.when_changed(self._registration.topic_changed)
-        self._servers: list[Server] = []
+        self._server: Server | None = None
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -231,20 +231,18 @@ class BrokerServer:
         if self.lookups is not None:
             self.lookups.start()
         self.waiting.start()
-        for listener in self._listeners:
-            server = Server(
-                self._remoting.session,
-                config,
-                self.figures,
-                lambda: self._parts.engine.stores.partition_count,
-                tls,
-                tls_optional=config.tls_mode == "permissive",
-            )
-            self._servers.append(server)
-            try:
-                await server.start(listener)
-            except OSError as error:
-                raise not_listening(self.address.host, self.address.port, error) from error
+        self._server = Server(
+            self._remoting.session,
+            config,
+            self.figures,
+            lambda: self._parts.engine.stores.partition_count,
+            tls,
+            tls_optional=config.tls_mode == "permissive",
+        )
+        try:
+            await self._server.start(*self._listeners)
+        except OSError as error:
+            raise not_listening(self.address.host, self.address.port, error) from error
         self._schedule_scan()
 
     async def stop(self, patience_s: float) -> None:
@@ -260,8 +258,8 @@ class BrokerServer:
         self.held.stop()
         if self._remoting is not None:
             self._remoting.stop()
-        if self._servers:
-            await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
+        if self._server is not None:
+            await self._server.stop(patience_s)
         self.waiting.stop()
         if self.lookups is not None:
             await self.lookups.stop()

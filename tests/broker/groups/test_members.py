@@ -78,9 +78,9 @@ def test_a_client_that_connects_again_is_one_member() -> None:
     assert known.members.client_ids("g") == ["x"]
     known.members.connection_lost("old")
     assert known.members.client_ids("g") == ["x"]
-    assert known.members.is_member("g", "new", "x")
-    assert not known.members.is_member("g", "old", "x")
-    assert not known.members.is_member("g", "new", "y")
+    assert known.members.is_member("g", "x")
+    assert not known.members.is_member("g", "y")
+    assert not known.members.is_member("h", "x")
 
 
 def test_two_groups_of_one_client_end_separately() -> None:

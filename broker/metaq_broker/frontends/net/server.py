@@ -50,7 +50,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server:
-    """The listening socket and its connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
+    """Listening sockets and their connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
 
     ``sessions`` makes the session of each; ``partition_count`` is how many partitions need files of this process.
     """
@@ -77,23 +77,27 @@ class Server:
         self.step: Final = LoopStep.of(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._buffered_bytes = 0
-        self._acceptor: Acceptor | None = None
+        self._acceptors: list[Acceptor] = []
         self._sockets: SocketWatch | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def start(self, listener: socket.socket) -> None:
-        """Accept clients on a socket that ``bind`` returned; it belongs to the server now.
+    async def start(self, *listeners: socket.socket) -> None:
+        """Accept clients on sockets that ``bind`` returned; they belong to the server now.
 
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
         if self._tls is None and SocketWatch.is_supported():
             self._sockets = SocketWatch(self.loop)
-        self._acceptor = Acceptor(self.loop, listener, self._client, self._free_slots, self._refused, self._sockets)
+        self._acceptors = [
+            Acceptor(self.loop, each, self._client, self._free_slots, self._refused, self._sockets)
+            for each in listeners
+        ]
         try:
-            self._acceptor.start()
+            for acceptor in self._acceptors:
+                acceptor.start()
         except OSError:
             self._close_sockets()
             raise
@@ -106,8 +110,8 @@ class Server:
         """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._acceptor is not None:
-            self._acceptor.stop()
+        for acceptor in self._acceptors:
+            acceptor.stop()
         for connection in list(self._connections):
             connection.finish()
         with contextlib.suppress(TimeoutError):
@@ -123,9 +127,8 @@ class Server:
             self._sockets.close()
 
     def _free_slots(self) -> int:
-        assert self._acceptor is not None
         known: Collection[object] = self._connections
-        arriving = sum(each not in known for each in self._acceptor.arriving)
+        arriving = sum(each not in known for acceptor in self._acceptors for each in acceptor.arriving)
         return self.connections_max - len(self._connections) - arriving
 
     def _refused(self) -> None:

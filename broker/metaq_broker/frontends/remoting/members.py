@@ -198,21 +198,24 @@ class MemberRequests:
         asked = LockBatchRequestBody.from_json(call.request.body)
         wanted = {(each.topic, each.queue_id): each for each in asked.mq_set}
         locked = []
-        if self._may_lock(call.session, asked):
+        if self._may_lock(asked):
             locked = self._locks.lock(asked.consumer_group, asked.client_id, wanted)
         body = LockBatchResponseBody(locked=tuple(wanted[queue] for queue in locked))
         return call.request.reply(body=body.to_json())
 
-    def _may_lock(self, connection: Hashable, asked: LockBatchRequestBody) -> bool:
-        """Members may; and anybody in a group without known members, as after a restart: see ``queue_locks``."""
+    def _may_lock(self, asked: LockBatchRequestBody) -> bool:
+        """Members may; and anybody in a group without known members, as after a restart: see ``queue_locks``.
+
+        Java clients before 4.5 lock by another connection than that of their heartbeats, to the VIP port.
+        """
         group = asked.consumer_group
         if self._members.subscriptions(group) is None:
             return True
-        return self._members.is_member(group, connection, asked.client_id)
+        return self._members.is_member(group, asked.client_id)
 
     def _unlock(self, call: Call) -> RemotingCommand:
         asked = LockBatchRequestBody.from_json(call.request.body)
-        if self._may_lock(call.session, asked):
+        if self._may_lock(asked):
             queues = [(each.topic, each.queue_id) for each in asked.mq_set]
             self._locks.unlock(asked.consumer_group, asked.client_id, queues)
         return call.request.reply()
