@@ -10,6 +10,8 @@ PROTOCOL ?=
 RESULTS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
+SUITES ?=
+SUITES_ARGS ?=
 
 # A Python of the environment, with a Java beside it.
 SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
@@ -21,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo cluster-demo test test-fast test-rocketmq lint bench bench-check wheel clean java
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder, PROTOCOL=rocketmq
 	@$(SPARK_PYTHON) jobs/demo.py $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(INPUT),"$(INPUT)")
@@ -51,6 +53,10 @@ test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.
 .PHONY: test-java
 test-java: java $(READY)  ## Run the tests with a real Java MetaQ broker and client, fetched with Maven, two minutes: docs/testing.md
 	@$(SPARK_PYTHON) -m peers.metaq.broker $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/java $(PYTEST_ARGS)
+
+.PHONY: test-peer-suites
+test-peer-suites: java $(READY)  ## Run the peers' own suites, compiled in SUITES=folder, on the originals and on ours: docs/testing.md
+	@SUITES="$(SUITES)" $(SPARK_PYTHON) -m peers.suites $(SUITES_ARGS)
 
 .PHONY: test-pipe
 test-pipe: $(READY)  ## Send a million lines through metaq produce and metaq consume, with both protocols, two minutes: docs/testing.md

@@ -35,7 +35,7 @@ class JavaServer:
         self.name = name
         self.folder = folder
         self.port = port
-        self._command = [*_ends_with_us(), "java", *command]
+        self._command = [*ends_with_us(), "java", *command]
         self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -98,7 +98,7 @@ class JavaServer:
             self._process = None
 
 
-def _ends_with_us() -> Sequence[str]:
+def ends_with_us() -> Sequence[str]:
     """What goes before a command so that its process is killed when this one is, where Linux has it."""
     return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 

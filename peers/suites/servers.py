@@ -1,0 +1,164 @@
+"""How each suite is run on each side: the servers that it needs, and the classes that take the place of others."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from peers.jvm import SMALL, JavaServer, ends_with_us, fresh
+from peers.rocketmq.bundled import BundledServer
+from peers.rocketmq.jars import release
+from peers.rocketmq.servers import Cluster
+from peers.suites.folder import CompiledSuite
+from peers.suites.junit import TestRun
+from peers.suites.results import Results, merged
+from peers.zookeeper import zookeeper_arguments
+
+ORIGINAL, OURS = "the real one", "ours"
+OUR_MASTER, OUR_SLAVE = "our master, Java slave", "Java master, our slave"
+REAL_ROCKETMQ: Final = "4.9.7"
+JAVA: Final = Path(__file__).with_name("java")
+COMPILE_DEADLINE_S: Final = 120
+ALL_DEADLINE_S, CLASS_DEADLINE_S = 1800.0, 240.0
+AT_A_TIME: Final = 6
+"""Tests of the end-to-end suite mostly wait; its own build runs them concurrently, too."""
+
+ZOOKEEPER_PORT, ZOOKEEPER_TICK_MS = 2181, 500
+PAIRS: Final = {ORIGINAL: "", OURS: "all", OUR_MASTER: "samsa_server1", OUR_SLAVE: "gregor_server1"}
+"""Which brokers of a pair are ours, by the name of their configuration file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a suite: on which side, which classes of tests, in which empty folder, with which JUnit."""
+
+    suite: CompiledSuite
+    side: str
+    classes: Sequence[str]
+    folder: Path
+    console: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite: its name among the exceptions, its folder, its sides (the original first), and what runs it.
+
+    ``has`` says which classes of the folder belong to it.
+    """
+
+    name: str
+    folder: str
+    sides: Sequence[str]
+    run: Callable[[Job], Results]
+    has: Callable[[str], bool] = lambda _: True
+
+
+def run_end_to_end(job: Job) -> Results:
+    """RocketMQ's end-to-end tests, against a name server and a broker."""
+    folder = job.folder
+    configuration = folder / "src/test/resources/env/daily/daily.conf"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text("aclEnable = false\ncluster = DefaultCluster\n")
+    settings = {
+        "junit.jupiter.execution.parallel.config.strategy": "fixed",
+        "junit.jupiter.execution.parallel.config.fixed.parallelism": str(AT_A_TIME),
+    }
+    with _rocketmq(job.side, folder) as name_servers:
+        properties = {"namesrvAddr": name_servers}
+        run = TestRun(job.console, job.suite.class_path, folder, ALL_DEADLINE_S, properties, settings)
+        return run.run(job.classes)
+
+
+@contextmanager
+def _rocketmq(side: str, folder: Path) -> Iterator[str]:
+    if side == OURS:
+        with BundledServer(folder / "broker", {}) as ours:
+            yield ours.address
+        return
+    with Cluster(release(REAL_ROCKETMQ), folder / "cluster") as cluster:
+        cluster.start_name_server()
+        cluster.start_broker("broker-a", autoCreateTopicEnable="true")
+        yield cluster.name_servers
+
+
+def run_rocketmq_module(job: Job) -> Results:
+    """RocketMQ's module ``test``, which starts a name server and two brokers in each Java process."""
+    sources = [] if job.side == ORIGINAL else ["OurBroker.java", "rocketmq/IntegrationTestBase.java"]
+    return _class_by_class(job, sources, {})
+
+
+def run_metaq(job: Job) -> Results:
+    """MetaQ's integration tests, which start brokers and find them in ZooKeeper."""
+    sources = ["OurBroker.java", "OurMetaqBroker.java", *(f"pairs/{each.name}" for each in (JAVA / "pairs").iterdir())]
+    if job.side == OURS:
+        sources.append("metaq/MetaMorphosisBroker.java")
+    with _zookeeper(job.folder / "zookeeper"):
+        return _class_by_class(job, sources, {"suites.ours": PAIRS[job.side]})
+
+
+def _class_by_class(job: Job, sources: Sequence[str], properties: dict[str, str]) -> Results:
+    """A Java process for each class of tests, so that one that never ends costs no other one."""
+    python = "\n".join([*ends_with_us(), sys.executable])
+    hosts = job.folder / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+    ahead = [_compiled(job, sources)] if sources else []
+    parts = []
+    for each in job.classes:
+        home = fresh(job.folder / each.rpartition(".")[2])
+        given = {"suites.python": python, "suites.folder": str(home), "jdk.net.hosts.file": str(hosts)}
+        given |= {"suites.zookeeper": f"127.0.0.1:{ZOOKEEPER_PORT}", **properties}
+        path = [*map(str, ahead), *job.suite.class_path]
+        parts.append(TestRun(job.console, path, home, CLASS_DEADLINE_S, given).run([each]))
+    return merged(parts)
+
+
+def _compiled(job: Job, sources: Sequence[str]) -> Path:
+    """The folder with classes of ours, compiled against the suite."""
+    classes = fresh(job.folder / "classes")
+    path = ":".join([*job.suite.class_path, str(job.console)])
+    command = ["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", str(classes)]
+    command += [str(JAVA / each) for each in sources]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_DEADLINE_S)
+    if done.returncode:
+        raise RuntimeError(f"javac: {done.stderr}")
+    # where a MetaQ broker looks for ZooKeeper if its own configuration does not say
+    (classes / "server.ini").write_text(f"zk.zkConnect=127.0.0.1:{ZOOKEEPER_PORT}\n")
+    return classes
+
+
+@contextmanager
+def _zookeeper(folder: Path) -> Iterator[None]:
+    command = [*SMALL, *zookeeper_arguments(fresh(folder), ZOOKEEPER_PORT, ZOOKEEPER_TICK_MS)]
+    server = JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, _zookeeper_answers)
+    server.start()
+    try:
+        yield
+    finally:
+        server.kill()
+
+
+def _zookeeper_answers() -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", ZOOKEEPER_PORT), 1) as connection:
+            connection.sendall(b"conf")
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def _is_of_pairs(name: str) -> bool:
+    return ".gregor." in name
+
+
+SUITES: Final = (
+    Suite("e2e-v4", "e2e-v4", (ORIGINAL, OURS), run_end_to_end),
+    Suite("rocketmq-test", "rocketmq-test", (ORIGINAL, OURS), run_rocketmq_module),
+    Suite("metaq-integration", "metaq-integration", (ORIGINAL, OURS), run_metaq, lambda name: not _is_of_pairs(name)),
+    Suite("gregor", "metaq-integration", (ORIGINAL, OURS, OUR_MASTER, OUR_SLAVE), run_metaq, _is_of_pairs),
+)
