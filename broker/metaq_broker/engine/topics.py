@@ -92,6 +92,8 @@ class StoredTopics(Protocol):
         """Return topic -> number of its partitions, counted to the last one that is there."""
 
 
+Announce = Callable[[Callable[[], None]], None]
+
 OnTopicChange = Callable[[str | None], None]
 """Called with the topic that came, changed or went; ``None`` = any may have."""
 
@@ -127,6 +129,8 @@ class Topics:
         self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
         self._known_stored = frozenset(stores.topics)
         self._listeners: list[OnTopicChange] = []
+        self.announce: Announce = lambda call: call()
+        """Calls back when those outside who must know of all changes do."""
         self._depth, self._is_due = 0, False
         self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
         self.changes = 0
@@ -183,18 +187,28 @@ class Topics:
                 self._apply(self._merged())
 
     def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
-        """Make a topic, or change its settings.
+        """Make a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
 
         Raises:
             TopicRefused: It is built in, its name or a number is not possible, or there are too many topics.
             StateFull: There is no space for its settings.
         """
         self._check(topic, settings)
-        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)
+        made = None if on_durable is None else self._then_announced(on_durable)
+        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=True)
         if self._made.get(topic) != settings:
             self._made[topic] = settings
             self._added[topic] = self._topic_config(topic, settings)
             self._changed(topic)
+
+    def _then_announced(self, on_durable: OnDurable) -> OnDurable:
+        def made(failure: Exception | None) -> None:
+            if failure is None:
+                self.announce(lambda: on_durable(None))
+            else:
+                on_durable(failure)
+
+        return made
 
     def create_like(
         self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None

@@ -1,8 +1,8 @@
 """Tells name servers about this broker and its topics: those that are configured, and the one in the same process.
 
-At the start, every ``registerNameServerPeriod``, and soon after each change of a topic. A name server forgets a broker
-whose connection ends, so one connection to each is kept; when it ends, or a name server did not take a registration,
-the next one follows soon.
+At the start, every ``registerNameServerPeriod``, and at once after each change of a topic; who made a topic is answered
+when the name servers know it (``when_registered``). A name server forgets a broker whose connection ends, so one
+connection to each is kept; when it ends, or a name server did not take a registration, the next one follows soon.
 
 Source: docs/remoting-protocol.md, "Registration".
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from metaq.errors import FieldError, MetaqError
@@ -35,20 +36,15 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
 from metaq_broker.nameserver.routes import Registration, RouteTable
+from metaq_broker.rocketmq.name_server_link import NameServerLink
 
 _LOG: Final = logging.getLogger(__name__)
-
-TOGETHER_S: Final = 0.05
-"""Changes of topics in so short a time are registered together."""
-
-SHARE: Final = 5
-"""Between two registrations pass so many times the time that one takes, at least: it grows with the topics."""
 
 TIMEOUT_S: Final = 3.0
 """For one name server to answer."""
 
-AGAIN_S: Final = 1.0
-"""Pause before the next registration after one that failed; it doubles, up to the usual period."""
+WAIT_S: Final = 2.0
+"""Longest that a request waits until the name servers know its topic. RocketMQ's clients wait 3 s for an answer."""
 
 MASTER_ID: Final = 0
 
@@ -92,45 +88,80 @@ class NameServerRegistration:
         self._who, self._routes = who, routes
         self._topics, self._topic, self._version = topics.all, topics.one, topics.version
         self._name_servers, self._interval_s = name_servers, interval_s
+        self._links = {
+            address: NameServerLink(address, partial(self._register, address), interval_s) for address in name_servers
+        }
         settings = ClientSettings(on_ended=self._link_ended)
         self._client = RemotingClient(tls=tls, settings=settings) if name_servers else None
         self._thread = ThreadPoolExecutor(max(1, len(name_servers)), thread_name_prefix="name-server-registration")
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        self._reachable: dict[Address, bool] = {}
         routes.reserve(who.name, self)
 
     def start(self) -> None:
         """Register with the name server in this process now, and with the others from now on."""
         self._register_here()
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run(), name="registration with name servers")
+        name = "registration with name servers"
+        self._tasks = [self._loop.create_task(each.run(), name=name) for each in self._links.values()]
+        self._tasks.append(self._loop.create_task(self._stay_registered_here(), name=name))
 
     def topic_changed(self, topic: str | None) -> None:
-        """Register again soon; the name server in this process knows it at once. ``None``: any may have changed."""
-        if self._task is None:
+        """Register what changed; the name server in this process knows it at once. ``None``: any may have changed."""
+        if self._loop is None:
             return
         if topic is None:
             self._register_here()
         else:
             self._register_one_here(topic)
-        self._changed.set()
+        for link in self._links.values():
+            link.change(topic)
+
+    def when_registered(self, call: Callable[[], None]) -> None:
+        """Call back when the name servers know what has changed until now; at once if they do, in ``WAIT_S`` at most.
+
+        Those that did not answer the last time are not waited for.
+        """
+        if self._loop is None or self._stopping:
+            call()
+            return
+        left = 0
+
+        def known() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                timer.cancel()
+                call()
+
+        def over() -> None:
+            nonlocal left
+            left = 0
+            call()
+
+        left = sum(link.when_known(known) for link in self._links.values())
+        if left == 0:
+            call()
+        else:
+            timer = self._loop.call_later(WAIT_S, over)
 
     async def stop(self) -> None:
         """Unregister everywhere."""
-        if self._task is None:
+        if not self._tasks:
             return
         self._stopping = True
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        for link in self._links.values():
+            link.release()
         who = self._who
         self._routes.unregister(who.registration(), self)
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
-        await self._send(to_request(header))
+        await asyncio.gather(*(self._ask(each, to_request(header)) for each in self._name_servers))
         if self._client is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
         self._thread.shutdown(wait=False)
@@ -138,7 +169,7 @@ class NameServerRegistration:
     def _link_ended(self, address: Address) -> None:
         """A connection has ended, also because this broker stops: its name server has forgotten the broker."""
         if self._loop is not None and not self._stopping:
-            self._loop.call_soon_threadsafe(self._changed.set)
+            self._loop.call_soon_threadsafe(self._links[address].connection_ended)
 
     def _register_here(self) -> None:
         topics = self._topics()
@@ -163,31 +194,27 @@ class NameServerRegistration:
         for topic in self._routes.topics_of_broker(self._who.name) - topics.topic_config_table.keys():
             self._routes.delete_topic_of(self._who.name, topic)
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_here = loop.time() + self._interval_s
-        again_s = AGAIN_S
+    async def _stay_registered_here(self) -> None:
         while True:
-            self._changed.clear()
-            if loop.time() >= next_here:
-                self._register_here()  # it is alive
-                next_here = loop.time() + self._interval_s
-            began = loop.time()
-            everywhere = await self._send(self._request()) if self._name_servers else True
-            took_s = loop.time() - began
-            pause_s = self._interval_s if everywhere else min(again_s, self._interval_s)
-            again_s = AGAIN_S if everywhere else 2 * pause_s
-            try:
-                async with asyncio.timeout(max(pause_s, SHARE * took_s)):  # wait_for() of Python 3.11 may lose a cancel
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(max(TOGETHER_S, SHARE * took_s))
+            await asyncio.sleep(self._interval_s)
+            self._register_here()  # it is alive
 
-    def _request(self) -> RemotingCommand:
+    async def _register(self, address: Address, topics: Collection[str] | None, doubts: int) -> str | None:
+        """Register topics, or all, with a name server; see ``name_server_link.Register``."""
+        if topics is None:
+            configs = self._topics()
+        else:
+            found = {topic: config for topic in topics if (config := self._topic(topic)) is not None}
+            configs = TopicConfigs(topic_config_table=found, data_version=self._version())
+            if not found:
+                return None  # name servers keep the topics that a registration leaves out
+        version = replace(configs.data_version, counter=configs.data_version.counter + doubts)
+        return await self._ask(address, self._request(replace(configs, data_version=version)))
+
+    def _request(self, configs: TopicConfigs) -> RemotingCommand:
         who = self._who
         announced = (who.metaq.announcement(),)
-        topics = RegisterBrokerBody(topic_config_serialize_wrapper=self._topics(), filter_server_list=announced)
+        topics = RegisterBrokerBody(topic_config_serialize_wrapper=configs, filter_server_list=announced)
         body = write_registration(topics, compressed=False, version=VERSION)
         header = RegisterBroker(
             broker_name=who.name,
@@ -200,14 +227,8 @@ class NameServerRegistration:
         )
         return to_request(header, body)
 
-    async def _send(self, request: RemotingCommand) -> bool:
-        """Send a request to all name servers; return whether all of them took it."""
-        loop = asyncio.get_running_loop()
-        calls = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
-        faults = await asyncio.gather(*calls)
-        for address, fault in zip(self._name_servers, faults, strict=True):
-            self._note(address, fault)
-        return not any(faults)
+    async def _ask(self, address: Address, request: RemotingCommand) -> str | None:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, address, request)
 
     def _call(self, address: Address, request: RemotingCommand) -> str | None:
         """Ask one name server (blocking); return what went wrong."""
@@ -217,12 +238,3 @@ class NameServerRegistration:
         except MetaqError as error:
             return str(error)
         return None if response.code == ResponseCode.SUCCESS else f"code {response.code}: {response.remark}"
-
-    def _note(self, address: Address, fault: str | None) -> None:
-        known = self._reachable.get(address)
-        self._reachable[address] = fault is None
-        fields = {"nameServer": address, "reason": fault}
-        if fault is None and known is False:
-            _LOG.info("registered with a name server again", extra={"fields": {"nameServer": address}})
-        elif fault is not None and known is not False:
-            _LOG.warning("not registered with a name server; trying again", extra={"fields": fields})

@@ -158,6 +158,7 @@ class BrokerServer:
         self._add_handlers()
         self._registration = self._new_registration()
         self.topics.when_changed(self._registration.topic_changed)
+        self.topics.announce = self._registration.when_registered
         self._server: Server | None = None
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None

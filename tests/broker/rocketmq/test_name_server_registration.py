@@ -37,7 +37,7 @@ def test_a_name_server_that_comes_later_or_comes_back_knows_the_broker_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some pauses, and not after the usual half a minute."""
-    monkeypatch.setattr("metaq_broker.rocketmq.registration.AGAIN_S", 0.1)
+    monkeypatch.setattr("metaq_broker.rocketmq.name_server_link.AGAIN_S", 0.1)
     port, of_broker = free_port(), free_port()
     section = (
         f"[topic=orders]\n[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport={of_broker}\n"

@@ -115,7 +115,7 @@ class MemberRequests:
         self._to_notify.discard(group)
         _notify(group, tuple(member.connection for member in self._members.consumers(group)))
 
-    def _heartbeat(self, call: Call) -> RemotingCommand:
+    def _heartbeat(self, call: Call) -> RemotingCommand | None:
         command, data = call.request, HeartbeatData.from_json(call.request.body)
         session, is_v5 = call.session, call.request.version >= VERSION_5
         language = intern(command.language[:LANGUAGE_CHARACTERS_MAX])
@@ -129,8 +129,12 @@ class MemberRequests:
                 changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
         for name in producers:
             self._members.producer_seen(who, name)
-        response = HeartBeatResponse(is_support_heart_beat_v2=False, is_sub_change=changed)
-        return command.reply(ext=response.ext() if is_v5 else None)
+        said = HeartBeatResponse(is_support_heart_beat_v2=False, is_sub_change=changed)
+        response = command.reply(ext=said.ext() if is_v5 else None)
+        if not groups:
+            return response
+        self._topics.announce(lambda: call.answer(response))  # a consumer asks for the route of its retries at once
+        return None
 
     def _consumer_seen(self, who: ClientIdentity, group: ConsumerGroup, *, without_subscriptions: bool) -> bool:
         if without_subscriptions and self._members.touch_consumer(who, group.name):
