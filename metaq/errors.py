@@ -194,6 +194,19 @@ class WindowFull(MetaqError):
         )
 
 
+class TopicLookupTimeout(MetaqError):
+    """A message for ``topic`` was not taken: which brokers have the topic was not found out within ``seconds``."""
+
+    retryable = True
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        self.topic, self.seconds = topic, seconds
+        super().__init__(topic, seconds)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r}: message not taken, its brokers were not found within {self.seconds:g} s"
+
+
 class TransactionNotFound(MetaqError):
     """None of ``brokers`` has the prepared branch ``xid``: it was ended, or never prepared."""
 

@@ -14,6 +14,7 @@ from metaq.client.groups.fetchers import REQUESTS_MAX, Asked, FetchLog, Partitio
 from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
+from metaq.client.thread_calls import call_in_thread
 from metaq.errors import MetaqError
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
 
     async def _connect(self, broker: int | str) -> AsyncSession:
         cluster = self._metaq.cluster
-        if changed := await asyncio.to_thread(self._metaq.coordinator.check_incarnations, broker):
+        if changed := await call_in_thread(self._metaq.coordinator.check_incarnations, broker):
             raise PartitionsChanged(changed)
-        addresses = await asyncio.to_thread(cluster.directory.brokers)
+        addresses = await call_in_thread(cluster.directory.brokers)
         return await AsyncSession.connect(addresses[int(broker)], cluster.pool.timeouts, self._tls)
 
     async def _due(self, broker: int | str) -> Asked:

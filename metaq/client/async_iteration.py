@@ -6,11 +6,12 @@ it has come back.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
+
+from metaq.client.thread_calls import call_in_thread, carry_out
 
 M = TypeVar("M")
 
@@ -63,11 +64,12 @@ async def in_threads(messages: Iterable[M]) -> AsyncIterator[M]:
             for message in some:
                 yield message
     finally:
-        closing = asyncio.get_running_loop().run_in_executor(None, steps.close)
-        if not steps.busy:
-            await closing
+        if steps.busy:  # a thread of its own waits until the one that takes messages has come back
+            threading.Thread(target=steps.close, name="metaq-close", daemon=True).start()
+        else:
+            await carry_out(steps.close)
 
 
 async def _next(steps: _Steps[M]) -> list[M]:
     steps.busy = True
-    return await asyncio.to_thread(steps.take)
+    return await call_in_thread(steps.take)

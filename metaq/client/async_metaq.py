@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -18,13 +17,15 @@ from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import ParkedMessages
 from metaq.client.groups.starts import Start as GroupStart
 from metaq.client.metaq import MetaQ
+from metaq.client.ordered import SEND_TIMEOUT_S
 from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
 from metaq.client.statistics import BrokerStatistics, TopicStatistics
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow
+from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
+from metaq.client.thread_calls import call_in_thread
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
@@ -78,10 +79,13 @@ class AsyncMetaQ(ClosedByAsyncBlock):
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
         on_overflow: OnOverflow[Message] = "block",
+        max_block_s: float = MAX_BLOCK_S,
     ) -> AsyncProducer:
         """Return a producer for any topic. Raises as ``MetaQ.producer``; with ``block`` a full window is awaited."""
         behind, waits = behind_loop(on_overflow)
-        made = self._mq.producer(partitioner, linger_s=linger_s, window=window, on_overflow=behind)
+        made = self._mq.producer(
+            partitioner, linger_s=linger_s, window=window, on_overflow=behind, max_block_s=max_block_s
+        )
         return AsyncProducer(made, wait_for_window=waits)
 
     def ordered_producer(
@@ -91,10 +95,13 @@ class AsyncMetaQ(ClosedByAsyncBlock):
         *,
         partitioner: Partitioner | None = None,
         retry_s: float = 5.0,
+        send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> AsyncOrderedProducer:
         """Return a producer that keeps each partition's order, for ``async with``. Raises as the sync one."""
         return AsyncOrderedProducer(
-            self._mq.ordered_producer(partitions, spool, partitioner=partitioner, retry_s=retry_s)
+            self._mq.ordered_producer(
+                partitions, spool, partitioner=partitioner, retry_s=retry_s, send_timeout_s=send_timeout_s
+            )
         )
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> AsyncGroupConsumer:
@@ -149,15 +156,15 @@ class AsyncMetaQ(ClosedByAsyncBlock):
 
     async def prepared(self, unique: str | None = None) -> list[Prepared]:
         """Return the prepared branches of all brokers."""
-        return await asyncio.to_thread(self._mq.prepared, unique)
+        return await call_in_thread(self._mq.prepared, unique)
 
     async def commit(self, xid: Xid) -> None:
         """Commit a prepared branch. Raises as ``MetaQ.commit``."""
-        await asyncio.to_thread(self._mq.commit, xid)
+        await call_in_thread(self._mq.commit, xid)
 
     async def rollback(self, xid: Xid) -> None:
         """Roll a prepared branch back. Raises as ``MetaQ.commit``."""
-        await asyncio.to_thread(self._mq.rollback, xid)
+        await call_in_thread(self._mq.rollback, xid)
 
     @property
     def cluster(self) -> AsyncClusterView:
@@ -173,57 +180,57 @@ class AsyncClusterView:
 
     async def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from."""
-        return await asyncio.to_thread(self._view.brokers)
+        return await call_in_thread(self._view.brokers)
 
     async def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its partitions that hold or held messages."""
-        return await asyncio.to_thread(self._view.topics)
+        return await call_in_thread(self._view.topics)
 
     async def describe(self, topic: str) -> list[PartitionInfo]:
         """Return the partitions of a topic, sorted."""
-        return await asyncio.to_thread(self._view.describe, topic)
+        return await call_in_thread(self._view.describe, topic)
 
     async def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
         """Return the offset of each partition's first message at or after ``time_ms``, else its end."""
-        return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
+        return await call_in_thread(self._view.offsets_at, topic, time_ms)
 
     async def servers(self) -> set[Address]:
         """Return the addresses of all brokers that are registered."""
-        return await asyncio.to_thread(self._view.servers)
+        return await call_in_thread(self._view.servers)
 
     async def partitions(self, topic: str) -> list[Partition]:
         """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
-        return await asyncio.to_thread(self._view.partitions, topic)
+        return await call_in_thread(self._view.partitions, topic)
 
     async def writable(self, topic: str) -> list[Partition]:
         """Return the partitions that accept messages of a topic, sorted."""
-        return await asyncio.to_thread(self._view.writable, topic)
+        return await call_in_thread(self._view.writable, topic)
 
     async def statistics(self) -> list[BrokerStatistics]:
         """See ``ClusterView.statistics``."""
-        return await asyncio.to_thread(self._view.statistics)
+        return await call_in_thread(self._view.statistics)
 
     async def topic_statistics(self, topic: str) -> list[TopicStatistics]:
         """See ``ClusterView.topic_statistics``."""
-        return await asyncio.to_thread(self._view.topic_statistics, topic)
+        return await call_in_thread(self._view.topic_statistics, topic)
 
     async def groups(self) -> list[str]:
         """Return the consumer groups that are known in ZooKeeper, sorted."""
-        return await asyncio.to_thread(self._view.groups)
+        return await call_in_thread(self._view.groups)
 
     async def lag(self, group: str, topics: Collection[str] | None = None) -> list[GroupLag]:
         """Return how far ``group`` is behind."""
-        return await asyncio.to_thread(self._view.lag, group, topics)
+        return await call_in_thread(self._view.lag, group, topics)
 
     async def plan_reset(
         self, group: str, topic: str, start: GroupStart, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
         """Return what a reset would change."""
-        return await asyncio.to_thread(self._view.plan_reset, group, topic, start, partitions)
+        return await call_in_thread(self._view.plan_reset, group, topic, start, partitions)
 
     async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
         """Set the offsets of a group that is not running."""
-        await asyncio.to_thread(self._view.reset, group, changes)
+        await call_in_thread(self._view.reset, group, changes)
 
 
 class AsyncSearch:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Self
 
 from metaq.client.ordered import OrderedProducer
 from metaq.client.records import Sent
 from metaq.client.shells import ClosedByAsyncBlock
-from metaq.client.thread_calls import open_whole
+from metaq.client.thread_calls import call_in_thread, open_whole
 from metaq.model import Partition, TopicPartition
 
 
@@ -36,9 +35,7 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
         key: bytes | str | None = None,
     ) -> Sent | None:
         """Store one message; return where it is, or ``None`` if it waits on this machine. Raises as the sync one."""
-        return await asyncio.to_thread(
-            self._producer.send, topic, data, attribute=attribute, partition=partition, key=key
-        )
+        return await call_in_thread(self._producer.send, topic, data, attribute=attribute, partition=partition, key=key)
 
     @property
     def spooled(self) -> dict[TopicPartition, int]:
@@ -47,4 +44,4 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
 
     async def recover(self, timeout: float = 30.0) -> bool:
         """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
-        return await asyncio.to_thread(self._producer.recover, timeout)
+        return await call_in_thread(self._producer.recover, timeout)

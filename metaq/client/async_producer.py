@@ -13,6 +13,7 @@ from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
+from metaq.client.thread_calls import call_in_thread
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
@@ -27,7 +28,7 @@ class AsyncProducer(AsyncSubmittingProducer):
 
     async def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to. Raises ``TopicNotFound``."""
-        await asyncio.to_thread(self._producer.publish, *topics)
+        await call_in_thread(self._producer.publish, *topics)
 
     async def send(
         self,
@@ -56,10 +57,10 @@ class AsyncProducer(AsyncSubmittingProducer):
         """Take a message, as soon as the window has space, and return a future of where it is stored.
 
         Raises:
-            TopicNotFound, ValueError, TypeError, WindowFull: As ``Producer.submit``.
+            TopicNotFound, TopicLookupTimeout, MetaqError, ValueError, TypeError, WindowFull: As ``Producer.submit``.
         """
         if not self._producer.knows(topic):
-            await self.publish(topic)
+            await self._producer.submissions.lookups.wait_in_loop(topic, self._producer.publish)
         where, frame = self._producer.prepare(topic, data, attribute, partition, key)
         taken = self._window.offer(topic, where, frame, len(frame))
         return taken or await self._window.put(topic, where, frame, len(frame))
@@ -73,7 +74,7 @@ class AsyncProducer(AsyncSubmittingProducer):
         keys: Sequence[bytes | str | None] | None = None,
     ) -> list[Sent]:
         """Store messages in blocks, and return where each is, in the order given. Raises as ``Producer.send_many``."""
-        return await asyncio.to_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
+        return await call_in_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
 
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""
@@ -97,17 +98,17 @@ class AsyncTransaction(EndedByAsyncBlock):
         key: bytes | str | None = None,
     ) -> Sent:
         """Add a message; see ``LocalTransaction.send``."""
-        return await asyncio.to_thread(
+        return await call_in_thread(
             self._transaction.send, topic, data, attribute=attribute, partition=partition, key=key
         )
 
     async def commit(self) -> None:
         """Make the messages readable."""
-        await asyncio.to_thread(self._transaction.commit)
+        await call_in_thread(self._transaction.commit)
 
     async def rollback(self) -> None:
         """Drop the messages."""
-        await asyncio.to_thread(self._transaction.rollback)
+        await call_in_thread(self._transaction.rollback)
 
 
 class AsyncXaBranch(EndedByAsyncBlock):
@@ -122,12 +123,12 @@ class AsyncXaBranch(EndedByAsyncBlock):
         self, topic: str, data: bytes | str, *, attribute: str | None = None, partition: Partition | None = None
     ) -> Sent:
         """Add a message; see ``XaBranch.send``."""
-        return await asyncio.to_thread(self._branch.send, topic, data, attribute=attribute, partition=partition)
+        return await call_in_thread(self._branch.send, topic, data, attribute=attribute, partition=partition)
 
     async def prepare(self) -> bool:
         """First phase; return whether there is something to commit."""
-        return await asyncio.to_thread(self._branch.prepare)
+        return await call_in_thread(self._branch.prepare)
 
     async def rollback(self) -> None:
         """Drop the messages."""
-        await asyncio.to_thread(self._branch.rollback)
+        await call_in_thread(self._branch.rollback)

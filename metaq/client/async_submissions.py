@@ -87,10 +87,18 @@ class AwaitedWindow(Generic[P, S]):
             return None
 
     async def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S]:
-        """As ``offer``, as soon as the window has space."""
-        while (future := self.offer(topic, queue, message, data_bytes)) is None:
-            await _settlement(self._here())
-        return future
+        """As ``offer``, as soon as the window has space.
+
+        Raises:
+            WindowFull: It had none within the producer's ``max_block_s``.
+        """
+        try:
+            async with asyncio.timeout(self._submissions.max_block_s):
+                while (future := self.offer(topic, queue, message, data_bytes)) is None:
+                    await _settlement(self._here())
+                return future
+        except TimeoutError:
+            raise WindowFull(topic, self._submissions.window_bytes) from None
 
     def _here(self) -> _Settlements[P, S]:
         loop, settlements = asyncio.get_running_loop(), self._settlements

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice, repeat
 from typing import Final, cast
 
-from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.batch_writer import RETRIES, BatchWriter
 from metaq.backends.metaq.puts import Receipt, takes_blocks
 from metaq.backends.metaq.session import Session
 from metaq.client.batches import Batch, Outcomes
@@ -53,13 +53,16 @@ def _consecutive(first_id: int, count: int) -> Sequence[int]:
 
 
 class BlockWriter:
-    """The blocks of one topic for one broker, over a connection that is theirs until they are settled."""
+    """The blocks of one topic for one broker, over a connection that is theirs until they are settled.
 
-    def __init__(self, session: Session, topic: str, blocks: Sequence[Block]) -> None:
+    ``retries``: as of ``BatchWriter``.
+    """
+
+    def __init__(self, session: Session, topic: str, blocks: Sequence[Block], retries: int = RETRIES) -> None:
         self._topic, self._blocks = topic, blocks
         # Other brokers take a block message by message and tell the place of the first one only.
         self._takes_blocks = takes_blocks(session)
-        self._writer = BatchWriter(session, topic)
+        self._writer = BatchWriter(session, topic, retries=retries)
         self._receipts: Sequence[Receipt] = ()
 
     def write(self) -> None:

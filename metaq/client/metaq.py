@@ -15,13 +15,13 @@ from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.metaq_group import Cluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
-from metaq.client.ordered import OrderedProducer
+from metaq.client.ordered import SEND_TIMEOUT_S, OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.shells import ClosedByBlock
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow
+from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
@@ -105,6 +105,7 @@ class MetaQ(ClosedByBlock):
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
         on_overflow: OnOverflow[Message] = "block",
+        max_block_s: float = MAX_BLOCK_S,
     ) -> Producer:
         """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``.
 
@@ -112,7 +113,11 @@ class MetaQ(ClosedByBlock):
             ValueError: An option is outside of what is allowed.
         """
         made = Producer(
-            *(self._directory, self._pool, partitioner), linger_s=linger_s, window=window, on_overflow=on_overflow
+            *(self._directory, self._pool, partitioner),
+            linger_s=linger_s,
+            window=window,
+            on_overflow=on_overflow,
+            max_block_s=max_block_s,
         )
         self._producers.add(made)
         return made
@@ -124,16 +129,20 @@ class MetaQ(ClosedByBlock):
         *,
         partitioner: Partitioner | None = None,
         retry_s: float = 5.0,
+        send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> OrderedProducer:
         """Return a producer that keeps each partition's order while brokers are away, for a ``with`` block.
 
         ``partitions``: topic -> its fixed partitions, such as ``0:4;1:4``. ``spool``: the file for what has to wait.
 
         Raises:
-            ValueError: The partitions, or ``retry_s``, are outside of what is allowed.
+            ValueError: The partitions, ``retry_s`` or ``send_timeout_s`` are outside of what is allowed.
         """
         return OrderedProducer(
-            *(self._directory, self._pool, partitions, Path(spool)), partitioner=partitioner, retry_s=retry_s
+            *(self._directory, self._pool, partitions, Path(spool)),
+            partitioner=partitioner,
+            retry_s=retry_s,
+            send_timeout_s=send_timeout_s,
         )
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> XaBranch:

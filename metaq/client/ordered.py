@@ -14,7 +14,7 @@ import logging
 import re
 import sqlite3
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -28,6 +28,7 @@ from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
 from metaq.client.shells import ClosedByBlock
+from metaq.client.topic_lookups import TopicLookups
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition
@@ -35,7 +36,12 @@ from metaq.model import Message, Partition, TopicPartition
 REPLAY_MESSAGES: Final = 500
 """Waiting messages that are sent at a time."""
 
+SEND_TIMEOUT_S: Final = 3.0
+"""As of MetaQ's Java client."""
+
 _CLOSED_PARTITION: Final = 403
+
+_Send = Callable[[TopicPartition, Sequence[Message]], list[Sent]]
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -173,7 +179,8 @@ class Spool:
 class OrderedProducer(ClosedByBlock):
     """See the module. ``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
 
-    ``retry_s``: pause between two attempts to send what waits.
+    ``retry_s``: pause between two attempts to send what waits. ``send_timeout_s``: how long ``send`` waits for a
+    broker's answer; after two such waits it keeps the message on this machine.
     """
 
     def __init__(
@@ -185,13 +192,19 @@ class OrderedProducer(ClosedByBlock):
         *,
         partitioner: Partitioner | None = None,
         retry_s: float = 5.0,
+        send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:
-        if not 0 < retry_s < 86400:
-            raise ValueError(f"retry_s {retry_s!r}: expected seconds above 0, below a day")
+        for name, seconds in (("retry_s", retry_s), ("send_timeout_s", send_timeout_s)):
+            if not 0 < seconds < 86400:
+                raise ValueError(f"{name} {seconds!r}: expected seconds above 0, below a day")
         self._fixed = {topic: parse_partition_map(text) for topic, text in partitions.items()}
         self._producer = Producer(directory, pool)
+        self._hurried_pool = pool.hurried(send_timeout_s)
+        self._hurried = Producer(directory, self._hurried_pool, retries=1)  # the broker may just have restarted
+        self._lookups = TopicLookups(send_timeout_s)
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
-        self._sending = threading.Lock()  # who has it sends directly, or decides that a message has to wait
+        self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)
+        """For each partition: who has it sends directly, or decides that a message has to wait."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -239,10 +252,13 @@ class OrderedProducer(ClosedByBlock):
             raise ValueError(self._closed_text)
         message = Message(bytes_of(data, "data"), attribute)
         where = TopicPartition(topic, self._choose(topic, partition, key))
-        with self._sending:
-            if not self._spool.waiting(where) and (sent := self._try_send(where, [message])):
+        with self._sending[where]:
+            is_first = not self._spool.waiting(where)
+            if is_first and (sent := self._try_send(where, [message], self._send_hurried)):
                 return sent[0]
             self._spool.add(where, message)
+        if is_first:
+            self._wake.set()  # the broker may have restarted meanwhile
         return None
 
     @property
@@ -269,6 +285,7 @@ class OrderedProducer(ClosedByBlock):
             self._thread.join(timeout)
         self._spool.close()
         self._producer.close()
+        self._hurried_pool.close()
 
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
         fixed = self._fixed.get(topic)
@@ -280,16 +297,26 @@ class OrderedProducer(ClosedByBlock):
             raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, fixed))}")
         return partition
 
-    def _try_send(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+    def _send_hurried(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+        if not self._hurried.knows(where.topic, where.partition):
+            self._lookups.wait(where.topic, lambda topic: self._hurried.accepts(topic, where.partition))
+            if not self._hurried.knows(where.topic, where.partition):
+                return []
+        return self._hurried.send_many(where.topic, messages, partition=where.partition)
+
+    def _send_waiting(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+        if not self._producer.accepts(where.topic, where.partition):
+            return []
+        return self._producer.send_many(where.topic, messages, partition=where.partition)
+
+    def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> list[Sent]:
         """Send messages; return the places of those at the front that were acknowledged, which may be none.
 
         Raises:
             SendFailed: The broker refused the first one for good.
         """
         try:
-            if not self._producer.accepts(where.topic, where.partition):
-                return []
-            return self._producer.send_many(where.topic, messages, partition=where.partition)
+            return send(where, messages)
         except SendFailed as error:
             refused = isinstance(error.__cause__, BrokerError) and error.__cause__.code != _CLOSED_PARTITION
             front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]
@@ -327,7 +354,7 @@ class OrderedProducer(ClosedByBlock):
         count = REPLAY_MESSAGES
         while not self._closed and (rows := self._spool.first(where, count)):
             try:
-                sent = self._try_send(where, [message for _, message in rows])
+                sent = self._try_send(where, [message for _, message in rows], self._send_waiting)
             except SendFailed:
                 if len(rows) == 1:
                     raise

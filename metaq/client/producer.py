@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from metaq.backends.metaq.batch_writer import RETRIES
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
 from metaq.client.batches import OpenBatches
@@ -24,7 +25,7 @@ from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
 from metaq.client.records import Sent, bytes_of, require_list, require_topic
 from metaq.client.shells import SubmittingProducer
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
@@ -46,7 +47,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
     Which broker takes a topic is asked once, and again after a failure. One thread at a time, except ``submit``.
-    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``) and ``on_overflow`` are for ``submit``; see there.
+    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for
+    ``submit``; see there.
     """
 
     def __init__(
@@ -58,7 +60,11 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
         on_overflow: OnOverflow[Message] = "block",
+        max_block_s: float = MAX_BLOCK_S,
+        retries: int = RETRIES,
     ) -> None:
+        """``retries``: how often in a row blocks are sent again after a lost connection or a missed deadline."""
+        self._retries = retries
         self._directory, self._pool = directory, pool
         self._partitioner = by_key() if partitioner is None else one_at_a_time(partitioner)
         self._routes: dict[str, _Route] = {}
@@ -68,6 +74,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             linger_s=linger_s,
             window_bytes=parse_size(window) if isinstance(window, str) else window,
             on_overflow=on_overflow,
+            max_block_s=max_block_s,
             messages_max=BLOCK_MESSAGES_MAX,
             bytes_max=BLOCK_BYTES_MAX,
         )
@@ -92,9 +99,10 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         del self._routes[topic]
         return partition in self._route(topic).addresses
 
-    def knows(self, topic: str) -> bool:
-        """Return whether the brokers of a topic are known, so that ``submit`` asks nobody."""
-        return topic in self._routes
+    def knows(self, topic: str, partition: Partition | None = None) -> bool:
+        """Return whether the brokers of a topic are known, or that of a partition, so that ``submit`` asks nobody."""
+        route = self._routes.get(topic)
+        return route is not None and (partition is None or partition in route.addresses)
 
     def submit(
         self,
@@ -110,11 +118,16 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
         ``send``. Messages of one partition are stored in the order of their submission. What does not fit into the
         window waits here, raises, or is given to a function, as ``on_overflow`` says. Any thread may call this.
+        It waits here, for ``max_block_s`` at most, where the topic's brokers are not known yet, or the window is full.
 
         Raises:
             TopicNotFound, ValueError, TypeError: As ``send``.
-            WindowFull: The window is full, with ``on_overflow="raise"``.
+            TopicLookupTimeout: The topic's brokers were not found out within ``max_block_s``.
+            MetaqError: Those that know the topic's brokers cannot be asked.
+            WindowFull: The window is full, with ``on_overflow="raise"``, or for ``max_block_s``.
         """
+        if topic not in self._routes:
+            self.submissions.lookups.wait(topic, self.publish)
         frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return future_of(self.submissions.put(topic, self._choose(topic, partition, key), frame, len(frame)))
 
@@ -249,7 +262,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         try:
             with ExitStack() as stack:
                 for address, some in self._by_address(topic, blocks).items():
-                    writers.append(BlockWriter(stack.enter_context(self._pool.lease(address)), topic, some))
+                    session = stack.enter_context(self._pool.lease(address))
+                    writers.append(BlockWriter(session, topic, some, self._retries))
                     writers[-1].write()
                 for writer in writers:
                     writer.flush()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Generic, Self
 
 from metaq.client.submissions import M, OnOverflow, P, S, Submissions
-from metaq.client.thread_calls import carry_out
+from metaq.client.thread_calls import call_in_thread, carry_out
 
 INTERRUPTED_S: Final = 5.0
 """How long a block that is left by Ctrl-C waits for what was submitted."""
@@ -78,7 +77,7 @@ class AsyncSubmittingProducer(ClosedByAsyncBlock):
 
     async def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return await asyncio.to_thread(self._submitting.flush, timeout)
+        return await call_in_thread(self._submitting.flush, timeout)
 
 
 class EndedByAsyncBlock:

@@ -15,6 +15,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.batches import Batch, OpenBatches, SubmitterLoop
 from metaq.client.forks import notify_after_fork
+from metaq.client.topic_lookups import TopicLookups
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
 
@@ -32,6 +33,11 @@ BATCH_BYTES_MAX: Final = 4 << 20
 WINDOW_BYTES: Final = 16 << 20
 """Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
 
+MAX_BLOCK_S: Final = 60.0
+"""Most seconds that ``submit`` waits, if the program does not say otherwise."""
+
+MAX_BLOCK_S_MAX: Final = 86_400
+
 _OVERHEAD_BYTES: Final = 64
 _LOG: Final = logging.getLogger(__name__)
 
@@ -40,7 +46,8 @@ class Submissions(Generic[M, P, S]):
     """The window and the thread behind it, which starts with the first message.
 
     ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: most bytes that
-    are not acknowledged; a longer message goes alone. A batch has ``messages_max`` and ``bytes_max`` at most.
+    are not acknowledged; a longer message goes alone. ``max_block_s``: most seconds that a message waits to be taken.
+    A batch has ``messages_max`` and ``bytes_max`` at most.
 
     ``send`` stores batches of one topic and settles each of them, or raises. ``given`` returns a message as the program
     has given it.
@@ -58,6 +65,7 @@ class Submissions(Generic[M, P, S]):
         linger_s: float,
         window_bytes: int,
         on_overflow: OnOverflow[M],
+        max_block_s: float,
         messages_max: int,
         bytes_max: int,
     ) -> None:
@@ -67,8 +75,12 @@ class Submissions(Generic[M, P, S]):
             raise ValueError(f"window {window_bytes!r}: expected bytes above 0")
         if isinstance(on_overflow, str) and on_overflow not in ("block", "raise"):
             raise ValueError(f"on_overflow {on_overflow!r}: expected 'block', 'raise' or a function")
+        if not 0 < max_block_s <= MAX_BLOCK_S_MAX:
+            raise ValueError(f"max_block_s {max_block_s!r}: expected seconds above 0, up to a day")
         self._send, self._given, self._clock = send, given, clock
-        self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
+        self.max_block_s: Final = max_block_s
+        self.lookups: Final = TopicLookups(max_block_s)
+        self._linger_s, self.window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
         self._full_bytes = min(BATCH_BYTES_MAX, window_bytes)
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._begin()
@@ -87,12 +99,12 @@ class Submissions(Generic[M, P, S]):
         """Take a message; return its batch and its row there.
 
         Raises:
-            WindowFull: It does not fit, with ``on_overflow="raise"``.
+            WindowFull: It does not fit, with ``on_overflow="raise"``, or not within ``max_block_s``.
             ValueError: The producer is closed.
         """
         byte_count = data_bytes + _OVERHEAD_BYTES
         with self._lock:
-            if self._bytes + byte_count <= self._window_bytes or not self._bytes or self._wait_for_space(byte_count):
+            if self._bytes + byte_count <= self.window_bytes or not self._bytes or self._wait_for_space(byte_count):
                 if self._closed:
                     raise ValueError("the producer is closed")
                 taken = self._gathering.add(topic, queue, message, byte_count)
@@ -111,13 +123,14 @@ class Submissions(Generic[M, P, S]):
         self._due.notify()  # it makes no sense to linger any longer
         if self._on_overflow != "block":
             return False
-        limit = self._window_bytes - byte_count
-        self._settled.wait_for(lambda: not self._bytes or self._bytes <= limit or self._closed)
-        return True
+        limit = self.window_bytes - byte_count
+        return self._settled.wait_for(
+            lambda: not self._bytes or self._bytes <= limit or self._closed, timeout=self.max_block_s
+        )
 
     def _refuse(self, topic: str, message: P) -> tuple[Batch[P, S], int]:
         """Raise, or give the message to the function that wants it; return a batch that has failed."""
-        full = WindowFull(topic, self._window_bytes)
+        full = WindowFull(topic, self.window_bytes)
         if not callable(self._on_overflow):
             raise full
         self._on_overflow(topic, self._given(message))

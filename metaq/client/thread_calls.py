@@ -1,6 +1,8 @@
-"""Calls in threads that open or close something, for tasks that may be cancelled meanwhile: nothing stays open.
+"""Blocking calls in threads, for tasks that may be cancelled meanwhile.
 
-``asyncio.to_thread`` leaves a call that has begun to itself, and never makes one that no thread was free for.
+``call_in_thread`` is for requests: a call that hangs, at a broker that is frozen, delays neither the end of the loop,
+nor that of the program, nor other calls. ``asyncio.to_thread`` has a few threads for all calls, and ``asyncio.run``
+waits for them. What opens or closes something is waited for, so that nothing stays open; the loop's own threads do it.
 """
 
 from __future__ import annotations
@@ -10,10 +12,45 @@ import contextvars
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 CANCELLED_S: Final = 5.0
 """How long a task that is cancelled while it opens something waits until that is closed again."""
+
+
+async def call_in_thread(function: Callable[P, R], *values: P.args, **named: P.kwargs) -> R:
+    """Call a function in a thread of its own, and return or raise what it does.
+
+    A task that is cancelled does not wait for it; what the call returns later is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[R] = loop.create_future()
+    work = partial(contextvars.copy_context().run, function, *values, **named)
+    threading.Thread(target=_settle, args=(loop, future, work), name="metaq-call", daemon=True).start()
+    return await future
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
+    try:
+        outcome = partial(_succeed, future, work())
+    except BaseException as error:
+        outcome = partial(_fail, future, error)
+    with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
+        loop.call_soon_threadsafe(outcome)
+
+
+def _succeed(future: asyncio.Future[R], result: R) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[R], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 async def carry_out(function: Callable[..., object], *values: object) -> None:

@@ -7,6 +7,7 @@ timeout in seconds, and every foreign exception leaves here as a ``MetaqError``.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # else the first look-up of a name imports it, and a fork meanwhile would hang
 import select
 import socket
 from collections.abc import Callable, Iterable, Iterator

@@ -28,6 +28,9 @@ from metaq.protocols.text.extensions import EXT_PUT_BATCH
 PENDING_BYTES_MAX: Final = 16 << 20
 PENDING_BLOCKS_MAX: Final = 16
 
+RETRIES: Final = 5
+"""How often in a row a session is connected again, unless the caller says otherwise."""
+
 _T = TypeVar("_T")
 
 
@@ -60,7 +63,7 @@ class BatchWriter:
         *,
         bytes_max: int = PENDING_BYTES_MAX,
         blocks_max: int = PENDING_BLOCKS_MAX,
-        retries: int = 5,
+        retries: int = RETRIES,
         retry_interval_s: float = 0.2,
         transaction: TransactionId | None = None,
     ) -> None:

@@ -28,6 +28,11 @@ class SessionPool(Pool[Session]):
         super().__init__(connect, clock, idle_s_max=IDLE_S_MAX, idle_max_per_address=idle_max_per_address)
         self.timeouts, self._transport = timeouts, transport
 
+    def hurried(self, seconds: float) -> SessionPool:
+        """Return another pool, for the same servers, whose sessions wait for ``seconds`` at most."""
+        shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
+        return SessionPool(shorter, self._transport, self.clock)
+
 
 _SHARED: Final = SessionPool()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 
 from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.topics import Topics, TopicSettings
+from metaq.client.thread_calls import call_in_thread
 from metaq.model import Address
 
 
@@ -19,13 +19,13 @@ class AsyncLookup:
 
     async def by_id(self, topic: str, message_id: str) -> list[RocketReceived]:
         """Return the message with an id: the broker's, or its producer's. A message sent twice is found twice."""
-        return await asyncio.to_thread(self._lookup.by_id, topic, message_id)
+        return await call_in_thread(self._lookup.by_id, topic, message_id)
 
     async def by_key(
         self, topic: str, key: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[RocketReceived]:
         """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 of a broker."""
-        return await asyncio.to_thread(self._lookup.by_key, topic, key, since_ms, until_ms)
+        return await call_in_thread(self._lookup.by_key, topic, key, since_ms, until_ms)
 
 
 class AsyncTopics:
@@ -38,11 +38,11 @@ class AsyncTopics:
         self, topic: str, queues: int = 8, permissions: str = "rw", brokers: Collection[str] | None = None
     ) -> dict[str, Address]:
         """Make a topic with ``queues`` queues at each broker, or give it as many there; return the brokers."""
-        return await asyncio.to_thread(self._topics.create, topic, queues, permissions, brokers)
+        return await call_in_thread(self._topics.create, topic, queues, permissions, brokers)
 
     async def settings(self, topic: str, brokers: Collection[str] | None = None) -> list[TopicSettings]:
         """Return the topic at each broker that has it."""
-        return await asyncio.to_thread(self._topics.settings, topic, brokers)
+        return await call_in_thread(self._topics.settings, topic, brokers)
 
     async def alter(
         self,
@@ -54,7 +54,7 @@ class AsyncTopics:
         brokers: Collection[str] | None = None,
     ) -> list[TopicSettings]:
         """Change what is named at each broker that has the topic, and return it as it is then."""
-        return await asyncio.to_thread(
+        return await call_in_thread(
             self._topics.alter,
             topic,
             read_queues=read_queues,
@@ -65,4 +65,4 @@ class AsyncTopics:
 
     async def delete(self, topic: str) -> dict[str, Address]:
         """Delete a topic at every broker, with its messages, and its route at every name server; return the brokers."""
-        return await asyncio.to_thread(self._topics.delete, topic)
+        return await call_in_thread(self._topics.delete, topic)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Self, Unpack
 
@@ -27,6 +26,7 @@ from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.shells import ClosedByAsyncBlock, behind_loop
+from metaq.client.thread_calls import call_in_thread
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
@@ -150,66 +150,66 @@ class AsyncRocketClusterView:
 
     async def servers(self) -> set[Address]:
         """Return the addresses of all servers, as ``RocketClusterView.servers`` does."""
-        return await asyncio.to_thread(self._view.servers)
+        return await call_in_thread(self._view.servers)
 
     async def partitions(self, topic: str) -> list[Partition]:
         """Return the queues of a topic that may be read, sorted."""
-        return await asyncio.to_thread(self._view.partitions, topic)
+        return await call_in_thread(self._view.partitions, topic)
 
     async def writable(self, topic: str) -> list[Partition]:
         """Return the queues of a topic that may be written to, sorted."""
-        return await asyncio.to_thread(self._view.writable, topic)
+        return await call_in_thread(self._view.writable, topic)
 
     async def statistics(self) -> list[RocketBrokerStatistics]:
         """See ``RocketClusterView.statistics``."""
-        return await asyncio.to_thread(self._view.statistics)
+        return await call_in_thread(self._view.statistics)
 
     async def topic_statistics(self, topic: str) -> list[QueueStatistics]:
         """See ``RocketClusterView.topic_statistics``."""
-        return await asyncio.to_thread(self._view.topic_statistics, topic)
+        return await call_in_thread(self._view.topic_statistics, topic)
 
     async def brokers(self) -> dict[str, Address]:
         """Return broker name -> address to read from, of the brokers that have a topic of users."""
-        return await asyncio.to_thread(self._view.brokers)
+        return await call_in_thread(self._view.brokers)
 
     async def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read."""
-        return await asyncio.to_thread(self._view.topics)
+        return await call_in_thread(self._view.topics)
 
     async def describe(self, topic: str) -> list[QueueInfo]:
         """Return the queues of a topic that may be read, sorted."""
-        return await asyncio.to_thread(self._view.describe, topic)
+        return await call_in_thread(self._view.describe, topic)
 
     async def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
         """Return the offset of each queue's first message stored at or after ``time_ms`` (since 1970), else its end."""
-        return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
+        return await call_in_thread(self._view.offsets_at, topic, time_ms)
 
     async def groups(self) -> list[str]:
         """Return the consumer groups that the brokers know, sorted; without RocketMQ's own."""
-        return await asyncio.to_thread(self._view.groups)
+        return await call_in_thread(self._view.groups)
 
     async def members(self, group: str) -> list[str]:
         """Return the ids of the consumers of ``group`` that are running, sorted."""
-        return await asyncio.to_thread(self._view.members, group)
+        return await call_in_thread(self._view.members, group)
 
     async def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
         """Return what ``reset`` is to set so that ``group`` begins at ``start``."""
-        return await asyncio.to_thread(self._view.plan_reset, group, topic, start, partitions)
+        return await call_in_thread(self._view.plan_reset, group, topic, start, partitions)
 
     async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
         """Set the offsets of a group that is not running."""
-        await asyncio.to_thread(self._view.reset, group, changes)
+        await call_in_thread(self._view.reset, group, changes)
 
     async def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
         """Return how far ``group`` is behind in ``topics``, by default those that the brokers have its offsets of."""
-        return await asyncio.to_thread(self._view.lag, group, topics)
+        return await call_in_thread(self._view.lag, group, topics)
 
     async def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
         """Make a topic with ``queues`` queues at the master of every broker; return the brokers."""
-        return await asyncio.to_thread(self._view.create_topic, topic, queues)
+        return await call_in_thread(self._view.create_topic, topic, queues)
 
     async def delete_topic(self, topic: str) -> dict[str, Address]:
         """Delete a topic at the master of every broker, with its messages; return the brokers."""
-        return await asyncio.to_thread(self._view.delete_topic, topic)
+        return await call_in_thread(self._view.delete_topic, topic)

@@ -18,6 +18,7 @@ from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketS
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
+from metaq.client.thread_calls import call_in_thread
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
@@ -42,7 +43,7 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
 
     async def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to. Raises as ``RocketProducer.publish``."""
-        await asyncio.to_thread(self._producer.publish, *topics)
+        await call_in_thread(self._producer.publish, *topics)
 
     async def send(
         self,
@@ -73,10 +74,10 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         Raises as ``RocketProducer.submit``.
         """
         if not self._producer.knows(topic):
-            await self.publish(topic)
+            await self._producer.submissions.lookups.wait_in_loop(topic, self._producer.publish)
         message = message_of(data, **options)
         if message.is_timed:  # its broker may have to be asked whether it can wait
-            await asyncio.to_thread(self._producer.require_timers, topic, partition)
+            await call_in_thread(self._producer.require_timers, topic, partition)
         row = self._producer.prepare(topic, message, partition, key)
         taken = self._window.offer(topic, None, row, len(row.body))
         return taken or await self._window.put(topic, None, row, len(row.body))
@@ -90,7 +91,7 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         keys: Sequence[bytes | str | None] | None = None,
     ) -> list[RocketSent]:
         """Store messages in batches, and return where each is, in order. Raises as ``RocketProducer.send_many``."""
-        return await asyncio.to_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
+        return await call_in_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
 
     async def send_oneway(
         self,
@@ -102,11 +103,11 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         **options: Unpack[MessageOptions],
     ) -> str:
         """Send one message for which no broker answers; return its ``message_id``. See ``RocketProducer``."""
-        return await asyncio.to_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
+        return await call_in_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take back a message that waits for its moment; return its id. Raises as ``RocketProducer.recall``."""
-        return await asyncio.to_thread(self._producer.recall, topic, recall_handle)
+        return await call_in_thread(self._producer.recall, topic, recall_handle)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):
@@ -179,17 +180,17 @@ class AsyncRocketTransaction(EndedByAsyncBlock):
         key: bytes | str | None = None,
     ) -> RocketSent:
         """Store a half message; see ``RocketTransaction.send``."""
-        return await asyncio.to_thread(
+        return await call_in_thread(
             self._transaction.send, topic, data, tag=tag, keys=keys, properties=properties, partition=partition, key=key
         )
 
     async def commit(self) -> None:
         """Have the messages delivered. Raises as ``RocketTransaction.commit``."""
-        await asyncio.to_thread(self._transaction.commit)
+        await call_in_thread(self._transaction.commit)
 
     async def rollback(self) -> None:
         """Have the messages dropped. Raises as ``RocketTransaction.rollback``."""
-        await asyncio.to_thread(self._transaction.rollback)
+        await call_in_thread(self._transaction.rollback)
 
     def leave(self) -> None:
         """Say nothing: the broker asks ``check``."""

@@ -17,7 +17,7 @@ from metaq.client.records import require_list
 from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.shells import SubmittingProducer
-from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
@@ -41,6 +41,7 @@ class SendOptions(TypedDict, total=False):
     linger_s: float
     window: int | str
     on_overflow: OnOverflow[RocketMessage]
+    max_block_s: float
     compression: Codec | None
     compress_from: int | str
     failover: bool | None
@@ -64,8 +65,8 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     ``compression="zlib"`` compresses bodies of ``compress_from`` bytes and more; such messages are sent one by one.
     ``failover``: when a broker does not take messages that have neither partition nor key, the partitioner chooses
     again among the queues of the others; ``None`` means that this is so for the default partitioner only.
-    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``) and ``on_overflow`` are for ``submit``. Any number of
-    threads may use it.
+    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for
+    ``submit``. Any number of threads may use it.
 
     Raises:
         ValueError: An option is outside of what is allowed.
@@ -81,6 +82,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
         on_overflow: OnOverflow[RocketMessage] = "block",
+        max_block_s: float = MAX_BLOCK_S,
         compression: Codec | None = None,
         compress_from: int | str = COMPRESS_FROM,
         failover: bool | None = None,
@@ -101,6 +103,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             linger_s=linger_s,
             window_bytes=_bytes(window),
             on_overflow=on_overflow,
+            max_block_s=max_block_s,
             messages_max=SUBMITTED_MESSAGES_MAX,
             bytes_max=BATCH_BYTES_MAX,
         )
@@ -233,11 +236,15 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
         ``send``. Messages of one queue are stored in the order of their submission. What does not fit into the window
         waits here, raises, or is given to a function, as ``on_overflow`` says.
+        It waits here, for ``max_block_s`` at most, where the topic's queues are not known yet, or the window is full.
 
         Raises:
             TopicNotFound, ValueError, TypeError, NameServersAway, RouteUnusable: As ``send``.
-            WindowFull: The window is full, with ``on_overflow="raise"``.
+            TopicLookupTimeout: The topic's queues were not found out within ``max_block_s``.
+            WindowFull: The window is full, with ``on_overflow="raise"``, or for ``max_block_s``.
         """
+        if not self._sender.knows(topic):
+            self.submissions.lookups.wait(topic, self.publish)
         message = message_of(data, **options)
         row = self.prepare(topic, message, partition, key)
         return future_of(self.submissions.put(topic, None, row, len(row.body)))

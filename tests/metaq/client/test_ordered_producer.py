@@ -131,7 +131,10 @@ class Refusing:
 
     def __init__(self, producer: OrderedProducer, refused: bytes = b"") -> None:
         self.taken, self.away, self._refused = list[bytes](), True, refused
-        producer._producer = self  # type: ignore[assignment]
+        producer._producer = producer._hurried = self  # type: ignore[assignment]
+
+    def knows(self, topic: str, partition: Partition) -> bool:
+        return not self.away
 
     def accepts(self, topic: str, partition: Partition) -> bool:
         return not self.away

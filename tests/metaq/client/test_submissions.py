@@ -10,8 +10,10 @@ from typing import Any, Self
 import pytest
 from fix_client import TIMEOUTS
 from forked import in_child
+from waiting import in_loop
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.async_producer import AsyncProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.discovery.fixed import FixedDirectory
@@ -281,3 +283,23 @@ def test_a_forked_process_sends_its_own_messages_only(setting: Setting) -> None:
         setting.gate.set()
         assert mine.result(10).partition == Partition(0, 0)
     assert (setting.stored(0), setting.stored(1)) == ([b"parent"], [])
+
+
+def test_a_full_window_is_waited_for_as_long_as_the_program_allows(setting: Setting) -> None:
+    setting.gate.clear()
+    with setting.producer(window=100, max_block_s=0.05) as producer:
+        producer.submit("orders", b"x" * 100)
+        with pytest.raises(WindowFull, match="the window of 100 unacknowledged bytes is full"):
+            producer.submit("orders", b"another")
+        setting.gate.set()
+
+
+@in_loop
+async def test_a_loop_waits_for_it_likewise(setting: Setting) -> None:
+    setting.gate.clear()
+    made = setting.producer(window=100, max_block_s=0.05, on_overflow="raise")
+    async with AsyncProducer(made, wait_for_window=True) as producer:
+        await producer.submit("orders", b"x" * 100)
+        with pytest.raises(WindowFull, match="the window of 100 unacknowledged bytes is full"):
+            await producer.submit("orders", b"another")
+        setting.gate.set()

@@ -1,0 +1,77 @@
+"""A broker that is frozen: an ordered producer keeps messages here soon, and Ctrl-C ends a program with tasks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fix_broker import DEADLINE_S, RunningBroker, first_line, wait_until
+
+from metaq import MetaQ
+from metaq.model import Partition, TopicPartition
+
+pytestmark = pytest.mark.process
+
+P0 = TopicPartition("t", Partition(0, 0))
+
+PROGRAM = """
+import asyncio, sys
+from metaq import AsyncMetaQ
+
+async def main():
+    async with AsyncMetaQ(sys.argv[1]) as mq, mq.producer() as producer:
+        await producer.send("known", b"one tea")
+        print("sends", flush=True)
+        sys.stdin.readline()
+        await CALL
+
+asyncio.run(main())
+"""
+CALLS = {
+    "send": 'producer.send("known", b"two scones")',
+    "send to a new topic": 'producer.send("new", b"two scones")',
+    "send_many": 'producer.send_many("known", [b"two scones"])',
+    "publish": 'producer.publish("new")',
+    "describe": 'mq.cluster.describe("known")',
+    "transaction": 'producer.transaction().send("known", b"two scones")',
+}
+
+
+def test_an_ordered_producer_keeps_the_first_message_soon(dev_broker: RunningBroker, tmp_path: Path) -> None:
+    with (
+        MetaQ(str(dev_broker.address)) as mq,
+        mq.ordered_producer({"t": "0:1"}, tmp_path / "spool", retry_s=1000, send_timeout_s=0.3) as producer,
+    ):
+        assert producer.send("t", "0") is not None
+        dev_broker.process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        assert [producer.send("t", "1"), producer.send("t", "2")] == [None, None]
+        assert time.monotonic() - began_s < DEADLINE_S / 3, "a request of other producers may take 30 s"
+        assert producer.spooled == {P0: 2}
+        dev_broker.process.send_signal(signal.SIGCONT)
+        assert producer.recover(DEADLINE_S)
+        sent = [message.data for message in mq.browse("t")]
+    assert list(dict.fromkeys(sent)) == [b"0", b"1", b"2"], "what was on its way may be there twice"
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_ends_tasks_that_wait_for_it(call: str, dev_broker: RunningBroker) -> None:
+    command = [sys.executable, "-c", PROGRAM.replace("CALL", CALLS[call]), str(dev_broker.address)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as ran:
+        assert first_line(ran) == "sends\n"
+        dev_broker.process.send_signal(signal.SIGSTOP)
+        ran.stdin.write("\n")
+        ran.stdin.flush()
+        state = Path(f"/proc/{ran.pid}/stat")
+        wait_until(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "S", "it waits")
+        ran.send_signal(signal.SIGINT)
+        began_s = time.monotonic()
+        _, error = ran.communicate(timeout=DEADLINE_S)
+        assert time.monotonic() - began_s < 20, "requests take up to 30 s, and are tried again"
+    assert "KeyboardInterrupt" in error
+    assert ran.returncode == -signal.SIGINT
