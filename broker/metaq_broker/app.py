@@ -182,6 +182,7 @@ class Broker:
         parts = FrontEndParts(self.config, self._engine, self._files, self._clock, *topics)
         self._rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self._replication.is_master)
         self._retention.users.append(self._rocketmq.needed_from)
+        self._maintenance.deleted = self._rocketmq.partition_deleted
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
         if self._rocketmq.standby is not None:
             self._replication.copy_state(self._rocketmq.standby)

@@ -17,6 +17,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.storage.segment import delete_segment
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
 from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame
@@ -90,6 +91,14 @@ def by_offset(stored: Sequence[bytes], start: int = 0) -> dict[int, bytes]:
         result[start] = item
         start += len(item)
     return result
+
+
+def drop_segments(log: PartitionLog, count: int, files: Files | None = None) -> None:
+    """Remove the oldest segments, in the order of steps that retention has."""
+    files = files or QuickFiles()
+    log.first_entry(count).run()
+    for segment in log.forget_segments(count):
+        delete_segment(files, segment)
 
 
 def last_segment(root: Path) -> Path:

@@ -33,6 +33,7 @@ class Disk:
 
     queues: dict[Queue, list[Message]] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)
+    renumbered: dict[Queue, int] = field(default_factory=dict)
 
 
 class MemoryLog:
@@ -134,11 +135,14 @@ class MemoryWaitingLog:
     """The ``WaitingLog`` of one topic of a ``MemoryLog``."""
 
     def __init__(self, log: MemoryLog, topic: str) -> None:
-        self.log, self.topic, self.size = log, topic, 0
+        self.log, self.topic, self.size, self.first = log, topic, 0, 0
         self.broken_ordinal: int | None = None
 
     def end(self, queue: int) -> int:
         return self.log.end(Queue(self.topic, queue))
+
+    def renumbered(self, queue: int) -> int | None:
+        return self.log.disk.renumbered.get(Queue(self.topic, queue))
 
     def fault(self, queue: int) -> Refusal | None:
         return self.log.fault(Queue(self.topic, queue))
@@ -146,6 +150,7 @@ class MemoryWaitingLog:
     def read(self, queue: int, first: int, count: int) -> Read[Message] | Refusal:
         if (defect := self.log.defects.get(Queue(self.topic, queue))) is not None:
             raise defect
+        first = max(first, self.first)
         stored = self.log.disk.queues.get(Queue(self.topic, queue), [])[first : first + count]
         if self.broken_ordinal in range(first, first + len(stored)):
             raise RuntimeError("a defect")

@@ -65,6 +65,16 @@ class Finished:
             self._state.put(self._key, str(end).encode())
         return found
 
+    def begin_at(self, first: int, *, keep: bool) -> None:
+        """Have all ordinals below ``first`` be finished, and of the others those that are, if they are to be kept."""
+        for key, _ in list(self._state.items(f"{self._key}/")):
+            number = int(key.removeprefix(f"{self._key}/"))
+            if not keep or number < first // CHUNK_MESSAGES:
+                self._state.delete(key)
+                self._chunks.pop(number, None)
+        self.below = first
+        self._state.put(self._key, str(first).encode())
+
     def when_saved(self, saved: Saved) -> None:
         """Call ``saved`` once all that was added so far is durable."""
         self._state.when_durable(saved)

@@ -7,7 +7,8 @@ A message is due when the level's delay has passed since it was stored. If the c
 longer than the delay from now on. Messages are delivered in batches; one batch of a level is under way at a time, so
 those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``, and so is a level with which
 anything else went wrong while the others go on; either is logged once a minute. A position behind the end of its queue
-is of another log than this one; it goes back to the end.
+is of a newer copy of the log than this one; it goes back to the end. One in a queue that was numbered anew goes to its
+start.
 """
 
 from __future__ import annotations
@@ -69,7 +70,13 @@ class LevelQueues(Generic[M]):
         self._now_ms = 0
         self._reports = FaultReports()
         for level in self._levels:  # before there are new messages, which are not to count as delivered
-            if (end := log.end(level.queue)) < level.position:
+            if (first := log.renumbered(level.queue)) is not None:
+                fields = {"level": level.number, "position": level.position, "first": first}
+                _LOG.warning(
+                    "delayed messages: the queue was numbered anew; all are delivered", extra={"fields": fields}
+                )
+                self._note(level, first, ())
+            elif (end := log.end(level.queue)) < level.position:
                 self._go_back(level, end)
 
     def positions(self) -> dict[int, int]:

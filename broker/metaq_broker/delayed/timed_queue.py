@@ -106,6 +106,9 @@ class TimedQueue(Generic[M]):
                 fields = {"reason": read, "times": times}
                 _LOG.error("messages that wait for a time cannot be read", extra={"fields": fields})
             return True
+        if read.waiting and read.waiting[0].ordinal > self._next == self._finished.below:
+            _LOG.error("delayed messages were removed before they were due", extra={"fields": {"below": self._next}})
+            self._finished.begin_at(read.waiting[0].ordinal, keep=True)
         moved = [each for each in read.waiting if self._mover.was_moved(each.origin)]
         self._finished.add(each.ordinal for each in moved)
         for each in read.waiting:
@@ -115,13 +118,17 @@ class TimedQueue(Generic[M]):
         return self._log.end(0) <= self._next
 
     def _check(self) -> bool:
-        """Have nothing behind the end of the queue be finished, unless that cannot be read now; say whether it can."""
+        """Have nothing be finished that is not in the queue, unless that cannot be read now; say whether it can."""
         if self._log.fault(0) is not None:
             return False
-        end = self._log.end(0)
-        if self._finished.cut(end):
+        end, first = self._log.end(0), self._log.renumbered(0)
+        if first is not None:
+            fields = {"first": first}
+            _LOG.warning("timed messages: the queue was numbered anew; all are delivered", extra={"fields": fields})
+            self._finished.begin_at(first, keep=False)
+        elif self._finished.cut(end):
             _LOG.warning("timed messages: more are finished than there are", extra={"fields": {"end": end}})
-        self._next, self._checked = min(self._next, end), True
+        self._next, self._checked = self._finished.below, True
         return True
 
     def _recovered_saved(self, error: Exception | None) -> None:

@@ -44,5 +44,11 @@ class WaitingLog(Protocol[M]):
     def end(self, queue: int) -> int:
         """Return the ordinal behind the last readable message of a queue."""
 
+    def renumbered(self, queue: int) -> int | None:
+        """Return the ordinal of the first message if a queue was numbered anew at this start, else ``None``.
+
+        Positions from before then lead to the first message: nothing tells which one they meant.
+        """
+
     def fault(self, queue: int) -> Refusal | None:
         """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""

@@ -47,6 +47,8 @@ class PartitionMaintenance:
         self._users_of = users_of
         self._settle_retention = settle_retention
         self._busy: set[PartitionKey] = set()
+        self.deleted: Callable[[str, int], None] = lambda topic, index: None
+        """Called when a partition was deleted: one of its name is another, whose messages are counted from 0."""
 
     # ---- closing and opening
 
@@ -125,6 +127,7 @@ class PartitionMaintenance:
             _LOG.warning("files of a deleted partition are left until the next start", extra={"fields": fields})
         self._stores.remove_entry(topic, index)
         self._engine.open_partition(topic, index)
+        self.deleted(topic, index)
 
     # ---- moving
 

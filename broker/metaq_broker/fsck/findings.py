@@ -44,6 +44,7 @@ class PartitionFindings:
     read. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing meanwhile.
     ``kept``: files in which a repair kept what it cut off. ``incarnation``: the partition's UUID; without one the next
     start makes it. ``known_ends``: how far it was durable, as other files say; ``lost``: what is missing of that.
+    ``renumbered``: the number of the oldest message, if nothing tells it any more.
     """
 
     topic: str
@@ -58,6 +59,7 @@ class PartitionFindings:
     missing_bytes: int = 0
     known_ends: Sequence[KnownEnd] = ()
     lost: LostEnd | None = None
+    renumbered: int | None = None
     damage: list[Damage] = field(default_factory=list)
     known: list[Damage] = field(default_factory=list)
     suspect: list[OffsetRange] = field(default_factory=list)
@@ -95,6 +97,9 @@ class PartitionFindings:
         for start, state in self.indexes.items():
             if state is IndexState.DAMAGED:
                 yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
+        if self.renumbered is not None:
+            cause = "nothing tells how many messages came before the oldest one"
+            yield f"{cause}; the queue is numbered anew from {self.renumbered} on, and its readers begin at its start"
         if self.quarantine_unreadable:
             yield "the quarantine file cannot be read"
         if self.incarnation_fault is not None:

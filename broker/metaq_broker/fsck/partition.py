@@ -99,7 +99,7 @@ def _describe(findings: PartitionFindings, loaded: Loaded) -> None:
     lost = sum(entry.messages for entry in loaded.damage)
     findings.messages = sum(segment.messages for segment in loaded.segments) - lost
     findings.missing_bytes, findings.lost = report.missing_bytes, report.lost
-    findings.suspect = report.suspect
+    findings.suspect, findings.renumbered = report.suspect, report.renumbered
     findings.unfinished = report.removed
     if report.cut_at is not None:
         findings.torn = TornTail(report.cut_at, report.bytes_cut)

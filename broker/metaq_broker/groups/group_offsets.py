@@ -72,21 +72,20 @@ class GroupOffsets:
             queues = self._offsets[topic, group] = {}
         queues[queue] = offset
 
-    def lower(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int]]:
-        """Take offsets behind the ends of their queues back to these; return topic, group and queue of each.
+    def correct(self, place_of: Callable[[str, int, int], int]) -> list[tuple[str, str, int]]:
+        """Replace offsets that are of another log than that of their queue; return topic, group and queue of each.
 
-        ``end_of`` a topic and queue is ``None`` where nobody knows it. For offsets that are newer than the messages:
-        what is stored there next would be passed over.
+        ``place_of`` a topic, a queue and an offset is the offset to go on from.
         """
-        lowered = []
+        corrected = []
         for (topic, group), queues in self._offsets.items():
             for queue, offset in queues.items():
-                end = end_of(topic, queue)
-                if end is not None and offset > end:
-                    self._table.put(_key(topic, group, queue), end.to_bytes(8, signed=True))
-                    queues[queue] = end
-                    lowered.append((topic, group, queue))
-        return lowered
+                place = place_of(topic, queue, offset)
+                if place != offset:
+                    self._table.put(_key(topic, group, queue), place.to_bytes(8, signed=True))
+                    queues[queue] = place
+                    corrected.append((topic, group, queue))
+        return corrected
 
     def forget_topic(self, topic: str) -> None:
         """Forget the offsets of all groups for a topic."""

@@ -45,6 +45,12 @@ class HalfLog(Protocol[M]):
     def ends(self) -> tuple[int, int]:
         """Return the ordinals behind the last half message and the last note."""
 
+    def renumbered(self) -> tuple[int | None, int | None]:
+        """Return the first ordinals of half messages and of notes, each if the queue was numbered anew at this start.
+
+        Positions from before then lead there, and notes are about half messages by their old numbers.
+        """
+
     def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:
         """Append a note; ``stored`` is called once, with its ordinal when it is durable."""
 

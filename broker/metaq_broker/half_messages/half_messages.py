@@ -233,8 +233,9 @@ class HalfMessages(Generic[M]):
         return self._ledger.next_half > first
 
     def _check(self) -> bool:
-        """Go back to the ends of the topics if positions are behind them: they are of another log than this one.
+        """Go back to the ends of the topics if positions are behind them: they are of a newer copy than this log.
 
+        Where a topic was numbered anew, begin at its start: nothing tells which messages the positions meant.
         Say whether that could be looked at: the topics can be read now.
         """
         refusal, (half_end, notes_end) = self._log.fault(), self._log.ends()
@@ -242,11 +243,20 @@ class HalfMessages(Generic[M]):
         if refusal is not None:
             _LOG.error("half messages cannot be read", extra={"fields": {"reason": refusal}})
             return False
-        positions = self._ledger.next_half, self._ledger.next_note
-        if positions[0] > half_end or positions[1] > notes_end:
+        positions = Positions(self._ledger.next_half, self._ledger.next_note)
+        half_first, notes_first = self._log.renumbered()
+        if half_first is not None or notes_first is not None:
+            fields = {"positions": positions, "firsts": (half_first, notes_first)}
+            _LOG.warning("half messages: a topic was numbered anew; producers are asked", extra={"fields": fields})
+            positions = Positions(
+                positions.half if half_first is None else half_first,
+                positions.notes if notes_first is None else notes_first,
+            )
+            self._ledger = Ledger(positions)
+        if positions.half > half_end or positions.notes > notes_end:
             fields = {"positions": positions, "ends": (half_end, notes_end)}
             _LOG.warning("half messages: the positions are behind the ends of their topics", extra={"fields": fields})
-            self._ledger = Ledger(Positions(min(positions[0], half_end), min(positions[1], notes_end)))
+            self._ledger = Ledger(Positions(min(positions.half, half_end), min(positions.notes, notes_end)))
         self._checked = True
         return True
 

@@ -57,6 +57,19 @@ def judge(copy: StoredRange, original: StoredRange) -> Agreement:
     return Agreement.CONTINUES
 
 
+def require_same_number(copy: int, original: int | None, offset: int) -> None:
+    """Check how many messages copy and original count before the same offset; ``None``: the original does not say.
+
+    Readers of the copy would take one message for another.
+
+    Raises:
+        CopyRefused: They differ: one of the two has lost its indexes.
+    """
+    if original is not None and copy != original:
+        numbers = f"the copy counts {copy} messages before offset {offset}, and its original {original}"
+        raise CopyRefused(f"{numbers}; delete the copy, or the original if that was numbered anew")
+
+
 async def compare_ends(copy: StoredRange, original: StoredRange, read_copy: ReadAt, read_original: ReadAt) -> None:
     """Compare the last bytes of a copy that ``judge`` found to continue its original.
 

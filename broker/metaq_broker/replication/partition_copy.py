@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
 from metaq_broker.replication.peer import Declined, PartitionKey, Peer, StoredRange
 from metaq_broker.storage.partition_log import PartitionLog
@@ -71,6 +71,9 @@ class PartitionCopy:
             copy = holding_of(log)
             if judge(copy, original) is Agreement.CONTINUES:
                 await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, peer))
+                first = max(copy.start, original.start)
+                number = await peer.ordinal(self._partition_key, self._group, first) if first else None
+                require_same_number(log.ordinal(first), number, first)
                 return log
             await self._local.remove(self._partition_key)
         ordinal = await peer.ordinal(self._partition_key, self._group, original.start) if original.start else 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from metaq.formats.frames import walk
-from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.local import CopyRefused, checked_frames
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 from metaq_broker.storage.files import FileHandle
@@ -69,6 +69,7 @@ class PartitionSender:
 
         if there is not None and judge(there, here) is Agreement.CONTINUES:
             await compare_ends(there, here, self._read_copy, read_original)
+            await self._compare_numbers(there)
             self.end, self._segment_start = there.readable_end, there.last_start
             return
         self.end = log.start_offset
@@ -78,6 +79,13 @@ class PartitionSender:
             return
         if not self._copies and self.end:
             raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
+
+    async def _compare_numbers(self, there: StoredRange) -> None:
+        first = max(there.start, self._log.start_offset)
+        if self._copies and first:
+            number = await self._peer.ordinal((self._log.topic, self._log.index), GROUP, first)
+            if number is not None:
+                require_same_number(number, self._log.ordinal(first), first)
 
     def _still_misplaced(self, there: StoredRange | None) -> None:
         if there is not None:

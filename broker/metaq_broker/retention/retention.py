@@ -8,6 +8,7 @@ partitions, one after the other, in steps that can fail, be stopped and crash an
             - what a commit may still need    a restart looks for its messages there
     sync the transaction journal              so that commits which are over are known to be over after a crash
     archive,T,true: pack the oldest one       worker thread; it is still served
+    sync the first entry of the next index    worker thread: it tells how many messages came before
     take out of service                       event loop: start_offset moves, a get below it is answered with 301
     unlink or rename the files                worker thread; what fails is tried again by the next run
 
@@ -146,7 +147,7 @@ class SegmentRetirement:
 
     async def _retire(self, log: PartitionLog, policy: RetentionPolicy, now_ms: int, progress: _Progress) -> None:
         await self._finish(log, progress)
-        expired = policy.expired(log.segments(), now_ms)
+        expired = policy.expired(log.segments(), now_ms)[: log.removable]
         expired = self._not_needed(log, expired)
         if not expired:
             return
@@ -161,9 +162,9 @@ class SegmentRetirement:
         if removal is Removal.ARCHIVE_PACKED:
             for segment in segments:
                 await self._work(log, partial(pack, self._files, segment.path, self._interrupted.is_set))
-        self._check_in_service(log)
-        if _bounds(log.segments()[: len(segments)]) != _bounds(segments):
-            raise RetentionFailed(f"segments of {log.directory.name} changed meanwhile; the next run looks again")
+        self._check_unchanged(log, segments)
+        await self._work(log, log.first_entry(len(segments)).run)
+        self._check_unchanged(log, segments)
         self._unfinished[log] = RemovalJob(self._files, removal, log.forget_segments(len(segments)))
         await self._finish(log, progress)
 
@@ -192,6 +193,11 @@ class SegmentRetirement:
         finally:
             self._at_work_on = None
             self._idle.set()
+
+    def _check_unchanged(self, log: PartitionLog, segments: Sequence[SegmentInfo]) -> None:
+        self._check_in_service(log)
+        if len(segments) > log.removable or _bounds(log.segments()[: len(segments)]) != _bounds(segments):
+            raise RetentionFailed(f"segments of {log.directory.name} changed meanwhile; the next run looks again")
 
     def _check_in_service(self, log: PartitionLog) -> None:
         if self._stopping or not self._in_service(log):

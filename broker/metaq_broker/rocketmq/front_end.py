@@ -40,6 +40,10 @@ PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the
 
 NOT_SERVED: Final = "RocketMQ's clients are not served, the port is closed"
 
+BEHIND_END: Final = "committed offsets were behind the ends of their queues; the groups go on at the ends"
+RENUMBERED: Final = "queues were numbered anew, as their indexes are lost; the groups go on at the starts"
+"""What the log says of committed offsets that are of another log than the one that is there."""
+
 
 NO_VIP_PORT: Final = (
     "RocketMQ's Java clients before 4.5 cannot send to this broker: the port two below its own, which they use, cannot "
@@ -115,17 +119,25 @@ class FrontEnd:
             widened = server.topics.keep_readable()
             fields = {"behind": behind, "topicsWithMoreQueues": widened}
             _LOG.warning(PROMOTED if copied else OLDER, extra={"fields": fields})
-        lowered = server.groups.offsets.lower(self._end_of)
-        if lowered:
-            topic, group, queue = lowered[0]
-            _LOG.warning(
-                "committed offsets were behind the ends of their queues; the groups go on at the ends",
-                extra={"fields": {"offsets": len(lowered), "topic": topic, "group": group, "queue": queue}},
-            )
+        offsets = server.groups.offsets
+        for corrected, what in (
+            (offsets.correct(self._start_where_renumbered), RENUMBERED),
+            (offsets.correct(self._end_at_most), BEHIND_END),
+        ):
+            if corrected:
+                topic, group, queue = corrected[0]
+                fields = {"offsets": len(corrected), "topic": topic, "group": group, "queue": queue}
+                _LOG.warning(what, extra={"fields": fields})
 
-    def _end_of(self, topic: str, queue: int) -> int | None:
+    def _start_where_renumbered(self, topic: str, queue: int, offset: int) -> int:
         log = self._parts.engine.stores.get(topic, queue)
-        return None if log is None else log.durable_ordinal
+        return offset if log is None or log.recovery.renumbered is None else log.recovery.renumbered
+
+    def _end_at_most(self, topic: str, queue: int, offset: int) -> int:
+        log = self._parts.engine.stores.get(topic, queue)
+        if log is None:  # messages of such a queue will be counted from 0
+            return 0 if self._parts.engine.stores.refusal(topic, queue) is None else offset
+        return min(offset, log.durable_ordinal)
 
     @property
     def serves(self) -> bool:
@@ -203,6 +215,11 @@ class FrontEnd:
     def stored_topics_changed(self) -> None:
         """Take note that topics got their first message, or lost their last partition."""
         self._part.topics.stored_topics_changed()
+
+    def partition_deleted(self, topic: str, partition: int) -> None:
+        """Have groups begin at the start of a queue whose messages were deleted: others will have their numbers."""
+        if self._server is not None:
+            self._server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
 
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""

@@ -13,9 +13,10 @@ entry straddles a disk sector::
     28   4  CRC-32 of the 28 bytes before
 
 The first entry stands at the segment's start (span 0), the last one of a finished segment at its end, which gives its
-number of messages. The span covers headers too, which MetaQ's own checksum does not. An index is never needed and never
-waited for: it is written without fsync, after the bytes that it describes have become durable, and made again from the
-segment when it is missing, short or damaged. A damaged entry is passed over; the one before it serves.
+number of messages. The span covers headers too, which MetaQ's own checksum does not. An index is written without fsync,
+after the bytes that it describes have become durable, and made again from the segment when it is missing, short or
+damaged. Only its first entry says what the segment does not, how many messages came before: that is synced before
+older segments are removed. A damaged entry is passed over; the one before it serves.
 """
 
 from __future__ import annotations
@@ -122,6 +123,9 @@ SPAN_DAMAGED = 0
 WINDOW_ENTRIES = 512
 """Read at a time by a search: 16 KiB take hardly longer than one entry."""
 
+_FRONT_BYTES = 2 * RECORD_BYTES
+"""Header and first entry."""
+
 _MAGIC, _VERSION = b"MQIX", 1
 
 
@@ -157,17 +161,43 @@ def read_entries(files: Files, path: Path, start: int) -> tuple[list[IndexEntry]
     return entries, len(content) == RECORD_BYTES * (1 + len(entries))
 
 
-def write_entries(files: Files, path: Path, start: int, interval_bytes: int, number: int, records: Buffer) -> None:
-    """Write entries as numbers ``number`` and on; number 0 also writes the header and cuts what was there."""
+def write_entries(
+    files: Files, path: Path, start: int, interval_bytes: int, number: int, records: Buffer, *, durable: bool = False
+) -> None:
+    """Write entries as numbers ``number`` and on; number 0 also writes the header and cuts what was there.
+
+    Header and first entry stay where they are meanwhile, so that a crash leaves those that were durable.
+    """
     fd = files.open_append(path)
     try:
         if number == 0:
-            files.truncate(fd, 0)
+            if files.size(fd) > _FRONT_BYTES:
+                files.truncate(fd, _FRONT_BYTES)
             files.pwrite(fd, encode_header(start, interval_bytes) + records, 0)
         else:
             files.pwrite(fd, records, RECORD_BYTES * (1 + number))
+        if durable:
+            files.fsync(fd)
     finally:
         files.close(fd)
+
+
+def make_first_durable(files: Files, path: Path, entry: IndexEntry, interval_bytes: int) -> None:
+    """Sync the header and the first entry of an index, and its name; write them where they are not there.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    fd = files.open_append(path)
+    try:
+        front = files.pread(fd, _FRONT_BYTES, 0)
+        found = decode_entry(front[RECORD_BYTES:]) if header_belongs(front[:RECORD_BYTES], entry.offset) else None
+        if found is None or (found.offset, found.ordinal) != (entry.offset, entry.ordinal):
+            files.pwrite(fd, encode_header(entry.offset, interval_bytes) + entry.encode(), 0)
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+    files.fsync_dir(path.parent)
 
 
 class SegmentIndex:

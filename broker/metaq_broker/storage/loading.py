@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.damage import Damage, read_quarantine, write_quarantine
 from metaq_broker.storage.durable_ends import KnownEnd
-from metaq_broker.storage.files import FileHandle, Files
+from metaq_broker.storage.files import FileHandle, Files, HandleCache
 from metaq_broker.storage.incarnation import Incarnation, remove_incarnation, write_incarnation
 from metaq_broker.storage.index import (
     RECORD_BYTES,
@@ -28,7 +28,9 @@ from metaq_broker.storage.index import (
     SegmentIndex,
     decode_entry,
 )
+from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.losses import REASON, LostEnd, find_lost_end
+from metaq_broker.storage.numbering import above_all, messages_before
 from metaq_broker.storage.recovery import Evidence, Examined, RecoveryReport, examine
 from metaq_broker.storage.sealed_files import read_failed_sync, remove_failed_sync
 from metaq_broker.storage.segment import Segment, index_path, segment_path
@@ -108,7 +110,7 @@ def load(
         report.missing_bytes = lost.end - lost.start
         verify = "tail" if verify == "trust" else verify
     loading = _LogLoader(files, found, settings, "full" if known is None else verify, known or [], report)
-    loading.durable_end = max((each.end for each in known_ends), default=0)
+    loading.known_ends = list(known_ends)
     loaded = loading.load() if found.named else loading.start_fresh()
     if loaded.damage != known:
         write_quarantine(files, directory, loaded.damage)
@@ -151,7 +153,7 @@ class _LogLoader:
         self._verify = verify
         self._known = known
         self._report = report
-        self.durable_end = 0
+        self.known_ends: list[KnownEnd] = []
         self._damage: list[Damage] = []
         self._segments: list[Segment] = []
         self._ordinal, self._time_ms = 0, TIME_UNKNOWN
@@ -248,6 +250,20 @@ class _LogLoader:
             segment.index = self._write_index(judged)
         self._unbased.clear()
 
+    def _find_base(self, tail: Sequence[tuple[_Judged, Segment]]) -> None:
+        """Find out how many messages come before the oldest one without any index that tells it."""
+        end, lost = self._segments[-1].end, self._report.lost
+        if lost is not None:
+            self.known_ends.append(KnownEnd(lost.end, lost.ordinal, lost.exact))
+        layout = Layout(self._segments, self._damage, HandleCache(self._files))
+        before = messages_before(layout, end, self.known_ends)
+        if before is None:
+            before = self._report.renumbered = above_all(end)
+        for judged, segment in (*self._unbased, *tail):
+            judged.verdict.builder.shift(before)
+            segment.first_ordinal += before
+        self._base_known = True
+
     # ---- looking at bytes
 
     def _judge(self, found: FoundSegment, handle: FileHandle, durable_end: int | None) -> _Judged:
@@ -258,7 +274,7 @@ class _LogLoader:
             self._time_ms = max(self._time_ms, old[0].time_ms)
         if durable_end is None:
             durable_end = old[-1].offset if old else found.start
-            durable_end = max(durable_end, self.durable_end)
+            durable_end = max([durable_end, *(each.end for each in self.known_ends)])
         builder = IndexBuilder.at_start(found.start, self._ordinal, self._time_ms, self._interval_bytes)
         evidence = Evidence(old, self._known_in(found), durable_end, found.changed_ms)
         verdict = examine(SegmentView(handle, found.start, found.size), builder, evidence)
@@ -279,7 +295,10 @@ class _LogLoader:
         if not old or not entries.begin_with(old):
             self._report.indexes_rebuilt.append(start)
         with contextlib.suppress(OSError):
-            index_file.write_entries(self._files, path, start, self._interval_bytes, 0, entries.records)
+            durable = start == self._found.named[0].start > 0  # it alone tells how many messages came before
+            index_file.write_entries(
+                self._files, path, start, self._interval_bytes, 0, entries.records, durable=durable
+            )
             return SegmentIndex(path, len(entries), Entries())
         return SegmentIndex(path, 0, entries)
 
@@ -331,12 +350,18 @@ class _LogLoader:
                 self._files.rename(found.file.path, segment_path(self._directory, found.start))
         self._files.fsync_dir(self._directory)
         self._files.fsync_dir(self._directory.parent)
-        self._write_unbased()
-        for item, segment in zip(judged, self._segments[-len(judged) :], strict=True):
+        tail = list(zip(judged, self._segments[-len(judged) :], strict=True))
+        for item, segment in tail:
             segment.size = segment.synced = item.found.size
+            segment.handle = item.handle
+        if not self._base_known:
+            self._find_base(tail)
+        self._write_unbased()
+        for item, segment in tail:
             segment.index = self._write_index(item)
+        for _, segment in tail[:-1]:
+            segment.handle = None
         active, builder = self._segments[-1], judged[-1].verdict.builder
-        active.handle = judged[-1].handle
         builder.entries = active.index.unwritten
         return builder
 
@@ -352,9 +377,10 @@ class _LogLoader:
     # ---- an end that is lost
 
     def _add_missing(self, verdict: Examined, lost: LostEnd) -> None:
-        """Count what is missing at the end as damage."""
-        builder = verdict.builder
-        messages = 1 if lost.ordinal is None else max(1, lost.ordinal - builder.ordinal)
+        """Count what is missing at the end as damage: as one message where nothing tells how many that were."""
+        builder, messages = verdict.builder, 1
+        if lost.ordinal is not None and self._base_known:
+            messages = max(1, lost.ordinal - builder.ordinal)
         damage = Damage(builder.offset, lost.end, messages, REASON)
         builder.skip(lost.end - builder.offset, messages)
         verdict.damage.append(damage)

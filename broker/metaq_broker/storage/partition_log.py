@@ -16,7 +16,8 @@ import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
+from operator import attrgetter
 from pathlib import Path
 
 from metaq.formats.frames import Frame
@@ -28,16 +29,16 @@ from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.storage.files import FileHandle, Files, HandleCache
 from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.incarnation import Incarnation
-from metaq_broker.storage.index import IndexBuilder, SegmentIndex, write_entries
+from metaq_broker.storage.index import IndexBuilder, IndexEntry, SegmentIndex, write_entries
 from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.loading import Loaded, LogSettings, Verify, load
 from metaq_broker.storage.marks import BlockPart
+from metaq_broker.storage.numbering import FirstEntryJob
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
 from metaq_broker.storage.recovery import RecoveryReport
 from metaq_broker.storage.segment import (
     Segment,
     SegmentInfo,
-    delete_segment,
     index_path,
     segment_info,
     segment_path,
@@ -469,31 +470,30 @@ class PartitionLog:
         active = self.layout.active
         return [segment_info(self._files, segment, active=segment is active) for segment in self.layout.segments]
 
+    @property
+    def removable(self) -> int:
+        """How many of the oldest segments may go: they are finished and durable, and what is left has its name."""
+        *finished, active = self.layout.segments
+        settled = sum(1 for _ in takewhile(attrgetter("settled"), finished))
+        return settled if active.named or settled < len(finished) else max(0, settled - 1)
+
+    def first_entry(self, count: int) -> FirstEntryJob:
+        """Return what makes durable how many messages there are in and before the ``count`` oldest segments."""
+        segment = self.layout.segments[count]
+        entry = IndexEntry(segment.start, segment.first_ordinal, segment.first_ms, 0)
+        return FirstEntryJob(self._files, segment.index.path, entry, self._settings.index_interval_bytes)
+
     def forget_segments(self, count: int) -> list[SegmentInfo]:
         """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
 
-        Hand what is returned to a ``RemovalJob``; until it is done a restart would find them again.
+        Run ``first_entry`` before; hand what is returned to a ``RemovalJob``, until which a restart finds them again.
 
         Raises:
-            ValueError: Fewer than ``count`` segments are finished and durable; the one being written never goes.
+            ValueError: Fewer than ``count`` segments are ``removable``.
         """
-        finished = self.layout.segments[:-1]
-        if count > len(finished) or not all(segment.settled for segment in finished[:count]):
-            raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {len(finished)} are finished")
-        infos = [segment_info(self._files, segment, active=False) for segment in finished[:count]]
+        if count > self.removable:
+            raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {self.removable} can be removed")
+        infos = [segment_info(self._files, segment, active=False) for segment in self.layout.segments[:count]]
         for segment in self.layout.forget(count):
             self._older_messages -= segment.messages
         return infos
-
-    def drop_segments(self, segments: Sequence[SegmentInfo]) -> None:
-        """Delete segments, which must be the oldest ones (blocking).
-
-        Raises:
-            ValueError: They are not the oldest, or one is still in use for writing.
-            OSError: A file cannot be removed; all are out of service nevertheless.
-        """
-        oldest = [segment.start for segment in self.layout.segments[: len(segments)]]
-        if [segment.start for segment in segments] != oldest:
-            raise ValueError(f"{self.directory.name}: only the oldest segments can be dropped, in their order")
-        for segment in self.forget_segments(len(segments)):
-            delete_segment(self._files, segment)

@@ -239,6 +239,7 @@ class RecoveryReport:
     missing_bytes: int = 0
     lost: LostEnd | None = None
     incarnation_fault: str | None = None
+    renumbered: int | None = None
 
     @property
     def index_rebuilt(self) -> bool:
@@ -262,4 +263,7 @@ class RecoveryReport:
         if self.incarnation_fault is not None:
             consequence = "it got a new one, and readers that know the old one take it for another partition"
             yield f"the partition's incarnation cannot be read ({self.incarnation_fault}); {consequence}"
+        if self.renumbered is not None:
+            cause = "the indexes are lost, and nothing tells how many messages came before the oldest one"
+            yield f"{cause}; the queue is numbered anew from {self.renumbered} on, and its readers begin at its start"
         yield from (f"removed unfinished segment {name}" for name in self.removed)

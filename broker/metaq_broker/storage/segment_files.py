@@ -125,7 +125,7 @@ def seed_partition(
     if incarnation is not None:
         write_incarnation(files, directory, incarnation)
     entry = IndexEntry(start, ordinal, TIME_UNKNOWN, 0)
-    write_entries(files, index_path(directory, start), start, index_interval_bytes, 0, entry.encode())
+    write_entries(files, index_path(directory, start), start, index_interval_bytes, 0, entry.encode(), durable=True)
     files.close(files.open_append(segment_path(directory, start)))
     files.fsync_dir(directory)
     files.fsync_dir(directory.parent)

@@ -179,6 +179,20 @@ def test_a_position_behind_the_end_goes_back_to_it(caplog: pytest.LogCaptureFixt
     ) == 2
 
 
+@pytest.mark.parametrize("position", [0, 3, 5, 900])
+def test_all_is_delivered_of_a_queue_that_was_numbered_anew(position: int, caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk(values={"delay/1": str(position).encode()})
+    broker = Broker(disk)
+    for number in range(3):
+        broker.store(str(number), 1, NOW)
+    disk.values["delay/1"] = str(position).encode()
+    disk.renumbered[Queue("waiting", 0)] = 0
+    again = Broker(disk)
+    again.run(NOW + 1000)
+    assert again.delivered() == ["0", "1", "2"]
+    assert "delayed messages: the queue was numbered anew; all are delivered" in caplog.messages
+
+
 def test_a_position_stays_while_its_queue_cannot_be_read() -> None:
     broker = Broker(Disk())
     for text in "ab":

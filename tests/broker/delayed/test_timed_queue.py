@@ -140,6 +140,38 @@ def test_more_are_finished_than_there_are(caplog: pytest.LogCaptureFixture) -> N
     assert "timed messages: more are finished than there are" in caplog.messages
 
 
+@pytest.mark.parametrize("below", [b"2", b"4", b"9000"])
+def test_all_is_delivered_of_a_queue_that_was_numbered_anew(below: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    values = {"delay/timed": below, "delay/timed/0": b"\xff", "delay/timed/2": b"\x01"}
+    disk = Disk(values=values, renumbered={TIMED: 0})
+    broker = Broker(disk)
+    for number in range(4):
+        broker.store(str(number), NOW)
+    broker.run(NOW)
+    assert broker.delivered() == ["0", "1", "2", "3"]
+    assert "timed messages: the queue was numbered anew; all are delivered" in caplog.messages
+    disk = broker.log.crash(Random(1))
+    disk.renumbered.clear()
+    assert disk.values["delay/timed"] == b"4"
+    assert "delay/timed/2" not in disk.values
+    again = Broker(disk)
+    again.run(NOW)
+    assert again.delivered() == ["0", "1", "2", "3"]
+
+
+def test_messages_that_are_gone_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    for number in range(8):
+        Broker(disk).store(str(number), NOW)
+    disk.values = {"delay/timed": b"2", "delay/timed/0": b"\x40"}
+    broker = Broker(disk)
+    broker.waiting.first = 5
+    broker.run(NOW)
+    assert broker.delivered() == ["5", "7"]
+    assert broker.timed.below == 8
+    assert "delayed messages were removed before they were due" in caplog.messages
+
+
 def test_an_older_state_repeats_and_loses_nothing() -> None:
     broker = Broker(Disk())
     broker.store("a", NOW)

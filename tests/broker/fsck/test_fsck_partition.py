@@ -14,7 +14,7 @@ from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.report import as_json, as_text, exit_status
 from metaq_broker.storage.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from stored import SMALL, START_MS, QuickFiles, frames
+from stored import SMALL, START_MS, QuickFiles, drop_segments, frames
 from stored_folder import COUNT, fill, flip, open_store, segments, served, snapshot
 
 
@@ -45,6 +45,40 @@ def test_what_a_kill_leaves_is_no_problem(tmp_path: Path) -> None:
     fill(tmp_path, clean=False)
     findings = run(tmp_path)
     assert (exit_status(findings), orders(findings).messages) == (0, COUNT)
+
+
+def without_its_oldest_segments(root: Path) -> None:
+    """Of the partition orders-0 no index is left either."""
+    store = open_store(root)
+    log = store.get_or_create("orders", 0)
+    drop_segments(log, log.removable)
+    store.close(clean=True)
+    for path in (root / "orders-0").glob("*.index"):
+        path.unlink()
+
+
+def test_numbers_that_a_noted_end_tells_are_no_problem(tmp_path: Path) -> None:
+    fill(tmp_path)
+    without_its_oldest_segments(tmp_path)
+    findings = run(tmp_path, repair=True)
+    assert (exit_status(findings), orders(findings).renumbered) == (0, None)
+    assert open_store(tmp_path).get_or_create("orders", 0).end_ordinal == COUNT
+
+
+def test_numbers_that_nothing_tells_are_a_problem(tmp_path: Path) -> None:
+    fill(tmp_path)
+    without_its_oldest_segments(tmp_path)
+    (tmp_path / "durable-ends").unlink()
+    before = snapshot(tmp_path)
+    findings = run(tmp_path)
+    renumbered = orders(findings).renumbered
+    assert renumbered is not None
+    assert f"the queue is numbered anew from {renumbered} on" in "".join(as_text(findings))
+    assert exit_status(findings) == 1
+    assert snapshot(tmp_path) == before
+    assert run(tmp_path, repair=True).all_repaired
+    assert exit_status(run(tmp_path)) == 0
+    assert open_store(tmp_path).get_or_create("orders", 0).ordinal(0) == renumbered
 
 
 def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ def test_limits(tmp_path: Path) -> None:
     assert full.all() == offsets.all()  # a refused one is nowhere
 
 
-def test_offsets_behind_the_end_go_back_to_it(tmp_path: Path) -> None:
+def test_offsets_of_another_log_are_corrected(tmp_path: Path) -> None:
     steps = Steps()
     offsets = GroupOffsets(opened(tmp_path, steps=steps))
     for topic, queue, offset in (("T", 0, 9), ("T", 1, 3), ("U", 0, 5)):
         offsets.commit(topic, "g", queue, offset)
     ends = {("T", 0): 4, ("T", 1): 3}
-    assert offsets.lower(lambda topic, queue: ends.get((topic, queue))) == [("T", "g", 0)]
+    assert offsets.correct(lambda topic, queue, at: min(at, ends.get((topic, queue), at))) == [("T", "g", 0)]
     steps.run_all(1.0)
     assert GroupOffsets(opened(tmp_path)).all() == {("T", "g"): {0: 4, 1: 3}, ("U", "g"): {0: 5}}

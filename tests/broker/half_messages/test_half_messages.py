@@ -40,6 +40,10 @@ class Halves:
     def ends(self) -> tuple[int, int]:
         return self.log.end(HALF), self.log.end(NOTES)
 
+    def renumbered(self) -> tuple[int | None, int | None]:
+        renumbered = self.log.disk.renumbered
+        return renumbered.get(HALF), renumbered.get(NOTES)
+
     def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:
         def done(refusal: Refusal | None) -> None:
             stored(self.log.end(NOTES) - 1 if refusal is None else refusal)
@@ -284,6 +288,23 @@ def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixt
     again.run()
     assert (len(again.half_messages), again.delivered()) == (0, ["first", "second"])
     assert caplog.messages.count("half messages: the positions are behind the ends of their topics") == 1
+
+
+@pytest.mark.parametrize("positions", [b"1,1", b"7,9"])
+def test_topics_that_were_numbered_anew_are_read_from_their_starts(
+    positions: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(values={"half/positions": positions}, renumbered={HALF: 0, NOTES: 0})
+    before = Broker(Disk(queues=disk.queues))
+    first, second = before.store("first"), before.store("second")
+    broker = Broker(disk)
+    broker.run()
+    for each in (first, second):
+        broker.decide(each)
+    broker.run()
+    assert broker.delivered() == ["first", "second"]
+    assert broker.outcomes == [Decided(True)] * 2
+    assert caplog.messages.count("half messages: a topic was numbered anew; producers are asked") == 1
 
 
 def test_positions_stay_while_the_topics_cannot_be_read() -> None:

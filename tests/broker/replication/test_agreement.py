@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -15,14 +16,18 @@ from replicated import (
     bodies,
     client,
     configured,
+    copied,
     copying,
     fed_master,
     put_many,
     running,
+    samsa,
     segments,
     slave_of,
+    until_in_sync,
     until_same,
 )
+from stored import drop_segments
 from waiting import in_loop, until
 
 from metaq.errors import CorruptFrame
@@ -136,6 +141,58 @@ async def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -
         async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
             await until(lambda: "differs from its original" in fault(slave), "the slave to notice")
     assert segments(tmp_path / "s") == before
+
+
+def lose_numbers(folder: Path) -> None:
+    """Of a stopped broker, lose what tells how many messages were removed from t-0."""
+    (folder / "durable-ends").unlink()
+    (folder / "clean-shutdown").unlink()
+    for path in (folder / "t-0").glob("*.index"):
+        path.unlink()
+
+
+GREGOR = "[gregor]"
+COUNTS = r"the copy counts \d+ messages before offset \d+, and its original \d+; delete the copy"
+
+
+@in_loop
+async def test_a_copy_that_counts_its_messages_otherwise_is_refused(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(90)) as (master, _):
+        log = master._stores.get("t", 0)
+        assert log is not None
+        drop_segments(log, 2)
+        await copied(tmp_path, master)
+    before = segments(tmp_path / "s")
+    lose_numbers(tmp_path / "m")
+    async with (
+        running(configured(tmp_path / "m")) as master,
+        client(master) as producer,
+        running(configured(tmp_path / "s", role=slave_of(master))) as slave,
+    ):
+        await until(lambda: re.search(COUNTS, fault(slave)), "the slave to notice")
+        assert segments(tmp_path / "s") == before
+        await maintenance(slave).delete("t", [0], force=True)  # the operator decides
+        await put_many(producer, bodies(5))
+        await until_same(tmp_path / "m", tmp_path / "s")
+
+
+@in_loop
+async def test_the_slave_of_a_pair_that_counts_its_messages_otherwise_is_refused(tmp_path: Path) -> None:
+    async with fed_master(tmp_path / "m", bodies(90)) as (master, _):
+        log = master._stores.get("t", 0)
+        assert log is not None
+        drop_segments(log, 2)
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+    ):
+        await until_in_sync(master)
+    lose_numbers(tmp_path / "m")
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+    ):
+        await until(lambda: re.search(COUNTS, str(master._replication.trouble)), "the master to hear of it")
 
 
 @in_loop

@@ -21,6 +21,7 @@ from replicated import (
     until_in_sync,
     until_same,
 )
+from stored import drop_segments
 from waiting import in_loop, until
 
 from metaq.formats.frames import walk
@@ -123,7 +124,7 @@ async def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) 
         await put_many(producer, bodies(3, 7000, 1))
         log = master._stores.get("t", 0)
         assert log is not None
-        log.drop_segments(log.segments()[:2])
+        drop_segments(log, 2)
     async with (
         running(configured(tmp_path / "s", role=GREGOR)) as slave,
         running(configured(tmp_path / "m", role=samsa(slave))) as master,

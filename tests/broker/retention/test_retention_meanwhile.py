@@ -11,16 +11,17 @@ from metaq_broker.retention.retention import Retention, Retired
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault
 from retained import ORDERS, SETTINGS, Harness, SlowWorker, contents, due_on_faulty_files, frames
+from stored import drop_segments
 from waiting import in_loop
 
 ARCHIVED = ORDERS.replace("delete,10s", "archive,10s,true")
 
 
 async def halted_run(
-    harness: Harness, ini: str = ORDERS
+    harness: Harness, ini: str = ORDERS, *, passed: int = 0
 ) -> tuple[Retention, asyncio.Future[list[Retired]], SlowWorker]:
-    """A run that waits before its first step for the gate of its worker to open."""
-    worker = harness.run_in_worker = SlowWorker()
+    """A run that waits before its first step behind those that are ``passed`` for the gate of its worker to open."""
+    worker = harness.run_in_worker = SlowWorker(passed)
     retention = harness.retention(ini)
     harness.clock.advance(1000)
     running = asyncio.ensure_future(retention.run_now())
@@ -31,7 +32,7 @@ async def halted_run(
 @in_loop
 async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) -> None:
     log = harness.add()
-    _, running, worker = await halted_run(harness)
+    _, running, worker = await halted_run(harness, passed=1)  # the first entry of the index that is left is synced
     assert log.read(0, 100) == Moved(1200)
     assert len(list(log.directory.glob("*.meta"))) == 5
     log.append(frames(20, 43))
@@ -116,7 +117,7 @@ async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_n
     async def meanwhile(step: Callable[[], None]) -> None:
         step()
         if log.start_offset == 0:
-            log.drop_segments(log.segments()[:1])
+            drop_segments(log, 1)
 
     harness.run_in_worker = meanwhile
     retention = harness.retention(ARCHIVED)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
+from fix_broker import StartBroker, wait_until
 from remoting_headers import send_header
 from request_replay import Asker, Wire
+from restarted_broker import RestartedBroker
 
-from metaq.client.partitioners import fixed
-from metaq.client.rocketmq.client import RocketMQ
 from metaq.formats.rocketmq.sys_flags import PREPARED
-from metaq.model import Address
 from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerData
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -32,39 +29,9 @@ INI = (
 OLDER = "rocketmq-state is an older copy"
 
 
-class RestartedBroker:
-    """One broker after another on the same folder."""
-
-    def __init__(self, start_broker: StartBroker, folder: Path) -> None:
-        self._start_broker, self.data = start_broker, folder / "data"
-        self._file = write_ini(folder, INI, hostName="127.0.0.1")
-        self.broker: RunningBroker
-        self.address: Address
-
-    def start(self) -> str:
-        """Return what the log says at the start."""
-        self.broker = self._start_broker("start", "-f", self._file)
-        self.address = self.broker.rocketmq_address
-        return self.broker.log_text()
-
-    def stop(self) -> None:
-        assert self.broker.stop() == 0
-
-    def bodies(self, topic: str = "t") -> list[bytes]:
-        with RocketMQ(str(self.address)) as rocketmq:
-            return [bytes(each.data) for each in rocketmq.browse(topic)]
-
-    def send(self, queue: int, *bodies: str, **more: Any) -> list[str]:
-        """Return the ids that the broker gave."""
-        with RocketMQ(str(self.address)) as rocketmq:
-            producer = rocketmq.producer(fixed(queue))
-            sent = [producer.send("t", body, **more) for body in bodies]
-        return [each.offset_message_id for each in sent]
-
-
 @pytest.fixture
 def restarted(start_broker: StartBroker, tmp_path: Path) -> RestartedBroker:
-    return RestartedBroker(start_broker, tmp_path)
+    return RestartedBroker(start_broker, tmp_path, INI)
 
 
 def physical(message_id: str) -> int:
@@ -142,6 +109,29 @@ def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp
         restarted.send(0, *(f"new {number}" for number in range(3)), delay_level=1)
         wait_until(lambda: len(restarted.bodies()) == 5, "delayed messages that are new")
     assert restarted.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
+
+
+@pytest.mark.parametrize("how", ["ctl delete", "the folder is gone"])
+def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: RestartedBroker, how: str) -> None:
+    restarted.start()
+    with Asker(restarted.address) as asker:
+        assert asker.create_topic("t", 2).code == 0
+        for queue in (0, 1):
+            restarted.send(queue, *(f"old {number}" for number in range(9)))
+            asker.commit("t", "g", queue, 9)
+        if how == "ctl delete":
+            restarted.ctl("delete", "t", "0", "--force")
+        else:
+            restarted.stop()
+            shutil.rmtree(restarted.data / "t-0")
+            restarted.start()
+    restarted.send(0, "new 0", "new 1")
+    with Asker(restarted.address) as asker:
+        assert [asker.committed("t", "g", queue) for queue in (0, 1)] == [0, 9]
+    restarted.stop()
+    assert "go on at the ends" not in restarted.start()
+    with Asker(restarted.address) as asker:
+        assert [asker.committed("t", "g", queue) for queue in (0, 1)] == [0, 9]
 
 
 def test_a_half_message_that_an_older_copy_does_not_know(restarted: RestartedBroker, tmp_path: Path) -> None:

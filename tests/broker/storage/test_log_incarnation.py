@@ -14,7 +14,7 @@ from metaq_broker.storage.incarnation import FILE_NAME
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from stored import FOLDER, ONE_SEGMENT, SMALL, START_MS, QuickFiles, contents, filled, frames, open_log
+from stored import FOLDER, ONE_SEGMENT, SMALL, START_MS, QuickFiles, contents, drop_segments, filled, frames, open_log
 
 
 def incarnation_file(root: Path, folder: str = FOLDER) -> Path:
@@ -46,7 +46,7 @@ def test_it_is_reported_with_the_first_durable_message_and_stays(tmp_path: Path)
     assert re.fullmatch(r"[0-9a-f]{32}", reported)
     log.append(frames(60))
     log.sync()
-    log.drop_segments([segment for segment in log.segments() if segment.read_only])
+    drop_segments(log, log.removable)
     assert log.incarnation == reported
     log.reopen()
     assert log.incarnation == reported

@@ -18,7 +18,7 @@ from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from stored import contents, frame, frames, marks, open_log
+from stored import contents, drop_segments, frame, frames, marks, open_log
 
 SETTINGS = LogSettings(segment_bytes_max=700, index_interval_bytes=150)
 POWER_CUT = None
@@ -46,7 +46,7 @@ class Scenario:
         self.singles()
         self.log.close(clean=True)
         self.log = open_log(self.root, SETTINGS, files=files, verify="trust")
-        self.retire()
+        self.retire(files)
         self.block()
         self.acknowledge()
         self.singles()
@@ -89,10 +89,10 @@ class Scenario:
         self.append(items)
         self.log.append(items)
 
-    def retire(self) -> None:
+    def retire(self, files: FaultyFiles) -> None:
         gone = self.log.segments()[:2]
         self.start_offset = gone[-1].start + gone[-1].size
-        self.log.drop_segments(gone)
+        drop_segments(self.log, len(gone), files)
 
     def check(self, log: PartitionLog) -> None:
         assert log.recovery.lost is None

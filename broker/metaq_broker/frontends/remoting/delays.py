@@ -231,6 +231,10 @@ class WaitingTopic:
         """See ``WaitingLog``."""
         return self._store.max_offset(self._topic, queue)
 
+    def renumbered(self, queue: int) -> int | None:
+        """See ``WaitingLog``."""
+        return self._store.renumbered(self._topic, queue)
+
     def fault(self, queue: int) -> Refusal | None:
         """See ``WaitingLog``."""
         return self._store.fault(self._topic, queue)

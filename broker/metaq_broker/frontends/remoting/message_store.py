@@ -35,6 +35,7 @@ from metaq_broker.engine.outcomes import (
     Refusal,
     StorageFailed,
 )
+from metaq_broker.frontends.remoting.broken_runs import behind_damage, frame_bytes_of
 from metaq_broker.frontends.remoting.compiled_records import RECORDS
 from metaq_broker.frontends.remoting.filters import LOOKED_AT_MAX, Condition
 from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
@@ -297,10 +298,10 @@ class MessageStore:
             except CorruptFrame as error:
                 if collected.looked_at:
                     break
-                offset, ordinal = _behind_damage(log, offset, error), ordinal + 1
+                offset, ordinal = behind_damage(log, offset, error), ordinal + 1
                 continue
             if not passed and not collected.is_full:
-                frame_bytes = _longer(log, offset, run)
+                frame_bytes = frame_bytes_of(log, offset, run)
                 continue
             offset, ordinal = offset + passed, ordinal + collected.looked_at - before
             run_bytes, frame_bytes = READ_BYTES, 0
@@ -363,7 +364,8 @@ class MessageStore:
             end = boundary_at(log, limit)
         if end.offset > at.offset:
             return end
-        return Boundary(at.offset + _longer(log, at.offset, found._replace(length=HEADER_BYTES).read()), at.ordinal + 1)
+        header = found._replace(length=HEADER_BYTES).read()
+        return Boundary(at.offset + frame_bytes_of(log, at.offset, header), at.ordinal + 1)
 
     def when_numbered(self, pending: NumberPending, then: Callable[[Refusal | None], None]) -> None:
         """Call ``then`` when the partition has its number, with ``None``, or with why it gets none."""
@@ -422,6 +424,11 @@ class MessageStore:
         log = self._log(topic, queue)
         return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
 
+    def renumbered(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset if the queue was numbered anew when it was opened, else ``None``."""
+        log = self._log(topic, queue)
+        return None if isinstance(log, Refusal) else log.recovery.renumbered
+
     def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
         """Return the queue offset of the first message that was stored at or after ``time_ms``, the end without one."""
         log = self._log(topic, queue)
@@ -468,31 +475,3 @@ class MessageStore:
                 self._records.clear()
             made = self._records[key] = QueueRecords(*key, self.store_host)
         return made
-
-
-def _behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
-    """Return where the message behind a damaged one begins, of which nobody knew: one wrong frame costs one frame.
-
-    Raises:
-        CorruptFrame: There is no intact message where the damaged one says that it ends.
-        OSError: The segment cannot be read.
-    """
-    front = log.read(offset, 4)
-    end = offset + HEADER_BYTES + int.from_bytes(front.read(), signed=True) if isinstance(front, Slice) else -1
-    if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
-        raise error
-    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
-    _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
-    return end
-
-
-def _longer(log: PartitionLog, offset: int, run: bytes) -> int:
-    """Return how many bytes the frame at ``offset`` takes, of which ``run`` has too few.
-
-    Raises:
-        CorruptFrame: It cannot be so long.
-    """
-    frame_bytes = HEADER_BYTES + int.from_bytes(run[:4], signed=True) if len(run) >= HEADER_BYTES else HEADER_BYTES
-    if not len(run) < frame_bytes <= log.readable_end - offset:
-        raise CorruptFrame(log.directory.name, offset, f"it announces {frame_bytes} bytes, more than there are")
-    return frame_bytes

@@ -220,6 +220,10 @@ class HalfTopics:
         """See ``HalfLog``."""
         return self._store.max_offset(HALF_TOPIC, 0), self._store.max_offset(NOTE_TOPIC, 0)
 
+    def renumbered(self) -> tuple[int | None, int | None]:
+        """See ``HalfLog``."""
+        return self._store.renumbered(HALF_TOPIC, 0), self._store.renumbered(NOTE_TOPIC, 0)
+
     def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:
         """See ``HalfLog``."""
 
