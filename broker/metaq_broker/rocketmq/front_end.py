@@ -14,6 +14,8 @@ import ipaddress
 import logging
 import socket
 import ssl
+from collections.abc import Set
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,6 +30,7 @@ from metaq_broker.frontends.remoting.partition_numbers import leave_numbers_out
 from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, not_listening
 from metaq_broker.rocketmq.server import BrokerServer
 from metaq_broker.rocketmq.standby import Standby, is_copy, make_own
+from metaq_broker.storage.losses import FOLDER
 from metaq_broker.storage.state_mark import StateMark
 from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
 
@@ -119,10 +122,12 @@ class FrontEnd:
             widened = server.topics.keep_readable()
             fields = {"behind": behind, "topicsWithMoreQueues": widened}
             _LOG.warning(PROMOTED if copied else OLDER, extra={"fields": fields})
+        losses = self._parts.engine.stores.losses()
+        gone = {(topic, index) for topic, index, loss in losses if loss.kind == FOLDER}
         offsets = server.groups.offsets
         for corrected, what in (
             (offsets.correct(self._start_where_renumbered), RENUMBERED),
-            (offsets.correct(self._end_at_most), BEHIND_END),
+            (offsets.correct(partial(self._end_at_most, gone)), BEHIND_END),
         ):
             if corrected:
                 topic, group, queue = corrected[0]
@@ -133,11 +138,11 @@ class FrontEnd:
         log = self._parts.engine.stores.get(topic, queue)
         return offset if log is None or log.recovery.renumbered is None else log.recovery.renumbered
 
-    def _end_at_most(self, topic: str, queue: int, offset: int) -> int:
+    def _end_at_most(self, gone: Set[tuple[str, int]], topic: str, queue: int, offset: int) -> int:
         log = self._parts.engine.stores.get(topic, queue)
-        if log is None:  # messages of such a queue will be counted from 0
-            return 0 if self._parts.engine.stores.refusal(topic, queue) is None else offset
-        return min(offset, log.durable_ordinal)
+        if log is not None:
+            return min(offset, log.durable_ordinal)
+        return 0 if (topic, queue) in gone else offset  # messages of a queue that is gone are counted from 0
 
     @property
     def serves(self) -> bool:
