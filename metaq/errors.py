@@ -39,6 +39,8 @@ class MetaqError(Exception):
     """Base of all errors of this package."""
 
     retryable = False
+    away = False
+    """Whether it says that a server cannot be reached now: it may be restarting, and is worth waiting for."""
 
 
 class ProtocolError(MetaqError):
@@ -74,6 +76,7 @@ class ConnectionFailed(MetaqError):
     """No connection to ``address``, or it broke while ``action`` was under way."""
 
     retryable = True
+    away = True
 
     def __init__(self, address: object, action: str, reason: object) -> None:
         self.address, self.action, self.reason = str(address), action, str(reason)
@@ -87,6 +90,7 @@ class DeadlineExceeded(MetaqError):
     """``action`` at ``address`` took longer than ``seconds``."""
 
     retryable = True
+    away = True
 
     def __init__(self, address: object, action: str, seconds: float) -> None:
         self.address, self.action, self.seconds = str(address), action, seconds
@@ -234,6 +238,7 @@ class ZooKeeperAway(MetaqError):
     """The ZooKeeper at ``hosts`` could not be asked; ``reason`` says how that showed."""
 
     retryable = True
+    away = True
 
     def __init__(self, hosts: str, reason: str) -> None:
         self.hosts, self.reason = hosts, reason

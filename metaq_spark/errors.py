@@ -16,7 +16,9 @@
         ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
         ├── BatchSuperseded   a later batch of the same query has been decided
         ├── BatchConflict     a batch that was written before is repeated with other rows
-        └── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
+        ├── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
+        │   └── ParticipantMissing  ... because a broker that has a part of it is not found
+        └── WriteFailed       a broker of a write could not be reached
 
 Spark shows the text of these errors to the user, so each sentence says what is wrong, where, and what is allowed.
 """
@@ -223,3 +225,26 @@ class ExactlyOnceError(ConnectorError):
 
     def __str__(self) -> str:
         return f"delivery = exactly_once: {self.reason}"
+
+
+class ParticipantMissing(ExactlyOnceError):
+    """A batch has messages on ``broker_id``, which is none of the brokers that are found by ``found_by`` (as text)."""
+
+    def __init__(self, broker_id: int, found_by: str) -> None:
+        self.broker_id, self.found_by = broker_id, found_by
+        super().__init__(
+            f"the batch has messages on broker {broker_id}, which is none of the brokers found by {found_by}; it has "
+            "to be among them until the batch is finished"
+        )
+        self.args = broker_id, found_by
+
+
+class WriteFailed(ConnectorError):
+    """A broker of a write could not be reached: ``cause`` says which and why. ``advice`` is what may help."""
+
+    def __init__(self, cause: str, advice: str) -> None:
+        self.cause, self.advice = cause, advice
+        super().__init__(cause, advice)
+
+    def __str__(self) -> str:
+        return f"{self.cause}. {self.advice}"

@@ -15,6 +15,7 @@ from metaq.client.records import Sent, sent_at
 from metaq.errors import MetaqError, SendFailed
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Partition
+from metaq.net.retry import RetryPolicy
 
 BLOCK_BYTES_MAX: Final = 256 << 10
 """Most bytes of one request; a longer message goes alone."""
@@ -55,14 +56,14 @@ def _consecutive(first_id: int, count: int) -> Sequence[int]:
 class BlockWriter:
     """The blocks of one topic for one broker, over a connection that is theirs until they are settled.
 
-    ``retries``: as of ``BatchWriter``.
+    ``retries``: how often in a row the session is connected again.
     """
 
     def __init__(self, session: Session, topic: str, blocks: Sequence[Block], retries: int = RETRIES) -> None:
         self._topic, self._blocks = topic, blocks
         # Other brokers take a block message by message and tell the place of the first one only.
         self._takes_blocks = takes_blocks(session)
-        self._writer = BatchWriter(session, topic, retries=retries)
+        self._writer = BatchWriter(session, topic, policy=RetryPolicy(retries))
         self._receipts: Sequence[Receipt] = ()
 
     def write(self) -> None:

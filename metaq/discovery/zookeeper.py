@@ -38,6 +38,14 @@ class ZooKeeperDirectory(SurveyedDirectory):
         known = {broker_id: broker.master or broker.last for broker_id, broker in found.items()}
         return {broker_id: address for broker_id, address in known.items() if address is not None}
 
+    def moved_to(self, broker_id: int, address: Address, *, to_write: bool) -> Address:
+        """Return where a broker is by now that does not answer at ``address``; ``address`` if that is not known."""
+        self._cache.invalidate()
+        if to_write:
+            return self.masters().get(broker_id, address)
+        self._cache.avoid(address)
+        return self.brokers().get(broker_id, address)
+
     def writable(self, topic: str) -> dict[Partition, Address]:
         """See ``Directory``. A topic without messages is registered by its pattern at most. Brokers that have
         registered a matching pattern are asked for the number of partitions.

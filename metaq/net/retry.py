@@ -2,12 +2,13 @@
 
 Only errors whose ``retryable`` is true are worth it: no connection, no answer in time, and "no thread free" (503). The
 count starts over whenever something got through, so a long read survives any number of restarts, while a broker that is
-gone is given up after ``retries`` pauses. A broker that hangs takes the whole time that a request may take with every
-try: where a ``TimeLimit`` is given, it ends all of them.
+gone is given up after ``retries`` pauses, or where a policy says so after ``wait_s``. A broker that hangs takes the
+whole time that a request may take with every try: where a ``TimeLimit`` is given, it ends all of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -20,13 +21,21 @@ _T = TypeVar("_T")
 PAUSE_S_MAX: Final = 10.0
 """The pause doubles with each failure in a row, up to this."""
 
+_DOUBLINGS_MAX: Final = 20
+
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Up to ``retries`` further tries in a row (0 = none); the first after ``retry_interval_s``, then doubling."""
+    """Up to ``retries`` further tries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
+
+    For a server that is away (``MetaqError.away``) tries go on until ``wait_s`` have passed since the first failure.
+    """
 
     retries: int = 5
     retry_interval_s: float = 0.2
+    wait_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -35,6 +44,9 @@ class RetryPolicy:
             raise ValueError(
                 f"retry_interval_s={self.retry_interval_s}: expected seconds above 0, up to {PAUSE_S_MAX:g}"
             )
+
+
+DEFAULT_POLICY: Final = RetryPolicy()
 
 
 class Reconnectable(Protocol):
@@ -80,6 +92,7 @@ class Attempts:
     def __init__(self, policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> None:
         self._policy, self._clock, self._limit = policy, clock, limit
         self._failures = 0
+        self._failing_since_s = 0.0
 
     def begin(self) -> None:
         """What comes is a first try, unless the last one failed: its time begins."""
@@ -94,13 +107,26 @@ class Attempts:
 
     def pause_after(self, error: MetaqError) -> None:
         """Sleep before the next try; raise ``error`` if it is not worth one, there were enough, or no time is left."""
-        if not error.retryable or self._failures >= self._policy.retries:
+        if not error.retryable:
             raise error
-        pause_s = min(self._policy.retry_interval_s * 2**self._failures, PAUSE_S_MAX)
+        if not self._failures:
+            self._failing_since_s = self._clock.monotonic()
+        if self._failures >= self._policy.retries and not self._waits(error):
+            raise error
+        pause_s = min(self._policy.retry_interval_s * 2 ** min(self._failures, _DOUBLINGS_MAX), PAUSE_S_MAX)
         if self._limit is not None and self._clock.monotonic() + pause_s >= self._limit.until_s:
             raise error
         self._failures += 1
         self._clock.sleep(pause_s)
+
+    def _waits(self, error: MetaqError) -> bool:
+        """Whether ``error`` is about a server that is away, and there is time to wait for it; the log says so once."""
+        left_s = self._failing_since_s + self._policy.wait_s - self._clock.monotonic()
+        if not error.away or left_s <= 0:
+            return False
+        if self._failures == self._policy.retries:
+            _log.warning("%s. Waiting for it for up to %.0f s", error, left_s)
+        return True
 
     def recover(self, session: Reconnectable, error: MetaqError) -> None:
         """Pause, and connect ``session`` again if the error closed it, as often as the policy allows.

@@ -92,6 +92,10 @@ class Script:
         """Close the connection instead of answering; ``carried_out``: after what was asked was done."""
         self._rules.append(_Rule(request, times, is_answered_first=carried_out))
 
+    def obey(self) -> None:
+        """Refuse and disconnect no more."""
+        self._rules.clear()
+
     def counts(self) -> Counter[int]:
         """How many requests of each code there were."""
         return Counter(command.code for command in self.requests)

@@ -10,12 +10,12 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql.types import DataType
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.errors import DeadlineExceeded, MetaqError
 from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
@@ -134,13 +134,16 @@ def _wording(uses: Iterable[Use]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectionOptions:
+class ConnectionOptions(ABC):
     """How connections are made. Times in milliseconds. A format adds where its brokers are."""
+
+    streaming: bool = False
 
     connect_timeout_ms: int
     request_timeout_ms: int
     retries: int
     retry_interval_ms: int
+    broker_wait_ms: int
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
@@ -158,17 +161,38 @@ class ConnectionOptions:
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """How often something is asked or sent again, and after which pauses."""
+        """How often something is asked or sent again, and after which pauses, without a wait."""
         return RetryPolicy(self.retries, self.retry_interval_ms / 1000)
+
+    @property
+    def waiting_policy(self) -> RetryPolicy:
+        """The same for work under way, which a broker's restart must not end."""
+        return replace(self.retry_policy, wait_s=self.broker_wait_ms / 1000)
+
+    @property
+    def first_policy(self) -> RetryPolicy:
+        """The same for what is done first: there a stream does not wait, as a wrong option would look like a restart.
+
+        A batch waits if the option says so, which it does not by default.
+        """
+        return self.retry_policy if self.streaming else self.waiting_policy
+
+    @property
+    @abstractmethod
+    def found_by(self) -> str:
+        """Where the options say that the brokers are, for messages."""
 
     def advice_after(self, error: MetaqError, otherwise: str) -> str:
         """What may help when every attempt failed, the last one with ``error``; ``otherwise`` for what was answered."""
+        if not error.away:
+            return otherwise
         tried = f"It was tried {self.retries + 1} times in a row"
+        if self.broker_wait_ms:
+            tried += f", and waited for up to {self.broker_wait_ms / 1000:g} s (brokerWaitMs)"
+        tried += f"; brokers are found by {self.found_by}"
         if isinstance(error, DeadlineExceeded):
             return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({self.request_timeout_ms})"
-        if isinstance(error, ConnectionFailed):
-            return f"{tried}. If the broker takes longer to come back, raise the options retries and retryIntervalMs"
-        return otherwise
+        return f"{tried}. Start the broker; if it takes longer to come back, raise the option brokerWaitMs"
 
     @property
     def timeouts(self) -> Timeouts:
@@ -177,7 +201,7 @@ class ConnectionOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(ConnectionOptions, ABC):
+class ReadOptions(ConnectionOptions):
     """A read, batch or streaming. Options of the other kind of read hold their defaults and go unused.
 
     Sizes in bytes, times in milliseconds, counts in messages or tasks, as the names end; ``None`` = not given.
@@ -207,7 +231,6 @@ class ReadOptions(ConnectionOptions, ABC):
     value_schema: DataType | None
     fail_on_data_loss: bool
     loss_grace_ms: int
-    broker_wait_ms: int
     on_corrupt: str
     dead_letter_topic: str | None
     group: str | None

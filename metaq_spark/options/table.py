@@ -210,11 +210,6 @@ LOSS_ROWS: Final = (
         "until that fails the query.",
     ),
     Option(
-        "brokerWaitMs", "broker_wait_ms", values.duration_ms, "10m", STREAM_READ,
-        "How long a broker that cannot be reached is waited for, its partitions staying where they are, before the "
-        "query fails. A batch, and the first look of a run, do not wait.",
-    ),
-    Option(
         "onCorrupt", "on_corrupt", values.one_of("fail", "skip", "deadletter"), "fail", READ,
         "What is done with a message that does not match its checksum: `fail`, `skip` it with a warning, or store its "
         "bytes in `deadLetterTopic` and go on.",
@@ -307,6 +302,13 @@ CONNECTION_ROWS: Final = (
     Option(
         "retryIntervalMs", "retry_interval_ms", values.pause, "200", ANY,
         "Pause before the first such try; it doubles with each further one.",
+    ),
+    Option(
+        "brokerWaitMs", "broker_wait_ms", values.wait_ms,
+        {Use.BATCH_READ: "0", Use.STREAM_READ: "10m", Use.BATCH_WRITE: "0", Use.STREAM_WRITE: "10m"}, ANY,
+        "How long, beyond `retries`, a broker that cannot be reached is waited for: by a stream's planning, by tasks "
+        "under way, and by what begins and ends a micro-batch of a sink. What a query does first does not wait: the "
+        "first look of a run, and batch 0 of a write.",
     ),
     Option(
         "tlsCaFile", "tls_ca_file", values.path, UNSET, ANY,

@@ -182,6 +182,11 @@ def duration_ms(raw: str) -> int:
     return total
 
 
+def wait_ms(raw: str) -> int:
+    """As ``duration_ms``; 0 = no wait."""
+    return 0 if raw.strip() == "0" else duration_ms(raw)
+
+
 def timestamp_ms(raw: str) -> int:
     """Milliseconds since 1970: a number, or a date and time in ISO 8601 with ``Z`` or an offset."""
     word = raw.strip()

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from metaq.model import Partition, TopicPartition
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import Int64s
-from metaq_spark.options.parsing import WriteOptions
+from metaq_spark.options.parsing import ConnectionOptions, WriteOptions
 from metaq_spark.sink.columns import SinkColumns
 
 QUERY_ID = "sql.streaming.queryId"
@@ -51,6 +51,11 @@ class WriteTask:
         """The micro-batch, ``None`` in a batch write."""
         text = self.local_property(BATCH_ID)
         return None if text is None else int(text)
+
+    @property
+    def follows_others(self) -> bool:
+        """Whether the query has come to the end of a micro-batch before."""
+        return bool(self.batch_id)
 
 
 class Encoder(Protocol):
@@ -121,6 +126,10 @@ class Sink(Protocol):
     @property
     def options(self) -> WriteOptions:
         """The options of the write."""
+
+    @property
+    def reach(self) -> ConnectionOptions:
+        """How the brokers that it has found are reached; gives advice where one is away."""
 
     @property
     def columns(self) -> SinkColumns:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from metaq.errors import MetaqError
+from metaq_spark.errors import WriteFailed
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sink.backend import Sink
@@ -32,12 +35,25 @@ class _Writer:
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Store the rows of one task."""
-        return write_batches(iterator, self._sink)
+        with self._advising():
+            return write_batches(iterator, self._sink)
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None) -> None:
         freeze_modules()
         if self._sink.transaction is not None:
-            self._sink.transaction.commit(messages, batch_id)
+            with self._advising():
+                self._sink.transaction.commit(messages, batch_id)
+
+    @contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Say what may help where a broker could not be reached."""
+        try:
+            yield
+        except MetaqError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, MetaqError) else error
+            if not (error.away or cause.away):
+                raise
+            raise WriteFailed(str(error), self._sink.reach.advice_after(cause, "")) from error
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

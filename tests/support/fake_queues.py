@@ -53,6 +53,10 @@ class FakeOptions(ReadOptions):
     def row_layout(self) -> RowLayout:
         return RowLayout((("queue", StringType()), ("value", BinaryType())))
 
+    @property
+    def found_by(self) -> str:
+        return "nothing, as it is a fake"
+
 
 def fake_options(use: Use, **raw: str) -> FakeOptions:
     """The options of a read of ``orders``, unless others are given."""
@@ -62,7 +66,12 @@ def fake_options(use: Use, **raw: str) -> FakeOptions:
     values = TABLE.read(raw, use)
     check_choice(values)
     options = FakeOptions(
-        **values, columns=None, push_filters=False, group=group, commit_group_offsets=group is not None
+        **values,
+        columns=None,
+        push_filters=False,
+        group=group,
+        commit_group_offsets=group is not None,
+        streaming=use is Use.STREAM_READ,
     )
     check_read(options, use)
     return options

@@ -86,8 +86,9 @@ class RocketMQHarness(MicroBatches):
         return position, sorted(body for batch in batches for body in batch)
 
     def sink(self, schema: StructType, *, streaming: bool = False, **options: str) -> RocketMQSink:
-        """A write to ``out``, unless another topic is given."""
-        given = self.raw({"topic": "out"} | options)
+        """A write to ``out``, unless another topic is given; ``""`` = where rows say."""
+        named = {"topic": "out"} | options
+        given = self.raw({name: value for name, value in named.items() if value})
         use = Use.STREAM_WRITE if streaming else Use.BATCH_WRITE
         return RocketMQSink(
             parse_sink_options(given, use), schema, streaming=streaming, pool=self.pool, directory=self.directory

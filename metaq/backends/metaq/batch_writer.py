@@ -21,16 +21,17 @@ from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt
 from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
 from metaq.model import Buffer, TransactionId
-from metaq.net.retry import Attempts, RetryPolicy
+from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import Put, PutBatch
 from metaq.protocols.text.extensions import EXT_PUT_BATCH
 
 PENDING_BYTES_MAX: Final = 16 << 20
 PENDING_BLOCKS_MAX: Final = 16
 
-RETRIES: Final = 5
+RETRIES: Final = DEFAULT_POLICY.retries
 """How often in a row a session is connected again, unless the caller says otherwise."""
 
+_NO_RETRIES: Final = RetryPolicy(0)
 _T = TypeVar("_T")
 
 
@@ -51,9 +52,9 @@ class BatchWriter:
     """Pipelines blocks over ``session``, which is its own until ``flush`` returned.
 
     At most ``blocks_max`` commands and ``bytes_max`` bytes are unacknowledged (a single larger block goes alone). After
-    a lost connection or a missed deadline the session is connected again, up to ``retries`` times in a row, pausing
-    ``retry_interval_s`` and then doubling. Inside a transaction nothing is sent again: whether a put was taken cannot
-    be known there, so the failure is raised and the transaction has to be rolled back.
+    a lost connection or a missed deadline the session is connected again, as often as ``policy`` says. Inside a
+    transaction nothing is sent again: whether a put was taken cannot be known there, so the failure is raised and the
+    transaction has to be rolled back.
     """
 
     def __init__(
@@ -63,18 +64,16 @@ class BatchWriter:
         *,
         bytes_max: int = PENDING_BYTES_MAX,
         blocks_max: int = PENDING_BLOCKS_MAX,
-        retries: int = RETRIES,
-        retry_interval_s: float = 0.2,
+        policy: RetryPolicy = DEFAULT_POLICY,
         transaction: TransactionId | None = None,
     ) -> None:
         if bytes_max < 1:
             raise ValueError(f"bytes_max={bytes_max}: expected 1 or more")
         if not 1 <= blocks_max <= OUTSTANDING_MAX:
             raise ValueError(f"blocks_max={blocks_max}: expected 1..{OUTSTANDING_MAX}")
-        policy = RetryPolicy(retries if transaction is None else 0, retry_interval_s)
         self._session, self._topic, self._transaction = session, topic, transaction
         self._bytes_max, self._blocks_max = bytes_max, blocks_max
-        self._attempts = Attempts(policy, session.clock)
+        self._attempts = Attempts(policy if transaction is None else _NO_RETRIES, session.clock)
         self._pending: deque[_Unit] = deque()
         self._pending_bytes = 0
         self._receipts: list[Receipt] = []

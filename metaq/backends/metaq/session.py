@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaq.errors import BrokerError, ProtocolError
@@ -91,6 +91,8 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
     def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
         super().__init__(address, timeouts, clock)
         self._transport = transport
+        self.locate: Callable[[Address], Address] | None = None
+        """Where the broker is that does not answer at an address; ``None``: where it was. For the lessee."""
         self._sent = itertools.count()
         self._buffers: dict[int, memoryview] = {}
         self._own_body = memoryview(b"")
@@ -123,12 +125,15 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
 
     def reopen(self) -> None:
-        """Close what is left and connect again to the same address; requests under way are forgotten.
+        """Close what is left and connect again, to where ``locate`` says; requests under way are forgotten.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
+            MetaqError: As ``locate``.
         """
         self.close("reopened")
+        if self.locate is not None:
+            self.address = self.locate(self.address)
         self._open()
 
     @property

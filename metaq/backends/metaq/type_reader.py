@@ -20,7 +20,7 @@ from metaq.errors import DataMissing, ExtensionMissing, MetaqError, OffsetMoved
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_types import OFFSET_BYTES, encode_types
 from metaq.model import OffsetRange
-from metaq.net.retry import Attempts, RetryPolicy
+from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import GetFiltered, Reply, Value
 from metaq.protocols.text.extensions import EXT_FILTER
 
@@ -43,8 +43,7 @@ def read_types(
     types: tuple[str, ...],
     fetch_bytes: int = 1 << 20,
     *,
-    retries: int = 5,
-    retry_interval_s: float = 0.2,
+    policy: RetryPolicy = DEFAULT_POLICY,
     group: str = GROUP,
 ) -> Generator[AddressedFrames, None, None]:
     """Yield the frames of ``types`` whose first byte is in ``offset_range``, in order.
@@ -61,7 +60,7 @@ def read_types(
         ValueError: A type cannot be one.
     """
     encode_types(types)
-    attempts = Attempts(RetryPolicy(retries, retry_interval_s), session.clock)
+    attempts = Attempts(policy, session.clock)
     command = GetFiltered(topic, group, partition_index, offset_range.start, fetch_bytes, types, 0)
     return _TypeReader(session, command, offset_range, attempts).chunks()
 

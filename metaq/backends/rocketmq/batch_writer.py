@@ -393,6 +393,7 @@ class _NotNow(MetaqError):
 
     def __init__(self, refusal: RequestRefused) -> None:
         self.refusal = refusal
+        self.away = refusal.away
         super().__init__(refusal)
 
     def __str__(self) -> str:

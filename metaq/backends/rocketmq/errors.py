@@ -32,6 +32,9 @@ RETRYABLE: Final = frozenset(
 )
 """Refusals that may not come again: an overloaded server, one that shuts down, a slave in place of a master."""
 
+AWAY: Final = RETRYABLE - {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL}
+"""Those of a server that is not, or not yet or no longer, the one to ask."""
+
 BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
 """How the texts of an overloaded server begin, whatever the code."""
 
@@ -51,6 +54,11 @@ class RequestRefused(MetaqError):
     def retryable(self) -> bool:  # type: ignore[override]
         """Whether the server may do it another time."""
         return self.code in RETRYABLE or self.text.startswith(BUSY_TEXTS)
+
+    @property
+    def away(self) -> bool:  # type: ignore[override]
+        """Whether the server begins, ends, or has given its place to another."""
+        return self.code in AWAY
 
     def __str__(self) -> str:
         code = name_of(self.code, response=True)
@@ -119,6 +127,7 @@ class NameServersAway(MetaqError):
     """None of ``servers`` answers; ``reasons`` say why, in the same order."""
 
     retryable = True
+    away = True
 
     def __init__(self, servers: Sequence[str], reasons: Sequence[str]) -> None:
         self.servers, self.reasons = list(servers), list(reasons)
@@ -133,6 +142,7 @@ class BrokerAway(MetaqError):
     """No route has an address of broker ``broker_name``; ``servers`` are the name servers that were asked."""
 
     retryable = True
+    away = True
 
     def __init__(self, broker_name: str, wanted: str, servers: Sequence[str]) -> None:
         self.broker_name, self.wanted, self.servers = broker_name, wanted, list(servers)

@@ -248,8 +248,8 @@ class _QueueReader:
         if isinstance(error, RequestRefused) and error.code in NOT_AT_SLAVE and self._server.is_slave():
             self._wait(str(error))
         else:
-            if isinstance(error, ConnectionFailed | DeadlineExceeded):
-                self._server.avoid()
+            if error.away:
+                self._server.avoid(silent=isinstance(error, ConnectionFailed | DeadlineExceeded))
             self._leave()
             self._attempts.pause_after(error)
 
@@ -317,9 +317,9 @@ class _Server:
         except BrokerAway:
             return True
 
-    def avoid(self) -> None:
-        """Nobody answers at the present address."""
-        if self._address is not None:
+    def avoid(self, *, silent: bool) -> None:
+        """Ask where the broker is by now; ``silent``: nobody answers at the present address."""
+        if silent and self._address is not None:
             self._routes.avoid(self._address)
         self._routes.invalidate()
 

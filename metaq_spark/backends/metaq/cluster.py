@@ -24,7 +24,7 @@ from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.retry import persist
+from metaq.net.retry import RetryPolicy, persist
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
@@ -54,11 +54,19 @@ class Cluster:
     All methods raise ``ConnectionFailed`` or ``DeadlineExceeded``, naming the broker, when retrying did not help.
     """
 
-    def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        """``policy``: of questions about what there is; ``ConnectionOptions.first_policy`` unless given."""
+        self._options = options
         self._pool = pool or pool_with(options.timeouts, options.tls)
         self._directory: Directory = directory_of(options, self._pool)
         self._names, self._moving = list(options.places), options.zookeeper is not None
-        self._policy = options.retry_policy
+        self._policy, self._waiting = policy or options.first_policy, options.waiting_policy
         self._clock = clock
         self._addresses: dict[int, Address] = {}
         self._found: Mapping[TopicPartition, PartitionState] = {}
@@ -171,18 +179,29 @@ class Cluster:
         partitions: Iterable[TopicPartition],
         ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
     ) -> dict[TopicPartition, T]:
-        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves."""
-        served: dict[Address, list[TopicPartition]] = {}
+        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves.
+
+        These are partitions that a broker has listed, so its restart is waited for.
+        """
+        served: dict[int, list[TopicPartition]] = {}
         for where in partitions:
-            served.setdefault(self.address_of(where), []).append(where)
+            served.setdefault(where.partition.broker_id, []).append(where)
         found: dict[TopicPartition, T] = {}
-        for address, wanted in served.items():
-            found |= self._persist(partial(self._leased, address, ask, wanted))
+        for broker_id, wanted in served.items():
+            self.address_of(wanted[0])
+            found |= persist(partial(self._leased, broker_id, ask, wanted), self._waiting, self._clock)
         return found
 
-    def _leased(self, address: Address, ask: Callable[[Session, A], T], about: A) -> T:
-        with self._pool.lease(address) as session:
-            return ask(session, about)
+    def _leased(self, broker_id: int, ask: Callable[[Session, A], T], about: A) -> T:
+        address = self._addresses[broker_id]
+        try:
+            with self._pool.lease(address) as session:
+                return ask(session, about)
+        except MetaqError as error:
+            locate = locating(self._options, self._pool, broker_id) if error.away else None
+            if locate is not None:
+                self._addresses = self._addresses | {broker_id: locate(address)}
+            raise
 
     def _persist(self, ask: Callable[[], T]) -> T:
         return persist(ask, self._policy, self._clock)
@@ -213,22 +232,55 @@ def _in_zookeeper(options: BrokerOptions, pool: SessionPool) -> ZooKeeperDirecto
     return ZooKeeperDirectory(tree_cache(options.zookeeper, options.timeouts.connect_s), pool)
 
 
-class RetryingSessions:
-    """Leases sessions of a pool, for work that continues after a broker's restart; connects as ``policy`` says."""
+Locate = Callable[[Address], Address]
+"""Where a broker is by now that does not answer at an address."""
 
-    def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+
+def locating(options: BrokerOptions, pool: SessionPool, broker_id: int, *, to_write: bool = False) -> Locate | None:
+    """How a task finds a broker again that ZooKeeper has at another address by now; ``None`` where options name it."""
+    if options.zookeeper is None:
+        return None
+    return partial(_in_zookeeper(options, pool).moved_to, broker_id, to_write=to_write)
+
+
+class RetryingSessions:
+    """Leases sessions of a pool, for work that continues after a broker's restart; connects as ``policy`` says.
+
+    The policy is that of work under way (``ConnectionOptions.waiting_policy``) unless another is given.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        policy: RetryPolicy | None = None,
+    ) -> None:
         self.pool = pool or pool_with(options.timeouts, options.tls)
-        self.policy = options.retry_policy
+        self.policy = policy or options.waiting_policy
+        self.found_by = options.found_by
         self.clock = clock
 
-    def lease(self, address: Address) -> AbstractContextManager[Session]:
+    def lease(self, address: Address, locate: Locate | None = None) -> AbstractContextManager[Session]:
         """An open session, as ``SessionPool.lease``; it is opened here, and given back by the ``with`` block.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: There is none, even after retries.
+            MetaqError: As ``locate``.
         """
         stack = ExitStack()
-        session = persist(lambda: stack.enter_context(self.pool.lease(address)), self.policy, self.clock)
+        at = address
+
+        def enter() -> Session:
+            nonlocal at
+            try:
+                return stack.enter_context(self.pool.lease(at))
+            except MetaqError:
+                at = at if locate is None else locate(at)
+                raise
+
+        session = persist(enter, self.policy, self.clock)
+        session.locate = locate
         return _Opened(session, stack)
 
 
@@ -244,4 +296,5 @@ class _Opened(AbstractContextManager[Session]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._session.locate = None
         self._stack.__exit__(kind, error, trace)

@@ -165,6 +165,11 @@ class BrokerOptions(ConnectionOptions):
         """What the user named, as text: the brokers, or where ZooKeeper has them."""
         return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
 
+    @property
+    def found_by(self) -> str:
+        """See ``ConnectionOptions``."""
+        return f"{'the option brokers' if self.zookeeper is None else 'ZooKeeper'} ({', '.join(self.places)})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(BrokerOptions, ReadOptions):
@@ -208,7 +213,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     """
     values = _with_brokers(TABLE.read(raw, use), raw)
     check_choice(values)
-    options = SourceOptions(**values)
+    options = SourceOptions(**values, streaming=use is Use.STREAM_READ)
     check_read(options, use)
     return options
 
@@ -219,7 +224,8 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     Raises:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
-    options = SinkOptions(**_with_brokers(TABLE.read(raw, use), raw))
+    values = _with_brokers(TABLE.read(raw, use), raw)
+    options = SinkOptions(**values, streaming=use is Use.STREAM_WRITE)
     check_write(options)
     return options
 

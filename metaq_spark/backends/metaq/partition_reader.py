@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
+from metaq.errors import BrokerError, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
-from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, pool_with
+from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, locating, pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
@@ -56,11 +56,14 @@ def read_partition(
     pool = pool or pool_with(options.timeouts, options.tls)
     task: RangeTask | None = None
     try:
-        with RetryingSessions(options, pool, pool.clock).lease(partition.address) as session:
+        locate = locating(options, pool, partition.source.partition.broker_id)
+        with RetryingSessions(options, pool, pool.clock).lease(partition.address, locate) as session:
             handler = damage_handler(options, pool)
             task = RangeTask(session, partition.source, partition.offsets, partition.incarnation, options, handler)
             yield from task.batches()
-    except (ConnectionFailed, DeadlineExceeded, ProtocolError, BrokerError) as error:
+    except MetaqError as error:
+        if not (error.away or isinstance(error, ProtocolError | BrokerError)):
+            raise
         at = partition.offsets.start if task is None else task.position
         raise ReadFailed(str(partition.source), at, str(error), _advice(error, options)) from error
 

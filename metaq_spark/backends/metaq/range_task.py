@@ -32,6 +32,7 @@ from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.resync import next_frame, read_slice
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.errors import OptionError
+from metaq_spark.sink.first_look import wait_for_offer
 from metaq_spark.source.losses import LETTER_BYTES_MAX, Damage, DamageHandler, Fail, ReadDamaged, Skip, report_data_loss
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class RangeTask:
         self._session, self._source, self._incarnation, self._options = session, source, incarnation, options
         self._handler = handler
         self.position, self._end = offsets.start, offsets.end
-        self._policy = options.retry_policy
+        self._policy = options.waiting_policy
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._filter_here = options.message_types is None
         self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types, end=offsets.end)
@@ -94,10 +95,10 @@ class RangeTask:
 
     def _filtered(self) -> Iterator[pa.RecordBatch]:
         """As ``_plain``, of those messages that the broker picks; the decoder looks at their types again."""
-        options, retry_s = self._options, self._policy.retry_interval_s
+        options = self._options
         chunks = read_types(
             self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
-            options.message_types or (), options.fetch_bytes, retries=options.retries, retry_interval_s=retry_s,
+            options.message_types or (), options.fetch_bytes, policy=self._policy,
         )  # fmt: skip
         try:
             with closing(chunks):
@@ -183,8 +184,8 @@ class DeadLetters:
     fails = False
 
     def __init__(self, topic: str, options: SourceOptions, pool: SessionPool) -> None:
-        self._topic, self._pool = topic, pool
-        self._cluster = Cluster(options, pool, pool.clock)
+        self._topic, self._options, self._pool = topic, options, pool
+        self._cluster = Cluster(options, pool, pool.clock, options.waiting_policy)
 
     def handle(self, damage: Damage, read: ReadDamaged) -> None:
         """Store a letter; returns when the broker has acknowledged it.
@@ -196,7 +197,8 @@ class DeadLetters:
         """
         size = min(len(damage.offsets), LETTER_BYTES_MAX) if damage.served else 0
         letter = Message(read(damage.offsets.start, size), damage.attribute)
-        addresses = self._cluster.writable(self._topic)
+        policy = self._options.waiting_policy
+        addresses = wait_for_offer(lambda: self._cluster.writable(self._topic), policy, self._pool.clock)
         chosen = sorted(addresses)[zlib.crc32(str(damage.source).encode()) % len(addresses)]
         try:
             with self._pool.lease(addresses[chosen]) as session:

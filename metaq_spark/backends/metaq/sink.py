@@ -17,11 +17,18 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, Cluster, RetryingSessions, SessionPool, pool_with
+from metaq.net.retry import RetryPolicy
+from metaq_spark.backends.metaq.cluster import (
+    ROUTE_AGE_S_MAX,
+    Cluster,
+    RetryingSessions,
+    SessionPool,
+    locating,
+    pool_with,
+)
 from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
-from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import BrokerOptions, SinkOptions
 from metaq_spark.columns.blocks import Block, OpenBlock
@@ -29,6 +36,7 @@ from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.errors import PartitionAway
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 SINK_COLUMNS: Final[ColumnTypes] = {
     "value": (BinaryType, StringType),
@@ -78,12 +86,14 @@ class MetaQSink:
         pool: SessionPool | None = None,
         routes: RouteMemory | None = None,
     ) -> None:
-        self.options, self.pool, self.routes = options, pool, routes
+        self.options = self.reach = options
+        self.pool, self.routes = pool, routes
         self.columns: SinkColumns = find_sink_columns(schema, options.topic, SINK_COLUMNS)
-        self._route = None if options.topic is None else (routes or shared_routes()).find(options, options.topic)
-        self.transaction = (
-            MetaQTransaction(plan_transaction(options, streaming), options) if options.exactly_once else None
-        )
+        topic, memory = options.topic, routes or shared_routes()
+        self._route: FirstLook[Route] = FirstLook({})
+        if topic is not None:
+            self._route = FirstLook.of(lambda: memory.find(options, topic), streaming=streaming)
+        self.transaction = MetaQTransaction(options, streaming) if options.exactly_once else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this process."""
@@ -92,25 +102,36 @@ class MetaQSink:
     def begin(self, task: WriteTask) -> MetaQDelivery:
         """See ``Sink``."""
         pool = self.pool or pool_with(self.options.timeouts, self.options.tls)
-        routes = TaskRoutes(self.options, self._route, self.routes or shared_routes())
+        routes = TaskRoutes(self.options, self._route, self.routes or shared_routes(), begun=task.follows_others)
         if self.transaction is None:
             return MetaQDelivery(self.columns, routes, AcknowledgedPuts(self.options, pool))
-        sessions = RetryingSessions(self.options, pool)
-        return MetaQDelivery(self.columns, routes, *begin_attempt(self.transaction.plan, self.options, task, sessions))
+        plan, sessions = self.transaction.plan(begun=task.follows_others), RetryingSessions(self.options, pool)
+        return MetaQDelivery(self.columns, routes, *begin_attempt(plan, self.options, task, sessions))
 
 
 class TaskRoutes:
-    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once."""
+    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once.
 
-    def __init__(self, options: SinkOptions, known: Route | None, memory: RouteMemory) -> None:
-        self.options, self._known, self._memory = options, known, memory
+    ``begun``: the query has written before, so what is away now is waited for.
+    """
+
+    def __init__(self, options: SinkOptions, known: FirstLook[Route], memory: RouteMemory, *, begun: bool) -> None:
+        self.options, self._known, self._memory, self._begun = options, known, memory, begun
         self._routes: dict[str, Route] = {}
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
         """See ``Delivery``."""
         if topic not in self._routes:
-            self._routes[topic] = self._known or self._memory.find(self.options, topic)
+            known = self._known.get(lambda: self._find(topic), begun=self._begun)
+            self._routes[topic] = known or self._find(topic)
         return self.options.ordered_partitions or list(self._routes[topic])
+
+    def _find(self, topic: str) -> Route:
+        options, memory = self.options, self._memory
+        if not self._begun:
+            return memory.find(options, topic)
+        policy = options.waiting_policy
+        return wait_for_offer(lambda: memory.find(options, topic, policy), policy, memory.clock)
 
     def address_of(self, target: TopicPartition) -> Address:
         """The broker of a partition of ``partitions_of``.
@@ -169,15 +190,15 @@ class AcknowledgedPuts:
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
         """See ``Puts``."""
-        writer = self._writers.get(address) or self._connect(address, target.topic)
+        writer = self._writers.get(address) or self._connect(target, address)
         writer.write(target.partition.index, block.data, block.count, target.topic)
 
-    def _connect(self, address: Address, topic: str) -> BatchWriter:
-        options = self._options
-        session = self._sessions.enter_context(self._pool.lease(address))
-        pause_s = options.retry_interval_ms / 1000
-        writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
-        self._writers[address] = writer
+    def _connect(self, target: TopicPartition, address: Address) -> BatchWriter:
+        options, pool = self._options, self._pool
+        locate = locating(options, pool, target.partition.broker_id, to_write=True)
+        sessions = RetryingSessions(options, pool, pool.clock)
+        session = self._sessions.enter_context(sessions.lease(address, locate))
+        self._writers[address] = BatchWriter(session, target.topic, policy=sessions.policy)
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:
@@ -200,20 +221,20 @@ class RouteMemory:
     """One for each process; see ``shared_routes``."""
 
     def __init__(self, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._pool, self._clock = pool, clock
+        self._pool, self.clock = pool, clock
         self._known: dict[tuple[tuple[str, ...], str], tuple[float, Route]] = {}
 
-    def find(self, options: BrokerOptions, topic: str) -> Route:
-        """The route of ``topic``, at most ``ROUTE_AGE_S_MAX`` old.
+    def find(self, options: BrokerOptions, topic: str, policy: RetryPolicy | None = None) -> Route:
+        """The route of ``topic``, at most ``ROUTE_AGE_S_MAX`` old. ``policy``: see ``Cluster``.
 
         Raises:
             TopicNotFound: No broker accepts the topic.
             ConnectionFailed, DeadlineExceeded: A broker could not be asked.
         """
-        key, now_s = (options.places, topic), self._clock.monotonic()
+        key, now_s = (options.places, topic), self.clock.monotonic()
         since_s, route = self._known.get(key, (-ROUTE_AGE_S_MAX, {}))
         if not route or now_s - since_s >= ROUTE_AGE_S_MAX:
-            route = Cluster(options, self._pool, self._clock).writable(topic)
+            route = Cluster(options, self._pool, self.clock, policy).writable(topic)
             self._known[key] = now_s, route
         return route
 

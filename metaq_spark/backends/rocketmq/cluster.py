@@ -45,8 +45,9 @@ class Cluster:
     ) -> None:
         if pool is None or directory is None:
             pool, directory = connections_of(options)
-        self._pool, self.directory, self._policy, self._clock = pool, directory, options.retry_policy, clock
-        self.offsets = Offsets(pool, directory, options.retry_policy, options.asking_group)
+        self._pool, self.directory, self._policy, self._clock = pool, directory, options.first_policy, clock
+        self._waiting = options.waiting_policy
+        self.offsets = Offsets(pool, directory, self._policy, options.asking_group)
         self._group = options.asking_group
         self._known: set[TopicPartition] = set()
         self._last: AvailableRanges = {}
@@ -56,7 +57,7 @@ class Cluster:
     @cached_property
     def positions(self) -> QueuePositions:
         """See ``Cluster``."""
-        return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._policy)
+        return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._waiting)
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Cluster``."""

@@ -15,10 +15,11 @@ from metaq.backends.rocketmq.errors import SendFailed
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptFrame, TopicNotFound
-from metaq.model import TopicPartition
+from metaq.model import Partition, TopicPartition
 from metaq_spark.backends.rocketmq.options import SourceOptions
 from metaq_spark.columns.rocketmq.checks import CorruptRecord
 from metaq_spark.errors import OptionError
+from metaq_spark.sink.first_look import wait_for_offer
 
 _log = logging.getLogger(__name__)
 
@@ -66,13 +67,11 @@ class DeadLetters:
             TopicNotFound: No broker takes messages for the topic.
             OptionError: The letter was refused.
         """
-        queues = self._directory.writable(self._topic)
-        if not queues:
-            raise TopicNotFound(self._topic, list(map(str, self._directory.servers)))
+        queues = wait_for_offer(self._writable, self._options.waiting_policy, self._pool.clock)
         queue = queues[zlib.crc32(str(source).encode()) % len(queues)]
         writer = BatchWriter(
             self._pool, self._directory, queue.broker_name,
-            group=self._options.asking_group, policy=self._options.retry_policy,
+            group=self._options.asking_group, policy=self._options.waiting_policy,
         )  # fmt: skip
         try:
             writer.send(self._topic, queue.index, found.record or b" ", _properties(source, found))
@@ -82,6 +81,12 @@ class DeadLetters:
         finally:
             writer.close()
         _log.warning("%s. Stored in %s/%s at offset %d", found, self._topic, queue, receipt.offset)
+
+    def _writable(self) -> list[Partition]:
+        queues = self._directory.writable(self._topic)
+        if not queues:
+            raise TopicNotFound(self._topic, list(map(str, self._directory.servers)))
+        return queues
 
 
 def _properties(source: TopicPartition, found: CorruptFrame) -> str:

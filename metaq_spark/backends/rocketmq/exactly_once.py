@@ -15,33 +15,38 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from metaq.backends.rocketmq.bundled import MetaQBroker, NotBundled, ask_for_metaq
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError
 from metaq.formats.checksum import crc32
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head, encode_stored, tag_of
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
-from metaq.net.retry import persist
+from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions
-from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit
 from metaq_spark.backends.metaq.exactly_once.contents import Count
-from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
-from metaq_spark.backends.metaq.exactly_once.task import Attempt, begin_attempt
+from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
+from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import SinkOptions as MetaQOptions
 from metaq_spark.backends.rocketmq.options import SinkOptions
 from metaq_spark.columns.blocks import MASK, Block, of_frame
-from metaq_spark.errors import ExactlyOnceError
-from metaq_spark.options.parsing import TransactionOptions
-from metaq_spark.sink.backend import WriteTask
+from metaq_spark.errors import ExactlyOnceError, ParticipantMissing
+from metaq_spark.options.parsing import ConnectionOptions, TransactionOptions
+from metaq_spark.sink.backend import Messages, WriteTask
+from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 Brokers = Mapping[str, MetaQBroker]
 """The bundled brokers by the names that RocketMQ's clients know them by."""
+
+Connections = Callable[[], tuple[SessionPool, NameServerDirectory]]
 
 NO_HOST: Final = host_bytes("0.0.0.0", 0)
 """Born host of rows: where an executor ran says nothing about them."""
@@ -52,28 +57,36 @@ _PAIR_END: Final = b"\x02"
 
 
 def find_brokers(
-    options: SinkOptions, directory: NameServerDirectory, pool: SessionPool, topic: str | None
+    options: SinkOptions, directory: NameServerDirectory, pool: SessionPool, policy: RetryPolicy
 ) -> dict[str, MetaQBroker]:
-    """Ask the brokers of ``topic`` where they serve MetaQ's protocol; ``None``: all brokers of all topics.
+    """Ask the brokers of the option ``topic`` where they serve MetaQ's protocol; without it, all brokers of all topics.
 
     Raises:
         ExactlyOnceError: One of them is not the bundled one.
         TopicNotFound, MetaqError: A name server or broker could not be asked.
     """
-    topics = [topic] if topic is not None else directory.topics()
-    homes: dict[str, str] = {}
-    for each in topics:
-        for queue in (*directory.queues(each), *directory.writable(each)):
-            homes.setdefault(queue.broker_name, each)
-    return {name: _ask(options, directory, pool, name, home) for name, home in homes.items()}
+
+    def homes() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for topic in [options.topic] if options.topic is not None else directory.topics():
+            for queue in (*directory.queues(topic), *directory.writable(topic)):
+                found.setdefault(queue.broker_name, topic)
+        return found
+
+    asked = persist(homes, policy, SYSTEM_CLOCK)
+    return {name: ask_broker(directory, pool, name, topic, policy) for name, topic in asked.items()}
 
 
-def _ask(options: SinkOptions, directory: NameServerDirectory, pool: SessionPool, name: str, topic: str) -> MetaQBroker:
+def ask_broker(
+    directory: NameServerDirectory, pool: SessionPool, name: str, topic: str, policy: RetryPolicy
+) -> MetaQBroker:
+    """Ask the broker ``name``, which has ``topic``, where it serves MetaQ's protocol. Raises as ``find_brokers``."""
+
     def ask() -> MetaQBroker:
         return ask_for_metaq(pool, name, directory.write_address(name, topic=topic))
 
     try:
-        return persist(ask, options.retry_policy, SYSTEM_CLOCK)
+        return persist(ask, policy, SYSTEM_CLOCK)
     except NotBundled as error:
         raise ExactlyOnceError(
             f"{error}; a RocketMQ broker has no transactions over several messages, so a batch cannot become readable "
@@ -82,33 +95,121 @@ def _ask(options: SinkOptions, directory: NameServerDirectory, pool: SessionPool
         ) from None
 
 
-class BundledTransaction(MetaQTransaction):
-    """Implements ``Transaction`` for a write of ``format("rocketmq")``; made on the driver."""
+@dataclass(frozen=True, kw_only=True)
+class BundledOptions(MetaQOptions):
+    """What a write to RocketMQ does with MetaQ's protocol; ``found`` is its ``found_by``."""
 
-    def __init__(self, options: SinkOptions, brokers: Brokers, streaming: bool) -> None:
+    found: str
+
+    @property
+    def found_by(self) -> str:
+        """See ``ConnectionOptions``."""
+        return self.found
+
+
+@dataclass(frozen=True, slots=True)
+class BundledPlan:
+    """``plan`` is carried out with ``options``, at ``brokers``."""
+
+    plan: TransactionPlan
+    options: BundledOptions
+    brokers: Brokers
+
+
+class BundledTransaction:
+    """Implements ``Transaction`` for a write of ``format("rocketmq")``; made on the driver.
+
+    ``connections`` gives the pool and the directory of the process that it is called in.
+    """
+
+    def __init__(self, options: SinkOptions, connections: Connections, streaming: bool) -> None:
         """Name the write and find out whether it was written before. Raises as ``plan_transaction``."""
-        self.brokers = dict(brokers)
-        self._metaq_options = _metaq_options(options, brokers)
-        super().__init__(plan_transaction(self._metaq_options, streaming), self._metaq_options)
+        self._options, self._connections, self._streaming = options, connections, streaming
+        self._first = FirstLook.of(lambda: self._find(options.first_policy), streaming=streaming)
 
-    def begin(self, task: WriteTask) -> Attempt:
-        """Begin a task attempt. Raises as ``begin_attempt``."""
-        return begin_attempt(self.plan, self._metaq_options, task, RetryingSessions(self._metaq_options))
+    def bundled(self, *, begun: bool) -> BundledPlan:
+        """The plan; see ``MetaQTransaction.plan``."""
+        policy = self._options.waiting_policy
+        return self._first.get(lambda: wait_for_offer(lambda: self._find(policy), policy, SYSTEM_CLOCK), begun=begun)
+
+    def _find(self, policy: RetryPolicy) -> BundledPlan:
+        pool, directory = self._connections()
+        brokers = find_brokers(self._options, directory, pool, policy)
+        options = _bundled_options(self._options, brokers)
+        return BundledPlan(
+            plan_transaction(options, self._streaming, RetryingSessions(options, policy=policy)), options, brokers
+        )
+
+    @property
+    def reach(self) -> ConnectionOptions:
+        """See ``Sink``."""
+        return self._options if self._first.found is None else self._first.found.options
+
+    def broker_named(self, name: str, topic: str) -> MetaQBroker:
+        """A broker of ``topic`` that was not there when the write began. Raises as ``find_brokers``."""
+        pool, directory = self._connections()
+        return ask_broker(directory, pool, name, topic, self._options.waiting_policy)
+
+    def commit(self, messages: Messages, batch_id: int | None) -> None:
+        """See ``Transaction``: a broker that has left the route is waited for. Raises as ``commit_stream``."""
+
+        def attempt() -> None:
+            found = self.bundled(begun=True)
+            try:
+                commit(found.plan, messages, batch_id, RetryingSessions(found.options))
+            except ParticipantMissing as missing:
+                self._connections()[1].invalidate()
+                again = _NotListed(missing)
+                self._first = FirstLook(error=again)
+                raise again from missing
+
+        try:
+            persist(attempt, self._options.waiting_policy, SYSTEM_CLOCK)
+        except _NotListed as error:
+            raise error.cause from None
+
+    def abort(self) -> None:
+        """See ``Transaction``."""
+        found = self.bundled(begun=True)
+        abort_write(found.plan, RetryingSessions(found.options))
 
 
-def _metaq_options(options: SinkOptions, brokers: Brokers) -> MetaQOptions:
+class _NotListed(MetaqError):
+    """A broker that has a part of the batch is in no route now."""
+
+    retryable = away = True
+
+    def __init__(self, cause: ParticipantMissing) -> None:
+        self.cause = cause
+        super().__init__(cause)
+
+    def __str__(self) -> str:
+        return str(self.cause)
+
+
+def _bundled_options(options: SinkOptions, brokers: Brokers) -> BundledOptions:
     shared = {each.name: getattr(options, each.name) for each in dataclasses.fields(TransactionOptions)}
     addresses = tuple(dict.fromkeys(broker.address for broker in brokers.values()))
-    return MetaQOptions(**shared, brokers=addresses, zookeeper=None, ordered_partitions=None)
+    named = ", ".join(f"{name} = broker {found.broker_id} at {found.address}" for name, found in brokers.items())
+    return BundledOptions(
+        **shared, brokers=addresses, zookeeper=None, ordered_partitions=None, found=f"{options.found_by} ({named})"
+    )
 
 
 class BranchedBlocks:
     """The blocks of one task attempt on their way into branches, and the count of what they contain."""
 
     def __init__(
-        self, attempt: Attempt, brokers: Brokers, options: SinkOptions, now_ms: Callable[[], int] = wall_clock_ms
+        self,
+        transaction: BundledTransaction,
+        task: WriteTask,
+        options: SinkOptions,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self._attempt, self._brokers, self._options, self._now_ms = attempt, brokers, options, now_ms
+        found = transaction.bundled(begun=task.follows_others)
+        self._attempt = begin_attempt(found.plan, found.options, task, RetryingSessions(found.options))
+        self._transaction, self._brokers = transaction, dict(found.brokers)
+        self._options, self._now_ms = options, now_ms
         self._counts: dict[TopicPartition, Count] = {}
         self._count = self._size = 0
 
@@ -116,12 +217,12 @@ class BranchedBlocks:
         """Send the elements in ``block`` as frames. Raises as ``Delivery.put``.
 
         Raises:
-            ExactlyOnceError: The broker was not there when the write began.
+            ExactlyOnceError: The broker was not there when the write began, and is not the bundled one.
         """
         name = target.partition.broker_name
         broker = self._brokers.get(name)
         if broker is None:
-            raise ExactlyOnceError(f"broker {name!r} got topic {target.topic!r} after the write began; run it again")
+            broker = self._brokers[name] = self._transaction.broker_named(name, target.topic)
         topic = with_namespace(target.topic, self._options.namespace)
         partition = TopicPartition(topic, Partition(broker.broker_id, target.partition.index))
         frames = to_frames(block, self._now_ms())

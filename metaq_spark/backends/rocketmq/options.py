@@ -247,6 +247,11 @@ class ServerOptions(ConnectionOptions):
         return Credentials(self.access_key, self.secret_key, self.security_token)
 
     @property
+    def found_by(self) -> str:
+        """See ``ConnectionOptions``."""
+        return f"the name servers {', '.join(map(str, self.name_servers))}"
+
+    @property
     def asking_group(self) -> str:
         """The group in whose name servers are asked."""
         return self.group or GROUP
@@ -301,7 +306,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     """
     found = _checked(TABLE.read(raw, use), raw)
     check_choice(found)
-    options = SourceOptions(**found)
+    options = SourceOptions(**found, streaming=use is Use.STREAM_READ)
     check_read(options, use)
     if options.tags is not None and options.sql is not None:
         raise OptionError("tags, sql", "only one of them can say which messages to read")
@@ -310,7 +315,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
 
 def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     """The options of a batch write or a streaming write. Raises as ``parse_source_options``."""
-    options = SinkOptions(**_checked(TABLE.read(raw, use), raw))
+    options = SinkOptions(**_checked(TABLE.read(raw, use), raw), streaming=use is Use.STREAM_WRITE)
     check_write(options)
     return options
 

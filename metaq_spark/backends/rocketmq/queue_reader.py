@@ -195,7 +195,7 @@ def _settings(options: SourceOptions, subscription: Subscription) -> PullSetting
         wait_s=WAIT_S,
         read_from=ReadFrom(options.read_from),
         gaps_allowed=options.compacted_topics,
-        policy=options.retry_policy,
+        policy=options.waiting_policy,
     )
 
 

@@ -22,17 +22,19 @@ from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import TopicNotFound
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
-from metaq.net.retry import persist
+from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.backends.rocketmq.background import BackgroundWriter, Send
 from metaq_spark.backends.rocketmq.connections import connections_of
-from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction, find_brokers
+from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction
 from metaq_spark.backends.rocketmq.options import SinkOptions
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix
 from metaq_spark.errors import ColumnError
+from metaq_spark.options.parsing import ConnectionOptions
 from metaq_spark.sink.backend import QUERY_ID, WriteTask
 from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 SINK_COLUMNS: Final[ColumnTypes] = {
     "value": (BinaryType, StringType),
@@ -81,31 +83,38 @@ class RocketMQSink:
         self.columns: SinkColumns = find_sink_columns(schema, options.topic, SINK_COLUMNS, "queue")
         _check_nested(schema)
         self._write = None if streaming else uuid.uuid4().hex
-        if options.topic is not None:
-            writable_queues(self._connections()[1], options, options.topic)
+        self._queues: FirstLook[list[Partition]] = FirstLook([])
+        topic, directory = options.topic, self._connections()[1]
+        if topic is not None:
+            look = partial(writable_queues, directory, topic, options.first_policy)
+            self._queues = FirstLook.of(look, streaming=streaming)
         self.transaction = self._transaction(streaming) if options.exactly_once else None
 
     def _transaction(self, streaming: bool) -> BundledTransaction:
         if "delay_level" in self.columns.others:
             raise ColumnError("delay_level", "delivery = exactly_once cannot delay messages; use at_least_once")
-        pool, directory = self._connections()
-        brokers = find_brokers(self.options, directory, pool, self.options.topic)
-        return BundledTransaction(self.options, brokers, streaming)
+        return BundledTransaction(self.options, self._connections, streaming)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this process."""
         return self.__dict__ | {"_pool": None, "_directory": None}
+
+    @property
+    def reach(self) -> ConnectionOptions:
+        """See ``Sink``."""
+        return self.options if self.transaction is None else self.transaction.reach
 
     def begin(self, task: WriteTask) -> RocketMQDelivery:
         """See ``Sink``."""
         write = self._write or task.local_property(QUERY_ID) or uuid.uuid4().hex
         batch_id = 0 if self._write else task.batch_id or 0
         prefix = key_prefix(write, batch_id, task.number)
-        connections = self._connections()
-        blocks: Blocks = AcknowledgedBlocks(self.options, *connections)
+        pool, directory = self._connections()
+        queues = TaskQueues(self.options, self._queues, directory, begun=task.follows_others)
+        blocks: Blocks = AcknowledgedBlocks(self.options, pool, directory)
         if self.transaction is not None:
-            blocks = BranchedBlocks(self.transaction.begin(task), self.transaction.brokers, self.options)
-        return RocketMQDelivery(self.columns, self.options, prefix, task.number, connections[1], blocks)
+            blocks = BranchedBlocks(self.transaction, task, self.options)
+        return RocketMQDelivery(self.columns, self.options, prefix, task.number, queues, blocks)
 
     def _connections(self) -> tuple[SessionPool, NameServerDirectory]:
         if self._pool is None or self._directory is None:
@@ -113,13 +122,39 @@ class RocketMQSink:
         return self._pool, self._directory
 
 
-def writable_queues(directory: NameServerDirectory, options: SinkOptions, topic: str) -> list[Partition]:
+class TaskQueues:
+    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once.
+
+    ``begun``: the query has written before, so what is away now is waited for.
+    """
+
+    def __init__(
+        self, options: SinkOptions, known: FirstLook[list[Partition]], directory: NameServerDirectory, *, begun: bool
+    ) -> None:
+        self._options, self._known, self._directory, self._begun = options, known, directory, begun
+        self._queues: dict[str, list[Partition]] = {}
+
+    def partitions_of(self, topic: str) -> Sequence[Partition]:
+        """See ``Delivery``."""
+        if topic not in self._queues:
+            known = self._known.get(lambda: self._find(topic), begun=self._begun)
+            self._queues[topic] = known or self._find(topic)
+        return self._queues[topic]
+
+    def _find(self, topic: str) -> list[Partition]:
+        if not self._begun:
+            return writable_queues(self._directory, topic, self._options.first_policy)
+        policy = self._options.waiting_policy
+        return wait_for_offer(lambda: writable_queues(self._directory, topic, policy), policy, SYSTEM_CLOCK)
+
+
+def writable_queues(directory: NameServerDirectory, topic: str, policy: RetryPolicy) -> list[Partition]:
     """The queues that take messages for ``topic``, at least one.
 
     Raises:
         TopicNotFound: There is none.
     """
-    queues = persist(lambda: directory.writable_or_new(topic), options.retry_policy, SYSTEM_CLOCK)
+    queues = persist(lambda: directory.writable_or_new(topic), policy, SYSTEM_CLOCK)
     if not queues:
         raise TopicNotFound(topic, [f"{server} (with write permission)" for server in directory.servers])
     return queues
@@ -161,20 +196,13 @@ class RocketMQDelivery:
         options: SinkOptions,
         prefix: bytes,
         task: int,
-        directory: NameServerDirectory,
+        queues: TaskQueues,
         blocks: Blocks,
     ) -> None:
         self._columns, self._options, self._prefix = columns, options, prefix
         self._place = f"the input of task {task}"
-        self._directory = directory
-        self._queues: dict[str, list[Partition]] = {}
+        self.partitions_of = queues.partitions_of
         self.put, self.finish, self.give_up = blocks.put, blocks.finish, blocks.give_up
-
-    def partitions_of(self, topic: str) -> Sequence[Partition]:
-        """See ``Delivery``."""
-        if topic not in self._queues:
-            self._queues[topic] = writable_queues(self._directory, self._options, topic)
-        return self._queues[topic]
 
     def require(self, target: TopicPartition) -> None:
         """See ``Delivery``: all queues of ``partitions_of`` take messages."""
@@ -226,7 +254,7 @@ class AcknowledgedBlocks:
             writer = self._writers[broker_name] = BackgroundWriter(
                 BatchWriter(
                     self._pool, self._directory, broker_name,
-                    group=self._options.asking_group, policy=self._options.retry_policy, receipts=False,
+                    group=self._options.asking_group, policy=self._options.waiting_policy, receipts=False,
                 )
             )  # fmt: skip
         return writer

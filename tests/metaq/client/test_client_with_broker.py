@@ -19,6 +19,7 @@ from metaq.client.producer import Producer, encode_block, put, put_batch
 from metaq.discovery.fixed import FixedDirectory
 from metaq.formats.frames import Frame, walk
 from metaq.model import Message, OffsetRange, Partition
+from metaq.net.retry import RetryPolicy
 from metaq.protocols.text.commands import Version
 
 pytestmark = pytest.mark.process
@@ -163,7 +164,7 @@ def test_nothing_acknowledged_is_lost_and_order_is_kept_over_kills(restarts: Res
     with closing(restarts.connect()) as session:
         if java:
             as_to_java(session)
-        writer = BatchWriter(session, "t", retries=20, retry_interval_s=0.1)
+        writer = BatchWriter(session, "t", policy=RetryPolicy(20, 0.1))
         killers: list[threading.Thread] = []
         receipts = []
         for number in range(blocks_written):

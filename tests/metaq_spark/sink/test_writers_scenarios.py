@@ -7,6 +7,8 @@ import zlib
 import pyarrow as pa
 import pytest
 from metaq_harness import SinkHarness
+from outages import when_waited_for
+from rocketmq_harness import stream_task
 
 from metaq.errors import BrokerError, ConnectionFailed, TopicNotFound
 from metaq.model import Message
@@ -16,6 +18,7 @@ from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages
 from metaq_spark.backends.metaq.options import parse_sink_options
 from metaq_spark.errors import PartitionAway, RowError
 from metaq_spark.options.table import Use
+from metaq_spark.sink.backend import WriteTask
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -190,6 +193,61 @@ def test_a_broker_that_is_gone_fails_the_task(harness: SinkHarness) -> None:
     harness.brokers[0].kill()
     with pytest.raises(ConnectionFailed, match="broker b0:1"):
         harness.write(batch(value=[b"x"], partition=[0]), topic="orders", retries="1")
+
+
+def test_a_broker_that_restarts_while_a_task_writes_is_waited_for(harness: SinkHarness) -> None:
+    broker, puts = harness.brokers[0], []
+
+    def die(command: Command) -> None:
+        if isinstance(command, Put | PutBatch):
+            puts.append(command)
+            if len(puts) == 3:
+                broker.kill()
+
+    broker.before_command = die
+    values = [b"%03d" % n for n in range(200)]
+    with when_waited_for(broker.start) as said:
+        harness.write(batch(value=values, partition=[0] * 200), topic="orders", blockBytes="400", retries="1")
+    assert list(dict.fromkeys(harness.payloads()["0-0"])) == values
+    assert said[0].startswith("broker b0:1: ")
+
+
+@pytest.mark.parametrize("topic", ["option", "column"])
+def test_a_broker_that_is_away_when_a_batch_begins(
+    harness: SinkHarness, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    columns: dict[str, list[object]] = {"value": [b"x"], "partition": [0]}
+    options = {"topic": "orders"} if topic == "option" else {}
+    rows = batch(**(columns if options else columns | {"topic": ["orders"]}))
+    harness.brokers[0].kill()
+    monkeypatch.setattr(WriteTask, "current", lambda: stream_task(batch=0))
+    with pytest.raises(ConnectionFailed, match="broker b0:1"):  # a wrong option looks the same
+        harness.write(rows, retries="1", **options)
+    assert harness.clock.monotonic() < 1010
+    monkeypatch.setattr(WriteTask, "current", lambda: stream_task(batch=1))
+    with when_waited_for(harness.brokers[0].start) as said:
+        harness.write(rows, retries="1", **options)
+    assert harness.payloads()["0-0"] == [b"x"]
+    assert said
+
+
+def test_a_topic_that_no_broker_takes_is_waited_for_in_a_query_that_has_written(
+    harness: SinkHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [broker.topics.pop("orders") for broker in harness.brokers]
+
+    def give() -> None:
+        for broker, count in zip(harness.brokers, topics, strict=True):
+            broker.topics["orders"] = count
+
+    monkeypatch.setattr(WriteTask, "current", lambda: stream_task(batch=0))
+    with pytest.raises(TopicNotFound):
+        harness.write(batch(value=[b"x"], partition=[0]), topic="orders")
+    monkeypatch.setattr(WriteTask, "current", lambda: stream_task(batch=1))
+    with when_waited_for(give) as said:
+        harness.write(batch(value=[b"x"], partition=[0]), topic="orders")
+    assert harness.payloads()["0-0"] == [b"x"]
+    assert "topic 'orders' does not exist" in said[0]
 
 
 def test_routes_are_remembered_for_a_while() -> None:

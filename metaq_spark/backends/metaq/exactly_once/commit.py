@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
+from metaq.net.retry import RetryPolicy
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Counts
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
-from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
+from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
 from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.sink.backend import Messages
+from metaq_spark.sink.first_look import FirstLook
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,14 @@ class WrittenMessages(WriterCommitMessage):
     branches: tuple[Xid, ...] = ()
     counts: Counts = field(default_factory=dict)
     run: str = ""
+
+
+def commit(plan: TransactionPlan, messages: Messages, batch_id: int | None, sessions: RetryingSessions) -> None:
+    """Finish a micro-batch, or a batch write where ``batch_id`` is ``None``. Raises as ``commit_stream``."""
+    if batch_id is None:
+        commit_write(plan, messages, sessions)
+    else:
+        commit_stream(plan, messages, batch_id, sessions)
 
 
 def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
@@ -100,19 +110,28 @@ def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
 
 
 class MetaQTransaction:
-    """Implements ``Transaction`` for a write with ``plan``."""
+    """Implements ``Transaction`` for a write with ``options``; made on the driver."""
 
-    def __init__(self, plan: TransactionPlan, options: SinkOptions) -> None:
-        self.plan, self._options = plan, options
+    def __init__(self, options: SinkOptions, streaming: bool) -> None:
+        """Name the write and find out whether it was written before. Raises as ``plan_transaction``."""
+        self._options, self._streaming = options, streaming
+        self._first = FirstLook.of(lambda: self._find(options.first_policy), streaming=streaming)
+
+    def plan(self, *, begun: bool) -> TransactionPlan:
+        """The plan; ``begun``: the query has written before, so a broker that is away is waited for.
+
+        Raises:
+            MetaqError: A broker is away.
+        """
+        return self._first.get(lambda: self._find(self._options.waiting_policy), begun=begun)
+
+    def _find(self, policy: RetryPolicy) -> TransactionPlan:
+        return plan_transaction(self._options, self._streaming, RetryingSessions(self._options, policy=policy))
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
         """See ``Transaction``. Raises as ``commit_stream``."""
-        sessions = RetryingSessions(self._options)
-        if batch_id is None:
-            commit_write(self.plan, messages, sessions)
-        else:
-            commit_stream(self.plan, messages, batch_id, sessions)
+        commit(self.plan(begun=True), messages, batch_id, RetryingSessions(self._options))
 
     def abort(self) -> None:
         """See ``Transaction``."""
-        abort_write(self.plan, RetryingSessions(self._options))
+        abort_write(self.plan(begun=True), RetryingSessions(self._options))

@@ -40,7 +40,7 @@ from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, by_broker, own_positions, superseded
 from metaq_spark.backends.metaq.exactly_once.participants import Participants
-from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
+from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError, ParticipantMissing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -173,6 +173,7 @@ class Conversation:
 
     def _find_decider(self, batch: BatchName, branches: Sequence[Xid]) -> int:
         """The broker id that decides. With several, every branch must be prepared before the first decision."""
+        places = self._places(branches)
         if len(self._brokers) == 1:
             return next(iter(self._brokers))
         query = batch.query
@@ -187,7 +188,7 @@ class Conversation:
             decided[number] = broker.read_batch(broker.settle(newest))
             prepared[number] = frozenset(broker.read_keys(broker.settle(keys)))
         if all(newest is None or newest < batch.batch_id for newest in decided.values()):
-            _require_prepared(batch, self._places(branches), prepared)
+            _require_prepared(batch, places, prepared)
         return decider(decided)
 
     def last_decided(self, query: str) -> dict[int, int | None]:
@@ -264,10 +265,7 @@ class Conversation:
             raise ExactlyOnceError(f"the decision on this batch was not made by this sink: {error}") from None
         away = sorted(set(places) - set(self._brokers))
         if away:
-            raise ExactlyOnceError(
-                f"the batch has messages on broker {away[0]}, which the option brokers does not name; add its address "
-                "until the batch is finished"
-            )
+            raise ParticipantMissing(away[0], self._sessions.found_by)
         return places
 
     def _all(

@@ -15,6 +15,7 @@ from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ConnectionFailed, ExtensionMissing, ProtocolError
 from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message
+from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
 from metaq.testing.memory import MemoryBroker
@@ -125,7 +126,7 @@ def test_nothing_is_lost_and_first_copies_keep_the_order(
 def test_a_broker_that_stays_away_is_given_up_and_the_writer_says_so_ever_after() -> None:
     broker = MemoryBroker({"t": 1}, extensions=MPUT)
     session = memory_session(broker)
-    writer = BatchWriter(session, "t", retries=2, retry_interval_s=0.5)
+    writer = BatchWriter(session, "t", policy=RetryPolicy(2, 0.5))
     writer.write(0, *block("a"))
     broker.kill()
     with pytest.raises(ConnectionFailed, match="Connection refused"):

@@ -8,12 +8,13 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 from metaq_harness import ADDRESSES, NO_EXTENSIONS, Harness
+from outages import when_waited_for
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
 from metaq.net.transport import Timeouts
-from metaq.protocols.text.commands import Command, Filled, Get, GetOffset
+from metaq.protocols.text.commands import Command, Filled, Get, GetFiltered, GetOffset
 from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport
 from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
 from metaq_spark.columns.decode import BYTES_MAX
@@ -128,12 +129,41 @@ def test_a_broker_that_is_gone_is_reported_with_place_and_advice() -> None:
     reported = str(caught.value)
     assert "orders/0-0 could not be read from offset 500 on: broker b0:1: " in reported
     assert "tried 3 times in a row" in reported
-    assert "raise the options retries and retryIntervalMs" in reported
+    assert "brokers are found by the option brokers (b0:1" in reported
+    assert "raise the option brokerWaitMs" in reported
     assert harness.clock.slept_s == [0.05, 0.1]
     assert str(pickle.loads(pickle.dumps(caught.value))) == reported
 
     with pytest.raises(ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a broker listens"):
         read(harness.pool, end, retries="0")
+
+
+@pytest.mark.parametrize("types", ["", "hot"])
+def test_a_broker_that_restarts_while_a_task_reads_is_waited_for(types: str) -> None:
+    harness = Harness()
+    end = harness.put("orders", 0, 0, *[b"x" * 80] * 10)
+    broker, gets = harness.brokers[0], []
+
+    def die(command: Command) -> None:
+        if isinstance(command, Get | GetFiltered):
+            gets.append(command)
+            if len(gets) == 4:
+                broker.kill()
+
+    broker.before_command = die
+    options = {"messageTypes": types} if types else {}
+    with when_waited_for(broker.start) as said:
+        rows = read(harness.pool, end, fetchBytes="250", retries="1", brokerWaitMs="10m", **options)
+    assert rows == ([] if types else [b"x" * 80] * 10)
+    (sentence,) = said
+    assert sentence.startswith("broker b0:1: ")
+    with when_waited_for(broker.start) as said:  # nor one that is away when the task begins
+        broker.kill()
+        assert read(harness.pool, end, retries="1", brokerWaitMs="10m") == [b"x" * 80] * 10
+    assert said
+    broker.kill()
+    with pytest.raises(ReadFailed, match=r"waited for up to 600 s \(brokerWaitMs\); brokers are found by"):
+        read(harness.pool, end, retries="1", brokerWaitMs="10m")
 
 
 def script(*connections: list[object]) -> tuple[SessionPool, ScriptedTransport]:
@@ -147,8 +177,8 @@ def test_a_slow_broker_is_reported_with_its_deadline() -> None:
         read(pool, 21, retries="1", requestTimeoutMs="700", fetchBytes="21")
     assert str(caught.value) == (
         "orders/0-0 could not be read from offset 0 on: broker b0:1: no answer to get of orders partition 0 at offset "
-        "0 within 0.7 s. It was tried 2 times in a row. If the broker is only slow, raise the option requestTimeoutMs "
-        "(700)"
+        "0 within 0.7 s. It was tried 2 times in a row; brokers are found by the option brokers (b0:1, b1:1). If the "
+        "broker is only slow, raise the option requestTimeoutMs (700)"
     )
     assert transport.finished
 

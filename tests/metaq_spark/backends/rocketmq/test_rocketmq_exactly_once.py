@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
+from outages import when_waited_for
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 from rocketmq_harness import stream_task
 
+from metaq.backends.rocketmq.errors import NameServersAway
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
 from metaq_spark.backends.rocketmq.connections import connections_of
@@ -22,10 +24,11 @@ from metaq_spark.backends.rocketmq.options import parse_sink_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
-from metaq_spark.errors import BatchConflict
+from metaq_spark.errors import BatchConflict, ParticipantMissing, WriteFailed
 from metaq_spark.options.table import Use
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
+from metaq_spark.sink.writers import StreamWriter
 
 TOPIC = "orders"
 SCHEMA = StructType(
@@ -47,12 +50,33 @@ class Brokers:
         self.ports = {broker_id: (free_port(), free_port()) for broker_id in NAMES}
         self.running: dict[int, RunningBroker] = {}
         self.name_server = f"127.0.0.1:{self.ports[4][1]}"
-        for broker_id in NAMES:
-            self.start(broker_id)
+        self.start(*NAMES)
         with RocketMQ(self.name_server) as mq:
             wait_until(lambda: set(mq.cluster.brokers()) == {"broker-a", "broker-b"}, "both brokers are registered")
 
-    def start(self, broker_id: int) -> None:
+    def start(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self._run(broker_id)
+
+    def stop(self, broker_id: int, *, orderly: bool = True) -> None:
+        """Orderly, it leaves the route."""
+        running = self.running[broker_id]
+        if orderly:
+            running.stop()
+            running.end()
+            self.forget()
+            with RocketMQ(self.name_server) as mq:
+                wait_until(
+                    lambda: set(mq.cluster.brokers()) == {"broker-a", "broker-b"} - {NAMES[broker_id]}, "it left"
+                )
+        else:
+            running.kill()
+
+    def forget(self) -> None:
+        """This process forgets what it knew of the servers, as another one would not know it."""
+        connections_of.__globals__["_directory"].cache_clear()
+
+    def _run(self, broker_id: int) -> None:
         port, for_rocketmq = self.ports[broker_id]
         registers = "" if broker_id == 4 else f"namesrvAddr={self.name_server}\n"
         rest = (
@@ -79,8 +103,9 @@ class Brokers:
 
 @pytest.fixture
 def brokers(start_broker: StartBroker, tmp_path: Path) -> Iterator[Brokers]:
-    yield Brokers(start_broker, tmp_path)
-    connections_of.__globals__["_directory"].cache_clear()
+    brokers = Brokers(start_broker, tmp_path)
+    yield brokers
+    brokers.forget()
 
 
 class Query:
@@ -89,9 +114,9 @@ class Query:
     def __init__(self, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
         self._brokers, self._monkeypatch = brokers, monkeypatch
 
-    def sink(self) -> RocketMQSink:
+    def sink(self, **more: str) -> RocketMQSink:
         raw = {"nameServers": self._brokers.name_server, "topic": TOPIC, "delivery": "exactly_once"}
-        options = parse_sink_options(raw | {"retryIntervalMs": "20", "retries": "8"}, Use.STREAM_WRITE)
+        options = parse_sink_options(raw | {"retryIntervalMs": "20", "retries": "1"} | more, Use.STREAM_WRITE)
         return RocketMQSink(options, SCHEMA, streaming=True)
 
     def task(self, sink: RocketMQSink, batch: int, number: int, values: Sequence[bytes]) -> WriterCommitMessage:
@@ -105,9 +130,16 @@ class Query:
         self, batch: int, *tasks: Sequence[bytes], before_commit: Callable[[], None] = lambda: None
     ) -> RocketMQSink:
         """All tasks of a batch, and its commit by another sink, as Spark's driver makes one."""
-        sink = self.sink()
-        messages = [self.task(sink, batch, number, values) for number, values in enumerate(tasks)]
+        messages = self.tasks(batch, *tasks)
         before_commit()
+        return self.commit(messages, batch)
+
+    def tasks(self, batch: int, *tasks: Sequence[bytes]) -> list[WriterCommitMessage]:
+        """Task 0 begins at the first broker's queue, task 1 at the other's."""
+        sink = self.sink()
+        return [self.task(sink, batch, number, values) for number, values in enumerate(tasks)]
+
+    def commit(self, messages: Sequence[WriterCommitMessage], batch: int) -> RocketMQSink:
         driver = self.sink()
         assert driver.transaction is not None
         driver.transaction.commit(messages, batch)
@@ -149,6 +181,64 @@ def test_brokers_that_are_killed_between_tasks_and_commit(brokers: Brokers, quer
     for message in brokers.stored():
         offsets.setdefault(message.partition, []).append(message.offset)
     assert all(found == list(range(len(found))) for found in offsets.values()), "dense"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_broker_that_is_away_when_a_batch_begins_is_waited_for(brokers: Brokers, query: Query, orderly: bool) -> None:
+    query.write(0, [b"0"])
+    brokers.stop(7, orderly=orderly)
+    with when_waited_for(lambda: brokers.start(7)) as said:
+        sink, rows = query.sink(), [b"%d" % number for number in range(1, 40)]
+        messages = [query.task(sink, 1, 0, rows)]
+        query.commit(messages, 1)
+    assert brokers.values() == sorted([b"0", *rows])
+    assert bool(said) is not orderly  # one that has left the route is not needed: rows go to the queues that are there
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_broker_that_is_away_when_a_batch_is_committed_is_waited_for(
+    brokers: Brokers, query: Query, orderly: bool
+) -> None:
+    rows = [b"%d" % number for number in range(50)]
+    messages = query.tasks(0, rows[:25], rows[25:])
+    brokers.stop(7, orderly=orderly)
+    with when_waited_for(lambda: brokers.start(7)) as said:
+        query.commit(messages, 0)
+    assert brokers.values() == sorted(rows)
+    (sentence,) = said
+    if orderly:
+        assert "messages on broker 7, which is none of the brokers found by the name servers 127.0.0.1:" in sentence
+
+
+@pytest.mark.process
+def test_name_server_and_brokers_that_are_away_when_a_batch_begins(brokers: Brokers, query: Query) -> None:
+    query.write(0, [b"0"])
+    for broker_id in (7, 4):
+        brokers.stop(broker_id, orderly=False)
+    brokers.forget()
+    with pytest.raises(NameServersAway):
+        query.task(query.sink(), 0, 0, [b"not begun"])
+    with when_waited_for(lambda: brokers.start(4, 7)) as said:
+        query.write(1, [b"1"])
+    assert brokers.values() == [b"0", b"1"]
+    assert said[0].startswith("no name server answers, of 127.0.0.1:")
+
+
+@pytest.mark.process
+def test_a_broker_that_stays_away_is_named_with_its_name_server(brokers: Brokers, query: Query) -> None:
+    messages = query.tasks(0, [b"0"], [b"1"])
+    writer = StreamWriter(query.sink(brokerWaitMs="1"))
+    brokers.stop(7, orderly=False)
+    words = r"broker 127.*brokerWaitMs.* by the name servers .*\(broker-a = broker 4 .*, broker-b = broker 7 at 127"
+    with pytest.raises(WriteFailed, match=words):
+        writer._commit(messages, 0)
+    brokers.start(7)
+    brokers.stop(7)
+    words = r"messages on broker 7, .* found by the name servers .*\(broker-a = broker 4 at 127"
+    with pytest.raises(ParticipantMissing, match=words):
+        StreamWriter(query.sink(brokerWaitMs="1"))._commit(messages, 0)
 
 
 def test_frames_have_one_fingerprint_whatever_their_keys() -> None:

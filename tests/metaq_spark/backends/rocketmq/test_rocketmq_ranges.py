@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from metaq_harness import offsets
+from outages import when_waited_for
+from pyspark.sql.streaming.datasource import ReadMaxBytes
 from rocketmq_harness import RocketMQHarness
 
 from metaq.errors import ConnectionFailed
+from metaq.protocols.remoting.codes import RequestCode
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 
@@ -83,6 +86,48 @@ def test_values_that_are_json(harness: RocketMQHarness) -> None:
     assert [row["queue_offset"] for row in found] == [0, 1, 2]
     assert found[0]["value"] == {"id": 7, "name": "tea"}
     assert [row["value"] and row["value"]["id"] for row in found[1:]] == [None, None]
+
+
+@pytest.mark.parametrize("in_route", [True, False])
+def test_a_broker_that_restarts_before_a_task_has_read_its_range_is_waited_for(
+    harness: RocketMQHarness, in_route: bool
+) -> None:
+    values = [b"%03d" % n for n in range(300)]
+    harness.put("a0", *values)
+    reader = harness.stream(startingOffsets="earliest", retries="1")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    tasks = reader.partitions(start, end)
+    harness.cluster.stop_broker("broker-a", is_in_route=in_route)
+    harness.restart()  # the task's process has not met the broker
+    tasks_reader = harness.stream(startingOffsets="earliest", retries="1")
+    with when_waited_for(lambda: harness.cluster.start_broker("broker-a")) as said:
+        assert harness.values(tasks_reader, tasks) == values
+    assert ("broker 127.0.0.1:" if in_route else "'broker-a' is not registered at the name servers") in said[0]
+
+
+def test_a_broker_that_restarts_between_two_pulls_is_waited_for(harness: RocketMQHarness) -> None:
+    values = [b"%03d" % n for n in range(300)]
+    harness.put("a0", *values)
+    reader, broker = harness.stream(startingOffsets="earliest", retries="1"), harness.cluster.broker("broker-a")
+    start = reader.initialOffset()
+    tasks = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    rows = harness.read(reader, tasks)
+    broker.disconnect(RequestCode.PULL_MESSAGE, times=1 << 30)
+    with when_waited_for(broker.obey) as said:
+        assert [value for batch in rows for value in batch["value"].to_pylist()] == values
+    assert said
+
+
+def test_the_limits_of_a_batch_wait_for_a_broker_that_restarts(harness: RocketMQHarness) -> None:
+    harness.put("a0", *[b"%03d" % n for n in range(300)])
+    reader, broker = harness.stream(startingOffsets="earliest", retries="1"), harness.cluster.broker("broker-a")
+    start = reader.initialOffset()
+    broker.disconnect(RequestCode.PULL_MESSAGE, times=1 << 30)
+    with when_waited_for(broker.obey) as said:
+        end = reader.latestOffset(start, ReadMaxBytes(100))
+    assert 0 < offsets(end)["broker-a:0"] < 300
+    assert said
 
 
 def test_a_broker_that_is_away_for_too_long_fails_the_query(harness: RocketMQHarness) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from outages import when_waited_for
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -146,6 +147,36 @@ def test_a_broker_that_always_hangs_up_fails_the_task(harness: RocketMQHarness) 
     with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*closed the connection"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
+
+
+def test_a_broker_that_restarts_while_a_task_writes_is_waited_for(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = harness.cluster.broker("broker-a")
+    broker.disconnect(RequestCode.SEND_BATCH_MESSAGE, times=1 << 30, carried_out=True)
+    rows = [{"value": b"%d" % n, "queue": 0} for n in range(50)]
+    with when_waited_for(broker.obey) as said:
+        write(harness, rows, monkeypatch, stream_task(batch=0), blockMessages="10", retries="1")
+    assert {row["value"] for row in harness.stored()["broker-a:0"]} == {b"%d" % n for n in range(50)}
+    assert said[0].startswith("broker 127.0.0.1:")
+
+
+@pytest.mark.parametrize("topic", ["option", "column"])
+def test_a_broker_that_has_left_the_route_when_a_batch_begins(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    row: dict[str, Any] = {"value": b"x", "queue": 0} | ({} if topic == "option" else {"topic": "solo"})
+    options = {"topic": "solo"} if topic == "option" else {"topic": ""}
+    harness.cluster.create_topic("solo", queues=1, broker="broker-a")
+    for broker in ("broker-a", "broker-b"):  # the other one might offer to make the topic
+        harness.cluster.stop_broker(broker)
+    harness.restart()  # another process, which has never heard of the broker
+    with pytest.raises(TopicNotFound, match="'solo'"):  # a wrong option looks the same
+        write(harness, [row], monkeypatch, stream_task(batch=0), retries="1", **options)
+    with when_waited_for(lambda: harness.cluster.start_broker("broker-a")) as said:
+        write(harness, [row], monkeypatch, stream_task(batch=1), retries="1", **options)
+    assert [row["value"] for row in harness.stored("solo")["broker-a:0"]] == [b"x"]
+    assert "topic 'solo'" in said[0]
 
 
 def test_the_end_of_a_task_waits_for_every_send(harness: RocketMQHarness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abor
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, branch_name, single_write
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
-from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
+from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError, ParticipantMissing
 
 pytestmark = pytest.mark.process
 
@@ -263,8 +264,10 @@ def test_a_broker_that_is_named_no_more_and_has_messages_of_the_batch(harness: H
     with harness.driver() as driver:
         driver.decide(batch(0), first)
     only = {4: harness.addresses[4]}
-    with pytest.raises(ExactlyOnceError, match="the batch has messages on broker 7, which the option brokers does not"):
+    words = r"messages on broker 7, which is none of the brokers found by the option brokers \(127.0.0.1:\d+, "
+    with pytest.raises(ParticipantMissing, match=words) as missing:
         Coordinator(only, harness.sessions).finish(batch(0), first)
+    assert str(pickle.loads(pickle.dumps(missing.value))) == str(missing.value)
     assert harness.readable("7-0") == []
     harness.coordinator.finish(batch(0), first)
     assert harness.everything() == [["0/0"]] * 2

@@ -23,7 +23,8 @@ class Harness(MemoryBrokers):
     def __init__(self, *brokers: MemoryBroker) -> None:
         super().__init__(*brokers)
         options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "t", "retries": "2"}, Use.STREAM_WRITE)
-        self.sessions, self.memory = RetryingSessions(options, self.pool, self.clock), ParticipantMemory()
+        self.sessions = RetryingSessions(options, self.pool, self.clock, options.retry_policy)
+        self.memory = ParticipantMemory()
 
     def find(self) -> Found:
         return self.memory.find(ADDRESSES, self.sessions)
