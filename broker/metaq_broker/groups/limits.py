@@ -31,7 +31,7 @@ class GroupLimits:
     subscriptions_of_group_max: int = 1_000
 
     expression_bytes_max: int = 16 << 10
-    """Of one subscription, with its tags."""
+    """Of one subscription: of its expression, and of its tags together."""
 
     expressions_bytes_max: int = 64 << 20
     """Of all subscriptions of all groups."""

@@ -32,6 +32,12 @@ class Subscription:
     tag_hashes: tuple[int, ...] = ()
 
     @property
+    def length(self) -> int:
+        """How long it is: its expression, and its tags, which are in a usual expression."""
+        tags = sum(map(len, self.tags)) + len(self.tags)
+        return max(len(self.topic) + len(self.kind), len(self.expression), tags, len(self.tag_hashes))
+
+    @property
     def size(self) -> int:
         """Bytes that it takes, about."""
         texts = self.topic, self.expression, self.kind, *self.tags
@@ -143,12 +149,11 @@ class Members:
         limits = self._limits
         if len(group.subscriptions) > limits.subscriptions_of_group_max:
             raise GroupLimitReached("subscriptions of a group", limits.subscriptions_of_group_max)
-        sizes = [each.size for each in group.subscriptions]
-        if max(sizes, default=0) > limits.expression_bytes_max:
+        if max((each.length for each in group.subscriptions), default=0) > limits.expression_bytes_max:
             raise GroupLimitReached("bytes in a subscription", limits.expression_bytes_max)
         known = self._consumers.get(group.name)
         others = self._expression_bytes - (0 if known is None else known.size)
-        if others + sum(sizes) > limits.expressions_bytes_max:
+        if others + sum(each.size for each in group.subscriptions) > limits.expressions_bytes_max:
             raise GroupLimitReached("bytes in subscriptions", limits.expressions_bytes_max)
 
     def consumer_seen(self, identity: ClientIdentity, group: ConsumerGroup, *, notify: bool = True) -> bool:

@@ -132,7 +132,8 @@ class BrokerServer:
         self._metaq = MetaQBroker(system.broker_id, Address(system.host_name, parts.engine.port))
         engine, clock = parts.engine, parts.clock
         self.topics = client_topics(parts, config, state)
-        self.store = MessageStore(engine, PartitionNumbers(state, mark), host_bytes(self.address.host, port))
+        host = host_bytes(self.address.host, port)
+        self.store = MessageStore(engine, PartitionNumbers(state, mark), host, config.message_bytes_max)
         limits = group_limits(config)
         self.groups = self._group_state(state, limits)
         self.locks = QueueLocks(clock.monotonic, limits)

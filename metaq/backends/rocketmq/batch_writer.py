@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.backends.rocketmq.answers import one_line
+from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
@@ -44,9 +45,6 @@ from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, RequestCo
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
-
-BATCH_BYTES_MAX: Final = 4 << 20
-"""Largest batch, and largest body, that a broker takes unless it is configured otherwise."""
 
 PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
@@ -164,10 +162,12 @@ class BatchWriter:
 
         Raises:
             SendFailed: This or an older batch could not be sent; the cause is what went wrong.
-            ValueError: The batch is empty or above ``BATCH_BYTES_MAX``; nothing was sent and the writer goes on.
+            ValueError: The batch is empty or above ``BODY_BYTES_MAX``; nothing was sent and the writer goes on.
         """
         if count < 1 or not batch:
             raise ValueError(f"batch of {count} messages: expected at least one")
+        if len(batch) > BODY_BYTES_MAX:
+            raise ValueError(f"{len(batch)} bytes for topic {topic}: expected at most {BODY_BYTES_MAX}")
         header = self._header(topic, queue_id, properties="", batch=True)
         self._add(topic, queue_id, header, RequestCode.SEND_BATCH_MESSAGE, batch, count)
 
@@ -182,7 +182,7 @@ class BatchWriter:
         sys_flag: int = 0,
         recallable: bool = False,
     ) -> None:
-        """Send one message, with what a batch may not have: a delay, a compressed body. Raises as ``write``.
+        """Send one message, with what a batch may not have: a delay, a compressed or large body. Raises as ``write``.
 
         ``properties`` are encoded; ``sys_flag`` says how the body is compressed. ``recallable``: ask for what a message
         that waits for a moment is taken back with.
@@ -245,8 +245,6 @@ class BatchWriter:
         count: int,
         version: int = VERSION,
     ) -> None:
-        if len(body) > BATCH_BYTES_MAX:
-            raise ValueError(f"{len(body)} bytes for topic {topic}: expected at most {BATCH_BYTES_MAX}")
         queue = TopicPartition(topic, Partition(self._broker_name, queue_id))
         command = to_request(header, code=code, broker_name=self._broker_name)
         if version != VERSION:

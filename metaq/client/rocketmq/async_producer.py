@@ -8,18 +8,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Self, Unpack, cast
+from typing import Final, Self, Unpack, cast
 
+from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Sendable, message_of
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketReceived, RocketSent
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
 from metaq.client.thread_calls import call_in_thread
 from metaq.model import Partition
+
+BYTES_OF_CHARACTER_MAX: Final = 4
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
 """A function, which runs in a thread, or a coroutine function, which runs in the loop."""
@@ -78,9 +81,16 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         message = message_of(data, **options)
         if message.is_timed:  # its broker may have to be asked whether it can wait
             await call_in_thread(self._producer.require_timers, topic, partition)
-        row = self._producer.prepare(topic, message, partition, key)
+        row = await self._prepared(topic, message, partition, key)
         taken = self._window.offer(topic, None, row, len(row.body))
         return taken or await self._window.put(topic, None, row, len(row.body))
+
+    async def _prepared(
+        self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
+    ) -> Row:
+        if len(message.data) <= BODY_BYTES_MAX // BYTES_OF_CHARACTER_MAX:
+            return self._producer.prepare(topic, message, partition, key)
+        return await call_in_thread(self._producer.prepare, topic, message, partition, key)  # it may ask the broker
 
     async def send_many(
         self,

@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
+from metaq.backends.rocketmq.batch_writer import BatchWriter
+from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX, body_bytes_max
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
 from metaq.backends.rocketmq.pool import SessionPool
@@ -36,7 +37,7 @@ from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import RetryPolicy, TimeLimit
 
 BLOCK_BYTES_MAX: Final = 512 << 10
-"""Most bytes of one request; a longer message goes alone, up to ``BATCH_BYTES_MAX``."""
+"""Most bytes of one request; a longer message goes alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
 """Most messages of one request."""
 
@@ -62,8 +63,8 @@ class _Known(NamedTuple):
 class Row:
     """A message that is ready to be sent; it takes ``size`` bytes of a batch.
 
-    ``message`` is what the program gave. A row with ``alone`` is none of a batch: it is delayed, compressed, or a half
-    message. ``may_move``: a queue of another broker will do. ``number`` is its place among those sent together.
+    ``message`` is what the program gave. A row with ``alone`` is none of a batch: it is delayed, compressed, large, or
+    a half message. ``may_move``: a queue of another broker will do. ``number`` is its place among those sent together.
     """
 
     message: RocketMessage
@@ -105,6 +106,7 @@ class Sender:
         notify_after_fork(self._forked)
         self._queues: dict[str, _Known] = {}
         self._with_timers: set[Address] = set()
+        self._largest: dict[Address, int] = {}
 
     def _forked(self) -> None:
         """In a child process: its ids must differ from the parent's, and nobody has the lock."""
@@ -165,6 +167,7 @@ class Sender:
             ValueError, TypeError: It cannot be sent as it is.
             ExtensionMissing: It is to wait for a moment, which its broker cannot do.
             TopicNotFound, NameServersAway, RouteUnusable: As ``writable``.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: It is large, and its broker could not be asked its limit.
         """
         queue = self.choose(topic, partition, key)
         if message.is_timed:
@@ -184,9 +187,9 @@ class Sender:
             if len(packed) < len(body):
                 body, sys_flag = packed, sys_flag | flags
         size = OVERHEAD_BYTES + len(encoded) + len(body)
-        if size > BATCH_BYTES_MAX:
-            raise ValueError(f"the message takes {size} bytes, the most that brokers take is {BATCH_BYTES_MAX}")
-        alone = bool(sys_flag or message.delay_level or message.is_timed)
+        if len(body) > BODY_BYTES_MAX:
+            self._require_size(topic, queue, len(body))
+        alone = bool(sys_flag or message.delay_level or message.is_timed or size > BODY_BYTES_MAX)
         may_move = self._failover and partition is None and key is None
         return Row(
             *(message, queue, message_id, body, properties, encoded, size),
@@ -227,6 +230,15 @@ class Sender:
         if address not in self._with_timers:
             check_timers(self.pool, queue.broker_name, address)
             self._with_timers.add(address)
+
+    def _require_size(self, topic: str, queue: Partition, size: int) -> None:
+        """Make sure that the broker of a queue takes a body of ``size`` bytes; it is asked unless it said so before."""
+        address = self.directory.write_address(queue.broker_name, topic=topic)
+        if size > self._largest.get(address, 0):
+            self._largest[address] = limit = body_bytes_max(self.pool, queue.broker_name, address)
+            if size > limit:
+                what = f"the body has {size} bytes, and broker {queue.broker_name!r} takes at most {limit}"
+                raise ValueError(f"{what} (its maxMessageSize)")
 
     def _deliver(self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None]) -> MetaqError | None:
         """Send ``rows``, and note in ``sent`` what is acknowledged; return why not all are."""

@@ -7,7 +7,7 @@ the same order.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructType
 
-from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
+from metaq.backends.rocketmq.batch_writer import BatchWriter
+from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX, body_bytes_max
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import TopicNotFound
@@ -110,7 +111,7 @@ class RocketMQSink:
         batch_id = 0 if self._write else task.batch_id or 0
         prefix = key_prefix(write, batch_id, task.number)
         pool, directory = self._connections()
-        queues = TaskQueues(self.options, self._queues, directory, begun=task.follows_others)
+        queues = TaskQueues(self.options, self._queues, pool, directory, begun=task.follows_others)
         blocks: Blocks = AcknowledgedBlocks(self.options, pool, directory)
         if self.transaction is not None:
             blocks = BranchedBlocks(self.transaction, task, self.options)
@@ -129,9 +130,16 @@ class TaskQueues:
     """
 
     def __init__(
-        self, options: SinkOptions, known: FirstLook[list[Partition]], directory: NameServerDirectory, *, begun: bool
+        self,
+        options: SinkOptions,
+        known: FirstLook[list[Partition]],
+        pool: SessionPool,
+        directory: NameServerDirectory,
+        *,
+        begun: bool,
     ) -> None:
-        self._options, self._known, self._directory, self._begun = options, known, directory, begun
+        self._options, self._known, self._begun = options, known, begun
+        self._pool, self._directory = pool, directory
         self._queues: dict[str, list[Partition]] = {}
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
@@ -140,6 +148,16 @@ class TaskQueues:
             known = self._known.get(lambda: self._find(topic), begun=self._begun)
             self._queues[topic] = known or self._find(topic)
         return self._queues[topic]
+
+    def value_bytes_max(self) -> int:
+        """How large a message all brokers take that this task has written to, or writes to now."""
+        brokers = {queue.broker_name: topic for topic, queues in self._queues.items() for queue in queues}
+        policy = self._options.waiting_policy if self._begun else self._options.first_policy
+        return persist(lambda: self._smallest_limit(brokers), policy, SYSTEM_CLOCK)
+
+    def _smallest_limit(self, brokers: Mapping[str, str]) -> int:
+        where = {name: self._directory.write_address(name, topic=topic) for name, topic in brokers.items()}
+        return min(body_bytes_max(self._pool, name, address) for name, address in where.items())
 
     def _find(self, topic: str) -> list[Partition]:
         if not self._begun:
@@ -201,7 +219,7 @@ class RocketMQDelivery:
     ) -> None:
         self._columns, self._options, self._prefix = columns, options, prefix
         self._place = f"the input of task {task}"
-        self.partitions_of = queues.partitions_of
+        self._queues, self.partitions_of = queues, queues.partitions_of
         self.put, self.finish, self.give_up = blocks.put, blocks.finish, blocks.give_up
 
     def require(self, target: TopicPartition) -> None:
@@ -221,12 +239,12 @@ class RocketMQDelivery:
             column("properties"),
             column("delay_level"),
         )
-        return ElementEncoder(rows, self._prefix, first_row, self._place)
+        return ElementEncoder(rows, self._prefix, first_row, self._place, value_bytes_max=self._queues.value_bytes_max)
 
     def open_block(self) -> OpenBlock:
         """See ``Delivery``: no more messages than a broker takes of this size, with what it adds to each."""
         size = self._options.block_bytes
-        return OpenBlock(size, min(self._options.block_messages, (BATCH_BYTES_MAX - size) // STORED_OVERHEAD))
+        return OpenBlock(size, min(self._options.block_messages, (BODY_BYTES_MAX - size) // STORED_OVERHEAD))
 
 
 class AcknowledgedBlocks:

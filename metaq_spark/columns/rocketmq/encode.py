@@ -8,7 +8,7 @@ A message with a delay cannot be in a batch: it is a ``SingleMessage``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,12 +118,20 @@ class Element:
 class ElementEncoder:
     """Encodes rows of one batch. Row ``i`` is row ``first_row + i`` of the task whose keys begin with ``prefix``.
 
-    ``place`` names the task's input in errors.
+    ``place`` names the task's input in errors. ``value_bytes_max`` is asked for what the brokers take where a value is
+    larger than what all of them do.
     """
 
     def __init__(
-        self, columns: RowColumns, prefix: bytes, first_row: int, place: str, engine: Engine | None = None
+        self,
+        columns: RowColumns,
+        prefix: bytes,
+        first_row: int,
+        place: str,
+        engine: Engine | None = None,
+        value_bytes_max: Callable[[], int] = lambda: BODY_BYTES_MAX,
     ) -> None:
+        self._value_bytes_max: Callable[[], int] | None = value_bytes_max
         self._value, self._prefix, self._first_row, self._place = columns.value, prefix, first_row, place
         self._tags, self._keys = columns.tags, _joined(columns.keys)
         self._delays = None if columns.delays is None else np.asarray(columns.delays.fill_null(0)).astype(np.int64)
@@ -141,8 +149,9 @@ class ElementEncoder:
         yet.
 
         Raises:
-            RowError: A row's properties are too long, or have characters that they cannot have.
+            RowError: A row's value or properties are too long, or have characters that they cannot have.
         """
+        self._check_sizes()
         if self._delays is not None:
             delayed = self._delays[rows] > 0
             for row in rows[delayed]:
@@ -153,12 +162,17 @@ class ElementEncoder:
         else:
             yield from self._append_compiled(rows, block)
 
+    def _check_sizes(self) -> None:
+        """Look once, when the brokers of the rows are known, whether they take all values."""
+        ask, self._value_bytes_max = self._value_bytes_max, None
+        if ask is None or self._value.nbytes <= BODY_BYTES_MAX:
+            return
+        sizes = np.diff(VariableColumn.of(self._value).ends)
+        if sizes.max() > BODY_BYTES_MAX and sizes.max() > (limit := ask()):
+            first = int(np.argmax(sizes > limit))
+            raise self._refused(first, _too_large(int(sizes[first]), limit))
+
     def _check(self) -> None:
-        if self._value.nbytes > BODY_BYTES_MAX:
-            sizes = np.diff(VariableColumn.of(self._value).ends)
-            if sizes.max() > BODY_BYTES_MAX:
-                first = int(np.argmax(sizes > BODY_BYTES_MAX))
-                raise self._refused(first, _too_large(int(sizes[first])))
         if self._tags is not None and (row := _row_with(self._tags, _BARS)) is not None:
             raise self._refused(row, f"its tag is {self._tags[row].as_py()!r}; {_NO_BARS}")
         if self._properties is not None and (row := self._properties.row_with_empty()) is not None:
@@ -284,9 +298,9 @@ def _joined(keys: pa.Array | None) -> pa.Array | None:
     return pc.binary_join(keys, " ")
 
 
-def _too_large(size: int) -> str:
+def _too_large(size: int, limit: int) -> str:
     advice = "split it, compress it, or store it elsewhere and send where it is"
-    return f"its value is {size} bytes; a message has at most {BODY_BYTES_MAX}: {advice}"
+    return f"its value is {size} bytes; a message has at most {limit}: {advice}"
 
 
 def _too_long(size: int) -> str:

@@ -163,8 +163,8 @@ KIBIBYTE = "x" * 1024
         Subscription("T", KIBIBYTE),
         Subscription("T", kind=KIBIBYTE),
         Subscription("T", tags=(KIBIBYTE,)),
-        Subscription("T", tags=("",) * 128),
-        Subscription("T", tag_hashes=(1,) * 128),
+        Subscription("T", tags=("",) * 1001),
+        Subscription("T", tag_hashes=(1,) * 1001),
     ],
     ids=["expression", "kind", "tag", "empty tags", "hashes"],
 )
@@ -183,3 +183,18 @@ def test_subscriptions_that_do_not_count_are_not_kept() -> None:
     entry = known.members._consumers["g"]
     assert (entry.last.consume_type, entry.last.subscriptions) == ("PULL", ())
     assert [each.expression for each in entry.subscriptions.values()] == ["*"]
+
+
+def test_a_tag_counts_once_against_the_limit_of_a_subscription() -> None:
+    limits = GroupLimits(expression_bytes_max=1000)
+    members, client = Members(lambda: 0.0, limits), ClientIdentity("a", "id-a")
+
+    def check(expression: str, *tags: str, hashes: int = 0) -> None:
+        subscription = Subscription("T", expression, tags=tags, tag_hashes=tuple(range(hashes)))
+        members.check(client, [ConsumerGroup("g", (subscription,))], [])
+
+    check("t" * 1000, "t" * 999)
+    check(" || ".join(["a"] * 200), *["a"] * 200, hashes=200)
+    for expression, tags, hashes in (("t" * 1001, (), 0), ("*", ("t" * 1000,), 0), ("*", (), 1001)):
+        with pytest.raises(GroupLimitReached, match="bytes in a subscription"):
+            check(expression, *tags, hashes=hashes)

@@ -148,10 +148,11 @@ class NumberPending(Refusal):
 
 
 class MessageStore:
-    """See the module. ``store_host`` (8 or 20 bytes) is where clients reach this broker."""
+    """See the module. ``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
 
-    def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes) -> None:
+    def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes, body_bytes_max: int = 0) -> None:
         self._engine, self._numbers = engine, numbers
+        self._extra_bytes = EXTRA_BYTES_MAX + max(0, body_bytes_max - engine.config.system.message_bytes_max)
         self.store_host = store_host
         self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
@@ -231,7 +232,7 @@ class MessageStore:
             finally:
                 self._reported(topic, queue, ordinal)
 
-        outcome = self._engine.append_made(MadeBlock(topic, queue, frames, EXTRA_BYTES_MAX), durable)
+        outcome = self._engine.append_made(MadeBlock(topic, queue, frames, self._extra_bytes), durable)
         if isinstance(outcome, Refusal):
             done(outcome)
             return

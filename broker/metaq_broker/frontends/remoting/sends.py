@@ -158,7 +158,7 @@ class Sends:
             text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
             return _answer(command, Refused(invalid_parameter(command), text))
         if len(command.body) > self._config.message_bytes_max:
-            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+            return self._too_long(command)
         if queue < 0 and not settings.write_queues:
             text = f"topic[{topic}] has no queue to write, TopicConfig [topicName={topic}]"
             return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
@@ -173,7 +173,7 @@ class Sends:
         joint = "" if not text or text.endswith("\x02") else "\x02"
         properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
-            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+            return self._too_long(command)
         done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
         if self._is_marked(header, text):
             message = OutgoingMessage(
@@ -214,9 +214,13 @@ class Sends:
         except CorruptRecord as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
-            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+            return self._too_long(command)
         self._groups.add(header.topic, send.queue, frames, self._done(send, send.properties))
         return None
+
+    def _too_long(self, command: RemotingCommand) -> RemotingCommand:
+        limits = f"msg body length limit {self._config.message_bytes_max}B, msg properties length limit {BYTES_MAX}B."
+        return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, f"{_TOO_LONG} {limits}"))
 
     def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
         call, command, queue = send.call, send.call.request, send.queue

@@ -9,7 +9,8 @@ import pytest
 from fix_broker import wait_until
 from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
-from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
+from metaq.backends.rocketmq.batch_writer import BatchWriter
+from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.errors import SendFailed
 from metaq.backends.rocketmq.pull_reader import pull_range
 from metaq.discovery.name_server import NameServerDirectory
@@ -267,7 +268,7 @@ def test_too_much_is_waited_for(bench: Bench) -> None:
 def test_what_cannot_be_sent_is_refused_here(bench: Bench) -> None:
     writer = bench.writer()
     with pytest.raises(ValueError, match="at most 4194304"):
-        writer.write("orders", 0, b"x" * (BATCH_BYTES_MAX + 1), 1)
+        writer.write("orders", 0, b"x" * (BODY_BYTES_MAX + 1), 1)
     with pytest.raises(ValueError, match="at least one"):
         writer.write("orders", 0, b"", 0)
     writer.write("orders", 0, batch(b"fine"), 1)

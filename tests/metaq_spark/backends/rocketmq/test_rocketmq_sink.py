@@ -23,6 +23,7 @@ from rocketmq_harness import RocketMQHarness, stream_task
 from metaq.backends.rocketmq.errors import SendFailed
 from metaq.errors import TopicNotFound
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
 from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
@@ -278,3 +279,22 @@ def test_a_sink_travels_without_what_belongs_to_its_process(harness: RocketMQHar
     assert there.options == sink.options
     assert "secret" not in repr(there.options).lower().replace("secret_key", "")
     assert "token of it" not in repr(there.options)
+
+
+def test_a_brokers_larger_limit_is_used(harness: RocketMQHarness) -> None:
+    sent: list[int] = []
+
+    def answer(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_CONFIG:
+            return command.reply(body=b"maxMessageSize=5242880\n")
+        if command.code == RequestCode.SEND_MESSAGE_V2:
+            sent.append(len(command.body))
+            return command.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
+        return response
+
+    for name in ("broker-a", "broker-b"):
+        harness.cluster.broker(name).tamper = answer
+    write(harness, [{"value": bytes(5 << 20)}, {"value": b"one tea"}])
+    assert sent == [5 << 20]
+    with pytest.raises(RowError, match=r"row 2 of .*: its value is 5242881 bytes; a message has at most 5242880"):
+        write(harness, [{"value": b"one tea"}, {"value": bytes((5 << 20) + 1)}])

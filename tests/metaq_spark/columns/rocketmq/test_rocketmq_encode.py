@@ -167,4 +167,6 @@ def test_a_value_above_the_limit_is_refused_before_any_block_of_its_rows(engine:
     assert [len(element.body) for block in largest for element in elements(block)] == [limit]
     for values in (pa.array([b"a", b"b", bytes(limit + 1)]).slice(1), pa.array(["a" * 400, "b" * (limit + 1)])):
         with pytest.raises(RowError, match=r"row 12 of the input of task 3: its value is 4194305 bytes; .* 4194304"):
-            ElementEncoder(RowColumns(values), PREFIX, 10, "the input of task 3", engine)
+            encoded(RowColumns(values), engine, first_row=10)
+    encoder = ElementEncoder(RowColumns(values), PREFIX, 10, "a test", engine, value_bytes_max=lambda: limit + 1)
+    assert len(list(encoder.append(np.arange(2), OpenBlock(1 << 20, 100)))) == 1

@@ -1,0 +1,40 @@
+"""How large a message may be: what the broker says, if it is more than every broker takes.
+
+The limit is of the body, compressed or not as it is sent, and of the whole body of a batch. Brokers have their own
+(``maxMessageSize``), and answer 13 to more. It is asked for only where a body is larger than all of them take.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.model import Address
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import GetBrokerConfig
+
+BODY_BYTES_MAX: Final = 4 << 20
+"""Largest body, and largest batch, that a broker takes unless it is configured otherwise."""
+
+UNTOLD_BYTES_MAX: Final = (16 << 20) - (64 << 10)
+"""Largest body that is tried where a broker does not say its limit, as proxies do not: servers close the connection
+of a frame above 16 MiB."""
+
+_LIMIT: Final = re.compile(rb"^\s*maxMessageSize\s*[=:]\s*([0-9]{1,18})\s*$", re.MULTILINE)
+
+
+def body_bytes_max(pool: SessionPool, broker_name: str, address: Address) -> int:
+    """Return how large a body the broker at ``address`` takes.
+
+    Raises:
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+    """
+    command = to_request(GetBrokerConfig(), broker_name=broker_name)
+    with pool.lease(address) as session:
+        try:
+            found = _LIMIT.search(session.ask(command, "the question how large a message may be").body)
+        except (RequestRefused, AccessDenied):
+            return UNTOLD_BYTES_MAX
+    return UNTOLD_BYTES_MAX if found is None else int(found[1])
