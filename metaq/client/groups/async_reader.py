@@ -68,34 +68,40 @@ class AsyncGroupReader(GroupMember[D]):
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another task."""
         self._check_loop()
         state, monotonic = self._state, self._core.clock.monotonic
-        while not self._closed and (delivery := await self._next(None)) is not None:
-            yield delivery
-            if (block := self._begin_stream()) is None:
-                continue
-            since, until_s = self._streamed_since, self._streamed_until_s
-            for message in islice(block.messages, block.taken, None):
-                block.taken += 1  # first: who has changed the version and looks now finds it in hand
-                if state.version != since or monotonic() >= until_s:
-                    block.taken -= 1
-                    break
-                yield message
+        try:
+            while not self._closed and (delivery := await self._next(None)) is not None:
+                yield delivery
+                if (block := self._begin_stream()) is None:
+                    continue
+                since, until_s = self._streamed_since, self._streamed_until_s
+                for message in islice(block.messages, block.taken, block.stream_end):
+                    block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                    if state.version != since or monotonic() >= until_s:
+                        block.taken -= 1
+                        break
+                    yield message
+        except GeneratorExit:
+            raise  # the program has got the last one
+        except BaseException:  # nobody knows whether it has
+            self._take_back()
+            raise
 
     async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
         """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
         if max_messages < 1 or timeout < 0:
             raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
-        first = await self._next(timeout)
-        if first is None:
-            return []
-        found, number = [first], len(self._handed) - 1
+        found: list[D] = []
         try:
+            if (first := await self._next(timeout)) is None:
+                return found
+            found.append(first)
             while len(found) < max_messages and (more := self._take_many(max_messages - len(found))):
                 found += more
             while len(found) < max_messages and (one := await self._take()) is not None:
                 found.append(one)
                 found += self._take_many(max_messages - len(found))
         except BaseException as error:
-            return self._broken_off(number, error)
+            return self._broken_off(error)
         return found
 
     async def run(self, handler: Callable[[D], Awaitable[object]], workers: int = 1) -> None:
@@ -105,7 +111,10 @@ class AsyncGroupReader(GroupMember[D]):
         """
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
-        self._give_back_kept()
+        self._check_loop()
+        if self._options.auto_ack:
+            self._settle_handed()
+        self._begin_call()
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -114,6 +123,10 @@ class AsyncGroupReader(GroupMember[D]):
                 group.create_task(self._report_changes())
         except BaseExceptionGroup as failures:  # each worker finds what ends the consumer
             failure = failures.exceptions[0]
+        except BaseException:
+            if self._options.auto_ack:  # else each handler has given its message back
+                self._take_back()
+            raise
         if failure is not None:
             raise failure
 
@@ -182,10 +195,13 @@ class AsyncGroupReader(GroupMember[D]):
     async def _next(self, timeout: float | None, *, free_only: bool = False) -> D | None:
         self._check_loop()
         if not free_only:
+            self._is_calling = False
             self._reads = asyncio.current_task()
             if self._options.auto_ack:
                 self._settle_handed()
         self._raise_pending()
+        if not free_only:
+            self._begin_call()
         if not (self._stopped or self._state.changes) and (found := await self._take(free_only=free_only)) is not None:
             return found  # without the cost of getting ready to wait
         clock = self._core.clock
@@ -225,8 +241,6 @@ class AsyncGroupReader(GroupMember[D]):
             pass
 
     async def _take(self, *, free_only: bool = False) -> D | None:
-        if not free_only and (kept := self._take_kept()) is not None:
-            return kept
         while not self._stopped:
             with self._state.lock:
                 if self._state.failure is not None:
@@ -281,8 +295,9 @@ class AsyncGroupReader(GroupMember[D]):
                 await handler(delivery)
                 if not self._options.auto_ack:
                     return
-        except (Exception, asyncio.CancelledError) as error:  # of the program: any
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        except BaseException as error:  # of the program: any
+            if _interrupts(error):
+                self._state.give_back(delivery)
                 raise
             if self._core.refused(delivery) is Verdict.REJECT:
                 await self._reject(delivery, error)
@@ -299,10 +314,12 @@ class AsyncGroupReader(GroupMember[D]):
             self._core.acknowledge(delivery)
 
 
-def _is_cancelled() -> bool:
-    """Whether the running task is; else a ``CancelledError`` is that of something else that a handler awaited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _interrupts(error: BaseException) -> bool:
+    """Whether ``error`` ends the running task; a ``CancelledError`` may be that of something else that it awaited."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return not isinstance(error, Exception)
 
 
 async def _maybe(result: object) -> None:

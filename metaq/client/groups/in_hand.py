@@ -15,6 +15,7 @@ hand.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,12 +28,14 @@ from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
 class Block(Generic[D]):
     """Messages in their order; a reader goes on at the offset ``end`` behind them."""
 
-    __slots__ = ("end", "is_streamed", "messages", "settled", "taken")
+    __slots__ = ("end", "is_streamed", "messages", "settled", "stream_end", "taken")
 
     def __init__(self, messages: list[D], end: int) -> None:
         self.messages, self.end = messages, end
         self.taken = self.settled = 0
         self.is_streamed = False
+        self.stream_end = 0
+        """Behind the last message that the iteration may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,18 @@ class InHand(Generic[D]):
         block = self._blocks[-1]
         return block.messages[block.taken]
 
+    @property
+    def next_offset(self) -> int:
+        """The offset behind everything that was taken."""
+        if not self._blocks:
+            return self._end
+        return self.next.offset if self.has_more else self._blocks[-1].end
+
     def take(self, count_max: int) -> list[D]:
         """Return messages that were not taken, of one block, at least one; there are some."""
         block = self._blocks[-1]
+        if block.is_streamed:
+            self.end_stream()
         start = block.taken
         block.taken = min(start + count_max, len(block.messages))
         return block.messages[start : block.taken]
@@ -126,6 +138,32 @@ class InHand(Generic[D]):
         """Messages from the first that is not settled to the last that was taken."""
         self._count_streamed()
         return sum(block.taken - block.settled for block in self._blocks)
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that were taken and are not settled."""
+        return self.count - len(self._early)
+
+    def holds(self, offset: int) -> bool:
+        """Whether the message at ``offset`` was taken and is not settled."""
+        return offset not in self._early and any(_holds(block, offset) for block in self._blocks)
+
+    def since(self, offset: int) -> list[D]:
+        """Return the messages from ``offset`` on that were taken and are not settled."""
+        self._count_streamed()
+        hand = (one for block in self._blocks for one in block.messages[block.settled : block.taken])
+        return [one for one in hand if one.offset >= offset and one.offset not in self._early]
+
+    def replace(self, message: D) -> bool:
+        """Have ``message`` in hand for the one at its offset; return whether that was in hand."""
+        self._count_streamed()
+        if not self.holds(message.offset):
+            return False
+        for block in self._blocks:
+            if _holds(block, message.offset):
+                at = bisect_left(block.messages, message.offset, key=lambda one: one.offset)
+                block.messages[at] = message
+        return True
 
     def settle(self, offset: int) -> None:
         """Settle the message at ``offset``, which was taken."""

@@ -19,13 +19,15 @@ class GroupMember(Generic[D]):
     def __init__(self, core: ConsumerCore[D]) -> None:
         self._core, self._state, self._options = core, core.state, core.options
         self._handed: list[Span] = []
+        self._handed_before = 0
+        """How many of these were handed out before the call that is under way."""
+        self._is_calling = False
+        """Whether a call takes messages, or has taken them, which the program may not have seen."""
         self._streamed: Block[D] | None = None
         self._streamed_since = 0  # version of the state
         self._streamed_until_s = 0.0
         self._is_handled = False
         """Whether what is taken is given to a handler."""
-        self._kept: list[D] = []
-        """What a call that was interrupted had taken; it comes before anything else."""
         self._pending: Exception | None = None
         """What a call ran into that returned something all the same; the next one raises it."""
         self._stopped = self._closed = self._is_parents = False
@@ -85,7 +87,6 @@ class GroupMember(Generic[D]):
             if partition is None:
                 raise PartitionLost(str(where), offset, self.generation)
             partition.seek(offset)
-            self._kept = [one for one in self._kept if one.where != where]
             self._state.notify()
 
     # what was handed out
@@ -95,46 +96,38 @@ class GroupMember(Generic[D]):
 
     def _take_many(self, count_max: int) -> list[D]:
         """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
-        if self._options.where is not None or self._stopped or self._kept:
+        if self._options.where is not None or self._stopped:
             return []
         found = self._state.take_many(count_max, self._core.clock.monotonic())
         if found:
             self._handed.append(Span(found[0], found[-1], len(found)))
         return found
 
-    def _broken_off(self, first: int, error: BaseException) -> list[D]:
-        """Return what a call has taken that runs into ``error``: all that was handed out from number ``first`` on.
+    def _begin_call(self) -> None:
+        self._handed_before = len(self._handed)
+        self._state.begin_call()
+        self._is_calling = True
 
-        It has to reach the program, or else it would be settled unseen by the next call, which raises ``error``. If
-        the call is interrupted, or cancelled, it is kept for the next one instead.
+    def _take_back(self) -> None:
+        """Have what the interrupted call had taken handed out again, before anything else of its partitions."""
+        if self._is_calling:
+            self._is_calling, self._streamed = False, None
+            del self._handed[self._handed_before :]
+            self._state.take_back()
+
+    def _broken_off(self, error: BaseException) -> list[D]:
+        """Return what a call has taken that runs into ``error``; the next one raises it.
+
+        It has to reach the program, or else it would be settled unseen by the next call. If the call is interrupted,
+        or cancelled, or has nothing, it raises ``error`` itself, and the next one hands out what it had.
         """
-        found = [one for span in self._handed[first:] for one in self._state.within(span)]
-        if isinstance(error, Exception):
-            self._pending = error
-            return found
-        del self._handed[first:]
-        self._kept = found + self._kept
+        if self._is_calling and isinstance(error, Exception):
+            spans = self._handed[self._handed_before :]
+            if found := [one for span in spans for one in self._state.within(span)]:
+                self._pending = error
+                return found
+        self._take_back()
         raise error
-
-    def _take_kept(self) -> D | None:
-        """Hand out the next message that an interrupted call had taken, if it is still this consumer's."""
-        state = self._state
-        with state.lock:
-            while self._kept:
-                one = self._kept[0]
-                partition = state.partitions.get(one.where)
-                is_mine = partition is not None and partition.generation == one.generation
-                if is_mine and not state.may_hand_out(one.where, self._core.clock.monotonic()):
-                    break
-                del self._kept[0]
-                if is_mine:
-                    self._note_handed(one)
-                    return one
-        return None
-
-    def _give_back_kept(self) -> None:
-        if self._kept:
-            self._roll_back({one.where for one in self._kept})
 
     def _raise_pending(self) -> None:
         error, self._pending = self._pending, None
@@ -167,19 +160,19 @@ class GroupMember(Generic[D]):
 
         It is settled by the next call, unless a handler has it, which may refuse it.
         """
-        block, self._streamed = self._streamed, None
+        block = self._streamed
         if block is not None:
             last = block.messages[block.taken - 1]
-            self._state.end_stream(last.where)
             if not self._is_handled:
-                self._note_handed(last)
+                self._note_handed(last)  # first: this may be interrupted anywhere
+            self._state.end_stream(last.where)
+            self._streamed = None
 
     def _roll_back(self, partitions: Collection[TopicPartition] | None) -> int:
         self._require_own()
         self._end_stream()
         places = list(self._state.partitions) if partitions is None else partitions
         self._handed = [span for span in self._handed if span.first.where not in places]
-        self._kept = [one for one in self._kept if one.where not in places]
         return self._state.roll_back(places, self._core.clock.monotonic())
 
     def _is_wanted(self, delivery: D) -> bool:
@@ -188,12 +181,12 @@ class GroupMember(Generic[D]):
             return True
         try:
             return bool(self._options.where(delivery))
-        except BaseException:
+        except Exception:
             self._core.refused(delivery)
             raise
 
     def _settle_handed(self) -> None:
         self._end_stream()
-        handed, self._handed = self._handed, []
-        if handed:
-            self._state.acknowledge_spans(handed)
+        if self._handed:
+            self._state.acknowledge_spans(self._handed)
+            self._handed = []  # behind: this may be interrupted anywhere

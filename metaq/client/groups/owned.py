@@ -14,7 +14,8 @@ clock.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -25,6 +26,9 @@ from metaq.model import TopicPartition
 
 POLL_STEPS: Final = 10
 """Pauses grow by tenths of the longest one, between requests and between attempts. Source: MetaQ's Java client."""
+
+FULL_PARTITIONS_MAX: Final = 32
+"""How many partitions may have ``fetch_bytes`` in memory. If there are more, each gets an equal part of that."""
 
 Q = TypeVar("Q")
 """What a partition asks its broker for."""
@@ -65,11 +69,18 @@ class Owned(ABC, Generic[D, Q, O]):
         """Nothing is settled or saved any more."""
         self.busy = False
         """A worker has it; another one leaves it alone."""
+        self.asked = 0
+        """The number of the last request to its broker."""
+        self.beside = 1
+        """How many partitions the consumer owns, with this one."""
         self._epoch = ReadEpoch(where, generation, settler)
         self._hand: InHand[D] = InHand(start)
         self._failed: tuple[int, int] = (-1, 0)  # offset of a message that was refused, and how often
-        self._again: tuple[D, float] | None = None
+        self._again: deque[D] = deque()  # in hand, and handed out once more before anything else
+        self._again_s = 0.0  # not before
         self._cut: Chunk[D] | None = None  # decoded, and not in hand yet
+        self._is_decoding = False
+        self._call, self._call_first = 0, 0  # a call of the reader's, and the offset of the first message that it took
         self._not_before = 0.0
 
     # what is fetched
@@ -86,6 +97,10 @@ class Owned(ABC, Generic[D, Q, O]):
     def fetched(self, request: Q, outcome: O | None, now_s: float) -> Jump | None:
         """Take what came of ``request``; ``None`` if its broker could not be asked."""
 
+    def _share_of(self, fetch_bytes: int) -> int:
+        """Return how much of this partition to ask for at a time, and to buffer."""
+        return max(1, min(fetch_bytes, fetch_bytes * FULL_PARTITIONS_MAX // self.beside))
+
     @abstractmethod
     def _restart(self, offset: int) -> None:
         """Forget what is buffered and asked for, and go on at ``offset``."""
@@ -96,36 +111,43 @@ class Owned(ABC, Generic[D, Q, O]):
 
     # what is handed out
 
-    def take(self, now_s: float, seen: Seen | None = None) -> D | None:
+    def take(self, now_s: float, seen: Seen | None = None, call: int = 0) -> D | None:
         """Hand out the next message; ``None`` if there is none now. What was ``seen`` is left out.
+
+        ``call`` is the number of the reader's call that takes it; see ``take_back``.
 
         Raises:
             CorruptFrame, CorruptRecord: The next message is damaged, and damaged ones are not to be skipped.
         """
         if self.lost or self.revoking:
             return None
-        if self._again is None:
-            return self._hand.take(1)[0] if self._find_next(seen) else None
-        delivery, due_s = self._again
-        if now_s < due_s:
-            return None
-        self._again = None
-        return delivery
+        if self._again:
+            if now_s < self._again_s:
+                return None
+            self._note_call(call, self._again[0].offset)
+            return self._again.popleft()
+        self._note_call(call, self._hand.next_offset)
+        return self._hand.take(1)[0] if self._find_next(seen) else None
 
-    def take_many(self, count_max: int, seen: Seen | None = None) -> list[D]:
+    def take_many(self, count_max: int, seen: Seen | None = None, call: int = 0) -> list[D]:
         """Hand out messages as ``take`` does, up to one that was refused before: that one ``take`` hands out."""
-        if self.lost or self.revoking or self._again is not None or not self._find_next(seen):
+        if self.lost or self.revoking or self._again:
             return []
         hand = self._hand
-        if hand.next.attempt > 1:
+        self._note_call(call, hand.next_offset)
+        if not self._find_next(seen) or hand.next.attempt > 1:
             return []
-        if seen is not None:
-            return hand.take(1)
-        return hand.take(count_max)
+        return hand.take(1 if seen is not None else count_max)
+
+    def _note_call(self, call: int, offset: int) -> None:
+        """Note that a call takes messages from ``offset`` on, before it does: it may be interrupted anywhere."""
+        if call != self._call:
+            self._call_first = offset
+            self._call = call
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
         """Return messages that an iteration may take by itself, behind the only one in hand; see ``in_hand``."""
-        if self.lost or self.revoking or self._again is not None:
+        if self.lost or self.revoking or self._again:
             return None
         return self._hand.stream(behind)
 
@@ -141,10 +163,17 @@ class Owned(ABC, Generic[D, Q, O]):
                 hand.leave_out(seen)
             if hand.has_more:
                 return True
-            chunk = self._next_chunk()
+            self._is_decoding = True
+            try:
+                chunk = self._next_chunk()
+                if chunk is not None:
+                    hand.add(*chunk)
+            except Exception:
+                self._is_decoding = False  # what failed is found again
+                raise
+            self._is_decoding = False
             if chunk is None:
                 return False
-            hand.add(*chunk)
 
     def _next_chunk(self) -> Chunk[D] | None:
         """Return what to hand out next. A message that was refused before is the first one of its chunk."""
@@ -170,20 +199,27 @@ class Owned(ABC, Generic[D, Q, O]):
 
     @property
     def in_hand(self) -> int:
-        """Messages that were handed out and are not settled."""
-        return self._hand.count
+        """Messages that were handed out and are not settled; those that wait to be handed out again are left out."""
+        return self._hand.unsettled - len(self._again)
 
     def settle(self, delivery: HandedOut) -> bool:
         """Settle a message; return whether that counts: not after its partition was lost or it was rolled back."""
         if self.lost or delivery.epoch is not self._epoch:
             return False
         self._hand.settle(delivery.offset)
+        self._forget_settled()
         return True
 
     def settle_span(self, span: Span) -> None:
         """Settle messages, as far as that counts."""
         if not self.lost and span.first.epoch is self._epoch:
             self._hand.settle_span(span)
+            self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        """Hand nothing out again that was settled meanwhile."""
+        if self._again:
+            self._again = deque(one for one in self._again if self._hand.holds(one.offset))
 
     def within(self, span: Span) -> list[D]:
         """Return the messages of a span that can still be settled."""
@@ -192,14 +228,46 @@ class Owned(ABC, Generic[D, Q, O]):
     @property
     def retry_s(self) -> float | None:
         """When a refused message is handed out again; ``None`` if there is none."""
-        return None if self._again is None else self._again[1]
+        return self._again_s if self._again else None
 
     def retry(self, delivery: D, again: D, due_s: float) -> bool:
-        """Hand ``again`` out from ``due_s`` on, before anything else of the partition; return as ``settle``."""
+        """Hand ``again`` out from ``due_s`` on, before anything else of the partition; return as ``settle``.
+
+        Not if the message is settled.
+        """
         if self.lost or delivery.epoch is not self._epoch:
             return False
-        self._again = again, due_s
+        if self._hand.replace(again):
+            self._again, self._again_s = deque([again, *self._others_again(again.offset)]), due_s
         return True
+
+    def give_back(self, delivery: HandedOut) -> None:
+        """Hand a message out again, at once and at the same attempt: its handler was interrupted."""
+        self._give_back(self.within(Span(delivery, delivery, 1)))
+
+    def take_back(self, call: int) -> bool:
+        """Hand out again what a call has taken that was interrupted, and that is not settled; return whether it took
+        anything of this partition.
+        """
+        if call != self._call or self.lost:
+            return False
+        self.busy = False
+        self._hand.end_stream()
+        if self._is_decoding:  # what was being decoded is lost, and is fetched again
+            self._is_decoding, self._cut = False, None
+            self._restart(self._hand.next_offset)
+        self._give_back(self._hand.since(self._call_first))
+        return True
+
+    def _give_back(self, messages: Sequence[D]) -> None:
+        waiting = {one.offset: one for one in self._again}
+        waiting |= {one.offset: one for one in messages if self._hand.holds(one.offset)}
+        if not self._again:
+            self._again_s = 0.0
+        self._again = deque(waiting[offset] for offset in sorted(waiting))
+
+    def _others_again(self, offset: int) -> list[D]:
+        return [one for one in self._again if one.offset != offset]
 
     def roll_back(self, now_s: float, pause_s: Callable[[int], float]) -> int:
         """Drop what is in hand; it is fetched and handed out again. Return how many messages that are.
@@ -220,6 +288,7 @@ class Owned(ABC, Generic[D, Q, O]):
         """Go on at ``offset``; what is in hand will not be settled any more."""
         self._epoch = self._epoch.again()
         self._hand = InHand(GroupOffset(offset, self._hand.position.message_id))
-        self._again = self._cut = None
+        self._again.clear()
+        self._cut, self._is_decoding, self._call = None, False, 0
         self._restart(offset)
         self._not_before = 0.0

@@ -56,8 +56,9 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
         if self.lost or self.revoking or self._asked is not None or self._runs.is_waiting or now_s < self._not_before:
             return None
         where, settings = self.where, self._settings
+        max_bytes = self._share_of(settings.fetch_bytes)
         self._asked = PartitionRequest(
-            where.topic, where.partition.index, self._fetched, settings.fetch_bytes, settings.group, settings.types
+            where.topic, where.partition.index, self._fetched, max_bytes, settings.group, settings.types
         )
         return self._asked
 

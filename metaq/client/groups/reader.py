@@ -66,39 +66,41 @@ class GroupReader(GroupMember[D]):
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another thread."""
         self._start()
         state, monotonic = self._state, self._core.clock.monotonic
-        while not self._closed and (delivery := self._next(None)) is not None:
-            yield delivery
-            if (block := self._begin_stream(filters=True)) is None:
-                continue
-            since, until_s, where = self._streamed_since, self._streamed_until_s, self._options.where
-            try:
-                for message in islice(block.messages, block.taken, None):
+        try:
+            while not self._closed and (delivery := self._next(None)) is not None:
+                yield delivery
+                if (block := self._begin_stream(filters=True)) is None:
+                    continue
+                since, until_s, where = self._streamed_since, self._streamed_until_s, self._options.where
+                for message in islice(block.messages, block.taken, block.stream_end):
                     block.taken += 1  # first: who has changed the version and looks now finds it in hand
                     if state.version != since or monotonic() >= until_s:
                         block.taken -= 1
                         break
                     if where is None or self._is_wanted_of_stream(message):
                         yield message
-            except KeyboardInterrupt as error:  # nobody knows whether the program has got the last one
-                self._end_stream()
-                self._broken_off(0, error)
+        except GeneratorExit:
+            raise  # the program has got the last one
+        except BaseException:  # nobody knows whether it has
+            self._take_back()
+            raise
 
     def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
         """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
         if max_messages < 1 or timeout < 0:
             raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
-        first = self._next(timeout)
-        if first is None:
-            return []
-        found, number = [first], len(self._handed) - 1
+        found: list[D] = []
         try:
+            if (first := self._next(timeout)) is None:
+                return found
+            found.append(first)
             while len(found) < max_messages and (more := self._take_many(max_messages - len(found))):
                 found += more
             while len(found) < max_messages and (one := self._take()) is not None:
                 found.append(one)
                 found += self._take_many(max_messages - len(found))
         except BaseException as error:
-            return self._broken_off(number, error)
+            return self._broken_off(error)
         return found
 
     def run(self, handler: Callable[[D], object], workers: int = 1) -> None:
@@ -108,20 +110,26 @@ class GroupReader(GroupMember[D]):
         again, up to ``max_attempts`` times, with growing pauses, before anything else of its partition; then it is
         rejected as ``on_reject`` says. With several ``workers`` partitions are handled at the same time, each one in
         its order.
+
+        If ``run`` is interrupted, by Ctrl-C or because a handler raises what is no ``Exception``, the message whose
+        handler has not returned is handed out again by the next call, before others of its partition. That is no
+        further attempt.
         """
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
         self._start()
-        self._give_back_kept()
         if workers == 1:
             self._run_alone(handler)
             return
+        if self._options.auto_ack:
+            self._settle_handed()
         threads = Workers(self._state, workers, lambda delivery: self._handle(handler, delivery), self._core.clock)
         try:
             while not self._stopped:
                 self._run_changes()
                 with self._state.lock:
                     self._check()
+                    threads.check()
                     if not (self._stopped or self._state.changes):
                         self._state.changed.wait(_LOOK_S)
         finally:
@@ -203,11 +211,13 @@ class GroupReader(GroupMember[D]):
     # how a message is taken
 
     def _next(self, timeout: float | None, *, filtered: bool = True) -> D | None:
+        self._is_calling = False
         self._start()
         self._reads = threading.get_ident()
         if self._options.auto_ack:
             self._settle_handed()
         self._raise_pending()
+        self._begin_call()
         clock = self._core.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
         while not self._stopped:
@@ -233,8 +243,6 @@ class GroupReader(GroupMember[D]):
 
     def _take(self, *, filtered: bool = True) -> D | None:
         """Hand out the next message that is there, if there is any."""
-        if filtered and (kept := self._take_kept()) is not None:
-            return kept
         while not self._stopped:
             with self._state.lock:
                 self._check()
@@ -265,7 +273,7 @@ class GroupReader(GroupMember[D]):
         """As ``_is_wanted``, of the message that an iteration took last."""
         try:
             return bool(self._options.where is None or self._options.where(delivery))
-        except BaseException:
+        except Exception:
             self._end_stream()
             self._handed.clear()
             self._core.refused(delivery)
@@ -284,8 +292,10 @@ class GroupReader(GroupMember[D]):
                     self._handle(handler, delivery)
                 else:
                     self._handle_block(handler, delivery, block)
+        except BaseException:
+            self._take_back()  # what the handler has not returned from is not settled
+            raise
         finally:
-            self._end_stream()  # what the handler has not returned from is not settled
             self._is_handled = False
 
     def _handle_block(self, handler: Callable[[D], object], delivery: D, block: Block[D]) -> None:
@@ -295,7 +305,7 @@ class GroupReader(GroupMember[D]):
         try:
             if where is None or where(delivery):
                 handler(delivery)
-            for message in islice(block.messages, block.taken, None):
+            for message in islice(block.messages, block.taken, block.stream_end):
                 block.taken += 1  # first, as when iterating
                 if state.version != since or monotonic() >= until_s:
                     block.taken -= 1
@@ -321,6 +331,9 @@ class GroupReader(GroupMember[D]):
             if self._core.refused(delivery) is Verdict.REJECT:
                 self._reject(delivery, error)
             return
+        except BaseException:
+            self._state.give_back(delivery)
+            raise
         self._core.acknowledge(delivery)
 
     def _reject(self, delivery: D, error: BaseException | None) -> None:

@@ -13,12 +13,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nsmallest
 from math import inf
 from typing import Final, Generic, Literal
 
 from metaq.client.groups.deliveries import D, HandedOut
 from metaq.client.groups.in_hand import Block, Span
 from metaq.client.groups.owned import POLL_STEPS, Jump, O, Owned, Q
+from metaq.client.groups.round_robin import RoundRobin
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError, PartitionLost
 from metaq.model import TopicPartition
@@ -60,7 +62,9 @@ class GroupState(Generic[D, Q, O]):
         self._seen: OrderedDict[int | str, None] = OrderedDict()
         self._seen_max = dedupe
         self._seen_before = self._seen.__contains__ if dedupe else None
-        self._order: deque[TopicPartition] = deque()
+        self._order: RoundRobin[D] = RoundRobin()
+        self._call = 0
+        self._requests = 0
 
     def notify(self) -> None:
         """Wake who waits for ``changed``. The caller has the lock."""
@@ -76,7 +80,7 @@ class GroupState(Generic[D, Q, O]):
         with self.lock:
             for partition in partitions:
                 self.partitions[partition.where] = partition
-                self._order.append(partition.where)
+            self._divide_memory()
             self.changes.append(Change("assigned", tuple(sorted(one.where for one in partitions))))
             self.on_brokers({one.where.partition.broker for one in partitions})
             self.notify()
@@ -87,6 +91,7 @@ class GroupState(Generic[D, Q, O]):
             kept = [where for where in places if self.partitions[where].revoking]
             for where in kept:
                 self.partitions[where].revoking = False
+                self._order.add(self.partitions[where])
             if kept:
                 self.changes.append(Change("assigned", tuple(sorted(kept))))
                 self.notify()
@@ -103,9 +108,15 @@ class GroupState(Generic[D, Q, O]):
         """Own these no more: what is acknowledged later is refused."""
         with self.lock:
             for where in places:
-                self.partitions.pop(where).lost = True
-                self._order.remove(where)
+                partition = self.partitions.pop(where)
+                partition.lost = True
+                self._order.discard(partition)
+            self._divide_memory()
             self.notify()
+
+    def _divide_memory(self) -> None:
+        for partition in self.partitions.values():
+            partition.beside = len(self.partitions)
 
     def drained(self, places: Collection[TopicPartition], *, callbacks: bool) -> bool:
         """Return whether no message of these is in hand, and, with ``callbacks``, the reader has dealt with changes."""
@@ -140,7 +151,7 @@ class GroupState(Generic[D, Q, O]):
         for partition in self.partitions.values():
             partition.lost = True
         self.partitions.clear()
-        self._order.clear()
+        self._order = RoundRobin()
 
     def close(self) -> None:
         """Hand out and fetch nothing any more."""
@@ -157,10 +168,17 @@ class GroupState(Generic[D, Q, O]):
     # what is fetched
 
     def requests(self, broker: int | str, now_s: float, limit: int) -> list[tuple[Owned[D, Q, O], Q]]:
-        """Return the requests that are due at a broker. The caller has the lock."""
+        """Return the requests that are due at a broker, at most ``limit``: those of partitions that were asked for
+        longest ago. The caller has the lock.
+        """
+        due = [one for one in self._of(broker) if (at := one.next_request_s()) is not None and at <= now_s]
+        if len(due) > limit:
+            due = nsmallest(limit, due, key=lambda one: one.asked)
+        self._requests += 1
         found: list[tuple[Owned[D, Q, O], Q]] = []
-        for partition in self._of(broker):
-            if len(found) < limit and (request := partition.request(now_s)) is not None:
+        for partition in due:
+            partition.asked = self._requests
+            if (request := partition.request(now_s)) is not None:
                 found.append((partition, request))
         return found
 
@@ -178,6 +196,9 @@ class GroupState(Generic[D, Q, O]):
                 partition.fetched(request, outcome, now_s)
                 for (partition, request), outcome in zip(asked, outcomes, strict=True)
             ]
+            for partition, _ in asked:
+                if not partition.lost:
+                    self._order.add(partition)
             self.notify()
         return [jump for jump in jumps if jump is not None]
 
@@ -190,24 +211,35 @@ class GroupState(Generic[D, Q, O]):
         """Whether a partition is proven to be this consumer's now. The caller has the lock."""
         return self.paused is None and now_s < self.until_s(where)
 
-    def take(self, now_s: float, *, free_only: bool = False) -> D | None:
-        """Hand out a message, of the partition that the last one was of, as long as it has some. Caller has the lock.
+    def begin_call(self) -> None:
+        """The reader calls for messages; see ``take_back``."""
+        self._call += 1
 
-        ``free_only``: of a partition that nobody handles; it is handled from then on, until ``handled`` is called.
+    def take(self, now_s: float, *, free_only: bool = False) -> D | None:
+        """Hand out a message, of the partition that is due for one. The caller has the lock.
+
+        ``free_only``: the partition is handled from then on, and left alone, until ``handled`` is called.
 
         Raises:
             CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
         if self.paused is not None:
             return None
-        for _ in range(len(self._order)):
-            partition = self.partitions[self._order[0]]
-            is_free = not (free_only and partition.busy) and now_s < self.until_s(partition.where)
-            if is_free and (delivery := self._take(partition, now_s)) is not None:
-                if free_only:
-                    partition.busy = True
-                return delivery
-            self._order.rotate(-1)
+        order = self._order
+        for _ in range(len(order)):
+            partition = order.front
+            assert partition is not None
+            may_be = not partition.busy and now_s < self.until_s(partition.where)
+            delivery = self._take(partition, now_s) if may_be else None
+            if delivery is None:
+                order.go_on(stays=not may_be or partition.retry_s is not None)
+                continue
+            if free_only:
+                partition.busy = True
+                order.go_on(stays=True)
+            else:
+                order.handed(1)
+            return delivery
         return None
 
     def handled(self, where: TopicPartition) -> None:
@@ -237,25 +269,32 @@ class GroupState(Generic[D, Q, O]):
         with self.lock:
             if self.paused is not None or self.failure is not None:
                 return []
-            for _ in range(len(self._order)):
-                partition = self.partitions[self._order[0]]
+            order = self._order
+            for _ in range(len(order)):
+                partition = order.front
+                assert partition is not None
                 waits, found = partition.next_request_s() is None, list[D]()
-                if now_s < self.until_s(partition.where):
+                if not partition.busy and now_s < self.until_s(partition.where):
                     with suppress(MetaqError):
-                        found = partition.take_many(count_max, self._seen_before)
+                        found = partition.take_many(min(count_max, order.left), self._seen_before, self._call)
                 if waits and partition.next_request_s() is not None:
                     self.notify()  # the buffer is nearly empty
                 if found:
+                    order.handed(len(found))
                     return found
-                self._order.rotate(-1)
+                order.go_on(stays=True)  # ``take`` may find something
         return []
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
         """Return messages that an iteration may take by itself; see ``Owned.stream``. The caller has the lock."""
-        partition = self.partitions.get(behind.where)
-        if partition is None or self.paused is not None or self._seen_max:
-            return None
-        return partition.stream(behind)
+        partition = self._order.front
+        if partition is None or partition.where != behind.where or self.paused is not None or self._seen_max:
+            return None  # maybe its share is used up
+        block = partition.stream(behind)
+        if block is not None:
+            block.stream_end = min(len(block.messages), block.taken + self._order.left)
+            self._order.handed(block.stream_end - block.taken)
+        return block
 
     def end_stream(self, where: TopicPartition) -> None:
         """Hand out by ``take`` again."""
@@ -266,7 +305,7 @@ class GroupState(Generic[D, Q, O]):
 
     def _take(self, partition: Owned[D, Q, O], now_s: float) -> D | None:
         waits = partition.next_request_s() is None
-        delivery = partition.take(now_s, self._seen_before)
+        delivery = partition.take(now_s, self._seen_before, self._call)
         if waits and partition.next_request_s() is not None:
             self.notify()  # the buffer is nearly empty
         return delivery
@@ -318,7 +357,25 @@ class GroupState(Generic[D, Q, O]):
             if partition is None or partition.generation != delivery.generation:
                 return False
             due_s = now_s + self.pause_s(delivery.attempt)
+            self._order.add(partition)
             return partition.retry(delivery, delivery.again(), due_s)
+
+    def give_back(self, delivery: HandedOut) -> None:
+        """Hand a message out again, before others of its partition: its handler was interrupted."""
+        with self.lock:
+            partition = self.partitions.get(delivery.where)
+            if partition is not None:
+                partition.give_back(delivery)
+                self._order.add(partition)
+                self.notify()
+
+    def take_back(self) -> None:
+        """Hand out again what the last call has taken, and what is not settled of that: the call was interrupted."""
+        with self.lock:
+            for partition in self.partitions.values():
+                if partition.take_back(self._call):
+                    self._order.add(partition)
+            self.notify()
 
     def pause_s(self, failures: int) -> float:
         """Return how long to wait after a message was refused ``failures`` times."""

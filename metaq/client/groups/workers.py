@@ -22,11 +22,17 @@ class Workers(Generic[D]):
     def __init__(self, state: GroupState[D, Any, Any], count: int, handle: Callable[[D], object], clock: Clock) -> None:
         self._state, self._handle, self._clock = state, handle, clock
         self._stopped = False
+        self._failure: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._run, name=f"metaq-worker-{number}", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
+
+    def check(self) -> None:
+        """Raise what has ended a thread: a handler raised what is no ``Exception``, or a message cannot be given up."""
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self, timeout_s: float) -> None:
         """End behind the messages in hand; wait for them, at most ``timeout_s`` in all."""
@@ -41,13 +47,15 @@ class Workers(Generic[D]):
         try:
             while (delivery := self._take()) is not None:
                 self._work_on(delivery)
-        except BaseException as error:  # the reader raises it; a thread that ended unseen would keep its message
-            self._state.fail(error)
+        except BaseException as error:  # the reader raises it
+            with self._state.lock:
+                self._failure = self._failure or error
+                self._state.notify()
 
     def _take(self) -> D | None:
         state = self._state
         with state.lock:
-            while not self._stopped and state.failure is None:
+            while not self._stopped and state.failure is None and self._failure is None:
                 now_s = self._clock.monotonic()
                 if (delivery := state.take(now_s, free_only=True)) is not None:
                     return delivery

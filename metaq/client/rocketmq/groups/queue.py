@@ -99,7 +99,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         return None if self._waits() else self._not_before
 
     def _waits(self) -> bool:
-        full = self._buffered >= self._settings.buffer_bytes
+        full = self._buffered >= self._share_of(self._settings.buffer_bytes)
         return self.lost or self.revoking or self._asked is not None or full
 
     def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> Jump | None:
