@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq_broker.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
@@ -33,6 +33,13 @@ from metaq_broker.storage.loading import Verify
 
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
+SPECIAL: Final = "$^+?()[{|\\"
+"""Characters by which a name, taken for a regular expression as in MetaQ, does not match itself."""
+
+UNMATCHED: Final = (
+    "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are stored "
+    "already; use a name without $ ^ + ? ( ) [ { | \\"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,8 @@ class BrokerConfig:
     made_topics: Mapping[str, int] = field(default_factory=dict)
     """Topics that RocketMQ's clients made and the file does not name, and their partitions: MetaQ's clients, which
     find topics in ``stats config``, are shown them."""
+    unmatched: frozenset[str] = frozenset()
+    """Topics of the file that MetaQ refuses: it takes a name for a regular expression, which must match the name."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
 
@@ -273,7 +282,9 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper, f"{source} [slave] master")
-    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), role, rocketmq)
+    unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
+    warnings = *_warnings(sections, source), *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched))
+    return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, unmatched=unmatched)
 
 
 def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
@@ -339,6 +350,12 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     topic = TopicConfig(**values)
     check_topic_allow_lists(section, topic, system.tls_client_auth, source)
     return name, topic
+
+
+def _is_unmatched(name: str, names: Iterable[str]) -> bool:
+    """Whether a name has characters by which it does not match itself in MetaQ, and no wildcard covers it."""
+    is_special = any(each in name for each in SPECIAL)
+    return is_special and not any(covers(pattern, name) for pattern in names if _WILDCARD in pattern)
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:

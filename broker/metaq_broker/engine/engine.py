@@ -272,6 +272,8 @@ class Engine:
             return PartitionClosed(partition)
         if (settings := self.config.accepted_settings(topic)) is None:
             return TopicUnknown(topic)
+        if topic in self.config.unmatched and not self.stores.has_topic(topic):
+            return TopicUnknown(topic)
         if not 0 <= partition < settings.num_partitions:
             return PartitionUnknown(partition)
         if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:

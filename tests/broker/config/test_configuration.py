@@ -62,6 +62,19 @@ def test_a_topic_that_only_a_wildcard_admits_has_the_systems_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "unmatched"),
+    [("!@#$%", True), ("a+b", True), ("a|b", True), ("a(b", True), ("a.b", False), ("a-b_%]}~", False), ("a*", False)],
+)
+def test_a_name_that_is_no_pattern_of_itself_is_warned_of(name: str, unmatched: bool) -> None:
+    config = read(f"{MINIMAL}[topic={name}]\n")
+    assert config.unmatched == ({name} if unmatched else set())
+    said = "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are "
+    said += "stored already; use a name without $ ^ + ? ( ) [ { | \\"
+    assert config.warnings == ((f"server.ini [topic={name}]: {said}",) if unmatched else ())
+    assert read(f"{MINIMAL}[topic={name}]\n[topic=*]\n").unmatched == set(), "a wildcard covers it"
+
+
+@pytest.mark.parametrize(
     ("pattern", "topic", "covered"),
     [
         ("*", "anything", True),

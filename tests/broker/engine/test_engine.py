@@ -117,6 +117,21 @@ def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str,
     play(tmp_path, scenario)
 
 
+def test_a_name_that_metaq_takes_for_another_pattern_is_refused_unless_it_is_stored_already(tmp_path: Path) -> None:
+    def refused(engine: Engine) -> None:
+        outcome = put(engine, "!@#$%", 0)
+        assert isinstance(outcome, Refusal)
+        assert TEXTS.plain(outcome) == (500, "The server do not accept topic !@#$%")
+        assert not (tmp_path / "!@#$%-0").exists()
+
+    def accepted(engine: Engine) -> None:
+        assert isinstance(put(engine, "!@#$%", 0), Appended)
+
+    play(tmp_path, refused, "[topic=!@#$%]\n")
+    play(tmp_path, accepted, "[topic=*]\n")
+    play(tmp_path, accepted, "[topic=!@#$%]\n")
+
+
 def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
         assert isinstance(put(engine, "t", 0), Appended)
