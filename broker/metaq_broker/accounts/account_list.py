@@ -106,6 +106,10 @@ class Account:
         """Say whether the account may do any of ``needed`` with a topic."""
         return self._is_almighty or _suffices(self.topics.get(topic, self.default_topic), needed)
 
+    def names(self, topic: str) -> bool:
+        """Say whether a topic is the account's by its name, or because it may do everything; not by its default."""
+        return self._is_almighty or topic in self.topics
+
     def may_use_group(self, group: str, needed: Permission = Permission.SUB) -> bool:
         """Say whether the account may act for a group."""
         return self._is_almighty or _suffices(self.groups.get(group, self.default_group), needed)

@@ -210,6 +210,13 @@ class BrokerConfig:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
         return self.topics.get(topic) or self.system
 
+    def reader_lists(self, topic: str) -> list[tuple[str, ...]]:
+        """Return the allow lists of who reads ``topic``: its own, and all where messages of all topics wait."""
+        own = self.topic_settings(topic).allow_subscribe
+        if topic not in self.reserved_topics:
+            return [own]
+        return [own, self.system.allow_subscribe, *(each.allow_subscribe for each in self.topics.values())]
+
     def data_paths(self) -> list[str]:
         """Return the distinct folders that hold partitions, the system's first."""
         paths = [self.system.data_path, *(topic.data_path for topic in self.topics.values())]

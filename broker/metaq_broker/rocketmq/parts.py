@@ -16,7 +16,7 @@ from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.lookups import LookupRequests
 from metaq_broker.frontends.remoting.message_store import MessageStore
 from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
-from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
+from metaq_broker.frontends.remoting.waiting_parts import MaySend, WaitingParts
 from metaq_broker.groups.limits import GroupLimits
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.coverage import Partition
@@ -96,6 +96,7 @@ def waiting_parts(
     engine: Engine,
     clock: Clock,
     config: RocketmqConfig,
+    may_send: MaySend,
 ) -> WaitingParts:
     """Return what delivers later, takes messages back and ends transactions, while the broker takes messages."""
     policy = AskPolicy(
@@ -113,6 +114,7 @@ def waiting_parts(
         policy,
         config.broker_name,
         lambda: engine.gate.shut_by is None,
+        may_send,
     )
 
 

@@ -139,13 +139,14 @@ class BrokerServer:
         self.locks = QueueLocks(clock.monotonic, limits)
         self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()
-        self.dispatcher.access = Access(
-            lambda: None if self.accounts is None else self.accounts.accounts, lambda: engine.config
-        )
+        access = Access(lambda: None if self.accounts is None else self.accounts.accounts, lambda: engine.config)
+        self.dispatcher.access = access
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)
         self.sends = Sends(self.store, self.topics, config)
-        self.waiting = waiting_parts(self.store, state, self.topics, self.groups, engine, clock, config)
+        self.waiting = waiting_parts(
+            self.store, state, self.topics, self.groups, engine, clock, config, access.may_send
+        )
         data = Path(parts.config.system.data_path)
         self.lookups = lookups(self.store, engine, parts.files, data) if config.index_keys else None
         self.figures = ConnectionFigures()

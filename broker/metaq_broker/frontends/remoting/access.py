@@ -5,7 +5,8 @@ Requests are looked at before they are carried out. Two things must both let a r
 * **Accounts**, if the broker has some. Every request has the access key of an account and a signature that its secret
   key gives, but those that a name server answers. Then the account's permissions count::
 
-      send (10, 310, 320, 370), end a transaction (37)   PUB on the topic, of each message of a batch: they are one's
+      send (10, 310, 320, 370)                           PUB on the topic, of each message of a batch: they are one's
+      end a transaction (37)                             PUB on the topic of its half message
       pull (11, 361, 31002), committed offsets (14, 15)  SUB on topic and group
       heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
       goodbye (35), members (38), send back (36),
@@ -19,7 +20,11 @@ Requests are looked at before they are carried out. Two things must both let a r
 * **Allow lists** of ``server.ini`` (``allowPublish``, ``allowSubscribe``), which name TLS certificates: for the same
   topics, as for MetaQ's clients.
 
-A message that is found by its place in the log (33, 36, 309) needs SUB on its topic: ``may_read`` is asked then.
+A message that is found by its place in the log needs SUB on its topic (33, 36, 309), or PUB (37): ``refusal_for`` is
+asked then. That of a message that waits is the one that it waits for. Only a producer that may send to that topic is
+asked about a half message (``may_send``). System topics that have messages of many topics are read by those who may
+read all: administrators, and accounts that name such a topic.
+
 Refusals are those of 4.9.7 (code 1, with the name of its exception, which clients look for), and code 16 for clients of
 5.x.
 
@@ -29,7 +34,7 @@ Source: docs/rocketmq-broker.md, "Access".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
@@ -40,7 +45,11 @@ from metaq_broker.accounts.account_list import ANY, Account, AccountList, Permis
 from metaq_broker.config.configuration import BrokerConfig, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call
 from metaq_broker.frontends.remoting.offsets import VERSION_5
-from metaq_broker.frontends.remoting.system_topics import RETRY_PREFIX
+from metaq_broker.frontends.remoting.system_topics import OF_MANY_TOPICS, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.net.session import Client
+    from metaq_broker.frontends.remoting.session import RemotingSession
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _CODE: Final = RequestCode
@@ -115,6 +124,11 @@ class Need(NamedTuple):
     permission: Permission
     is_group: bool = False
 
+    @property
+    def is_of_many(self) -> bool:
+        """Whether messages of many topics are to be read."""
+        return self.name in OF_MANY_TOPICS and self.permission == SUB
+
     def __str__(self) -> str:
         return f"{'group' if self.is_group else 'topic'} {self.name}"
 
@@ -181,28 +195,43 @@ class Access:
         command, accounts = call.request, self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts)
+            if command.code == _CODE.HEART_BEAT:
+                call.session.account = None if account is None else account.access_key
             if account is not None and command.code in ADMIN_CODES and not account.is_admin:
                 raise _Refused(
                     f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
                 )
             if account is not None or self._has_allow_lists():
                 for need in needs_of(command):
-                    self._check_need(call, account, need)
+                    self._check_need(call.session.client, account, need)
         except _Refused as refused:
             return _refusal(command, str(refused))
         except FieldError as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return None
 
-    def may_read(self, call: Call, topic: str) -> RemotingCommand | None:
-        """Return the refusal of a request that has found a message of ``topic``, ``None`` if its client may read it."""
+    def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
+        """Return the refusal of a request that has found a message of ``topic``, ``None`` if there is none."""
         accounts = self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts, signed=True)
-            self._check_need(call, account, _of_topic(topic, SUB))
+            self._check_need(call.session.client, account, _of_topic(topic, needed))
         except _Refused as refused:
             return _refusal(call.request, str(refused))
         return None
+
+    def may_send(self, session: RemotingSession, topic: str) -> bool:
+        """Say whether the client that sends heartbeats on a connection may send to a topic."""
+        accounts, account = self._accounts(), None
+        if accounts is not None and not accounts.is_trusted(_ip_of(session.client.peer)):
+            account = accounts.accounts.get(session.account or "")
+            if account is None:
+                return False
+        try:
+            self._check_need(session.client, account, _of_topic(topic, PUB))
+        except _Refused:
+            return False
+        return True
 
     def _has_allow_lists(self) -> bool:
         config = self._config()
@@ -211,18 +240,21 @@ class Access:
             self._looked_at, self._lists = config, any(one.allow_publish or one.allow_subscribe for one in each)
         return self._lists
 
-    def _check_need(self, call: Call, account: Account | None, need: Need) -> None:
+    def _check_need(self, client: Client, account: Account | None, need: Need) -> None:
         if account is not None:
             check = account.may_use_group if need.is_group else account.may_use_topic
-            if not check(need.name, need.permission):
+            if not check(need.name, need.permission) or (need.is_of_many and not account.names(need.name)):
                 raise _Refused(f"No permission for {need}: accessKey={account.access_key} needs {_words(need)}")
         if need.is_group:
             return
-        settings = self._config().topic_settings(need.name)
-        names = call.session.client.names or frozenset()
-        lists = [settings.allow_publish] if PUB in need.permission else []
-        lists += [settings.allow_subscribe] if SUB in need.permission else []
-        if not any(not allowed or not names.isdisjoint(allowed) for allowed in lists):
+        names, config = client.names or frozenset(), self._config()
+
+        def is_among(allowed: tuple[str, ...]) -> bool:
+            return not allowed or not names.isdisjoint(allowed)
+
+        is_allowed = PUB in need.permission and is_among(config.topic_settings(need.name).allow_publish)
+        is_allowed |= SUB in need.permission and all(map(is_among, config.reader_lists(need.name)))
+        if not is_allowed:
             shown = ", ".join(sorted(names)[:5]) or "a client without certificate"
             raise _Refused(f"No permission for {need}: allowPublish and allowSubscribe do not name {shown}")
 

@@ -19,10 +19,12 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
 from metaq.protocols.remoting.headers.offsets import ResetOffset
+from metaq_broker.accounts.account_list import Permission
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.offsets import QueueOffsets, QueueUnreadable
+from metaq_broker.frontends.remoting.waiting_messages import own_topic
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.members import Members
 
@@ -115,7 +117,7 @@ class ClientQuestions:
             found = self._store.find(place)
             if isinstance(found, Refusal):
                 return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"no message has the id {asked.msg_id}")
-            if (refused := call.refusal_to_read(found.topic)) is not None:
+            if (refused := call.refusal_for(own_topic(found), Permission.SUB)) is not None:
                 return refused
             body = encode_record(found)
         return self._hand_over(call, asked.consumer_group, asked.client_id or "", body)

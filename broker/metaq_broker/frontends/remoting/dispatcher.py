@@ -19,6 +19,7 @@ from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from metaq_broker.accounts.account_list import Permission
     from metaq_broker.frontends.remoting.session import RemotingSession
     from metaq_broker.storage.reads import Slice
 
@@ -68,9 +69,9 @@ class Call:
         if self._close():
             self.session.send_file(response, body)
 
-    def refusal_to_read(self, topic: str) -> RemotingCommand | None:
-        """Return the refusal of a request that found a message by its place; ``None`` if its client may read it."""
-        return None if self.access is None else self.access.may_read(self, topic)
+    def refusal_for(self, topic: str, needed: Permission) -> RemotingCommand | None:
+        """Return the refusal of a request that has found a message of ``topic``; ``None`` without one."""
+        return None if self.access is None else self.access.refusal_for(self, topic, needed)
 
     def leave_unanswered(self) -> None:
         """Send no response, also later."""
@@ -90,13 +91,13 @@ Handler = Callable[[Call], RemotingCommand | None]
 
 
 class RequestAccess(Protocol):
-    """Who may ask what. Both return the refusal of a request, ``None`` if there is nothing against it."""
+    """Who may ask what. Both methods return the refusal of a request, ``None`` if there is nothing against it."""
 
     def check(self, call: Call) -> RemotingCommand | None:
         """Look at a request before it is carried out."""
 
-    def may_read(self, call: Call, topic: str) -> RemotingCommand | None:
-        """Look at a request that has found a message of ``topic``."""
+    def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
+        """Look at a request that has found a message of ``topic``, on which it needs any of ``needed``."""
 
 
 class Dispatcher:

@@ -24,6 +24,7 @@ from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
 from metaq.protocols.remoting.pull_headers import LikePull
 from metaq.protocols.remoting.response_template import ResponseTemplate
+from metaq_broker.accounts.account_list import Permission
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.engine.topics import READ, Topics
@@ -31,6 +32,7 @@ from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
 from metaq_broker.frontends.remoting.message_store import Batch, MessageStore, NumberPending
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.frontends.remoting.waiting_messages import own_topic
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPull, WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -96,7 +98,7 @@ class Pulls:
             if not isinstance(found, NothingAt):
                 text = worded(asked.topic or "", -1, found).remark
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=text)
-        return call.refusal_to_read(found.topic) or command.reply(body=encode_record(found))
+        return call.refusal_for(own_topic(found), Permission.SUB) or command.reply(body=encode_record(found))
 
     def pull(self, call: Call) -> RemotingCommand | None:
         """Carry out a pull."""

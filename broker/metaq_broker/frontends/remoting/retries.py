@@ -20,11 +20,12 @@ from metaq.model import INT32_MAX
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
+from metaq_broker.accounts.account_list import Permission
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.frontends.remoting.delays import DelayedDelivery, Level
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
-from metaq_broker.frontends.remoting.waiting_messages import MakeTopic, SentMessage, with_properties
+from metaq_broker.frontends.remoting.waiting_messages import MakeTopic, SentMessage, own_topic, with_properties
 from metaq_broker.groups.group_settings import Groups, GroupSettings
 
 RETRY_PREFIX: Final = "%RETRY%"
@@ -65,7 +66,7 @@ class Retries:
         found = self._store.find(asked.offset)
         if isinstance(found, Refusal):
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {asked.offset}")
-        if (refused := call.refusal_to_read(found.topic)) is not None:
+        if (refused := call.refusal_for(own_topic(found), Permission.SUB)) is not None:
             return refused
 
         def done(outcome: StoredBatch | Refusal) -> None:

@@ -104,13 +104,15 @@ class RemotingServer:
 class RemotingSession:
     """See the module. ``client`` says who is at the other end."""
 
-    __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "client", "finished")
+    __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
 
     expects_block = False
     buffer = None
 
     def __init__(self, server: RemotingServer, replies: ReplyQueue, client: Client) -> None:
         self.client = client
+        self.account: str | None = None
+        """The access key of the heartbeats, where accounts are asked for."""
         self.finished = False
         self._server, self._replies = server, replies
         self._decoder = FrameDecoder(server.limits.frame_bytes_max)

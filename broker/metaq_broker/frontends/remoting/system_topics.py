@@ -27,6 +27,9 @@ NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIME
 }
 """Sends to these are refused (code 16)."""
 
+OF_MANY_TOPICS: Final = frozenset({SCHEDULE, HALF, TIMERS, CHECKED_TOO_OFTEN})
+"""Messages of all topics are in these: each says in REAL_TOPIC which one it is for."""
+
 INTERNAL: Final = frozenset({HALF_OPERATIONS, TIMERS})
 """Name servers and administrators do not hear of these."""
 

@@ -21,6 +21,7 @@ from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import COMMIT, ROLLBACK, CheckTransactionState, EndTransaction
+from metaq_broker.accounts.account_list import Permission
 from metaq_broker.clock import Clock
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal
@@ -32,6 +33,7 @@ from metaq_broker.frontends.remoting.waiting_messages import (
     REAL_TOPIC,
     SentMessage,
     number_of,
+    own_topic,
     read_waiting,
     real_queue,
     to_move,
@@ -60,8 +62,8 @@ PRODUCER_GROUP: Final = "PGROUP"
 PATIENCE_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TIMES_ASKED: Final = "TRANSACTION_CHECK_TIMES"
 
-Producers = Callable[[str], Sequence["RemotingSession"]]
-"""Producer group -> sessions of its members."""
+Producers = Callable[[str, str], Sequence["RemotingSession"]]
+"""Producer group and topic -> sessions of its members that may end transactions on the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,14 @@ class Transactions:
         if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
             call.leave_unanswered()  # the producer does not know, and is asked again
             return None
+        found = self._store.find(asked.commit_log_offset)
+        if (
+            not isinstance(found, Refusal)
+            and (refused := call.refusal_for(own_topic(found), Permission.PUB)) is not None
+        ):
+            fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": refused.remark}
+            _LOG.warning("a transaction was not ended", extra={"fields": fields})
+            return refused
 
         def done(outcome: Decided | Refusal) -> None:
             if isinstance(outcome, Decided):
@@ -235,9 +245,12 @@ class HalfTopics:
 
     def ask(self, half: StoredHalf[OutgoingMessage], times: int) -> bool:
         """See ``HalfLog``."""
-        sessions = [each for each in self._producers(half.group) if not each.finished]
+        found = self._store.find(half.origin)
+        if isinstance(found, Refusal) or half.target is None:
+            return False
+        sessions = [each for each in self._producers(half.group, own_topic(found)) if not each.finished]
         random.shuffle(sessions)
-        command = self._question(half, times) if sessions else None
+        command = self._question(half, half.target, found, times) if sessions else None
         if command is None:
             return False
         for session in sessions:
@@ -248,15 +261,14 @@ class HalfTopics:
                 _LOG.debug("a producer was not asked", extra={"fields": {"peer": session.client.peer, "reason": error}})
         return False
 
-    def _question(self, half: StoredHalf[OutgoingMessage], times: int) -> RemotingCommand | None:
-        found = self._store.find(half.origin)
-        if isinstance(found, Refusal) or half.target is None:
-            return None
+    def _question(
+        self, half: StoredHalf[OutgoingMessage], target: Queue, found: Record, times: int
+    ) -> RemotingCommand | None:
         asked = with_properties(to_move(found), {TIMES_ASKED: str(times), WAIT: "false"})
         if isinstance(asked, Refusal):
             return None
         properties = found.property_map()
-        target = real_queue(properties) or half.target
+        target = real_queue(properties) or target
         record = found._replace(topic=target.topic, queue_id=target.number, properties=asked.properties)
         header = CheckTransactionState(
             tran_state_table_offset=half.ordinal,

@@ -21,6 +21,7 @@ from metaq_broker.frontends.remoting.message_store import (
     OutgoingMessage,
     StoredBatch,
 )
+from metaq_broker.frontends.remoting.system_topics import OF_MANY_TOPICS
 from metaq_broker.moves.log import Origins, Queue, Stored
 
 REAL_TOPIC: Final = "REAL_TOPIC"
@@ -78,6 +79,13 @@ def to_move(record: Record) -> OutgoingMessage:
         record.reconsume_times,
         record.physical_offset,
     )
+
+
+def own_topic(record: Record) -> str:
+    """Return the topic that a stored message is for: its own, or the one that it waits for."""
+    if record.topic in OF_MANY_TOPICS:
+        return record.property_map().get(REAL_TOPIC) or record.topic
+    return record.topic
 
 
 def real_queue(properties: Mapping[str, str]) -> Queue | None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from metaq_broker.frontends.remoting.session import RemotingSession
 
 
+MaySend = Callable[["RemotingSession", str], bool]
+"""Says whether who sends heartbeats on a connection may send to a topic."""
+
+
 class WaitingParts:
     """See the module. ``interceptors`` are for sends, in their order."""
 
@@ -42,13 +46,14 @@ class WaitingParts:
         policy: AskPolicy | None = None,
         broker_name: str = "",
         may_run: Callable[[], bool] = lambda: True,
+        may_send: MaySend = lambda _session, _topic: True,
     ) -> None:
         make_topic = topic_maker(topics)
         mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
         self.rounds = Rounds(mover, clock, may_run)
         self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
-            store, mover, state, self.rounds, clock, sessions_of(members), policy, self.delays.levels
+            store, mover, state, self.rounds, clock, sessions_of(members, may_send), policy, self.delays.levels
         )
         self.retries = Retries(store, self.delays, groups, make_topic)
         self.recalls = RecallRequests(store, self.delays.timed)
@@ -78,9 +83,17 @@ class WaitingParts:
         self.rounds.stop()
 
 
-def sessions_of(members: Members) -> Callable[[str], Sequence[RemotingSession]]:
-    """Return what gives the sessions of a producer group's members."""
-    return lambda group: [cast("RemotingSession", each.connection) for each in members.producers(group)]
+def sessions_of(members: Members, may_send: MaySend) -> Callable[[str, str], Sequence[RemotingSession]]:
+    """Return what gives the sessions of those members of a producer group that may send to a topic.
+
+    Anybody can say that he produces for a group, and a question about a half message has the message in it.
+    """
+
+    def sessions(group: str, topic: str) -> Sequence[RemotingSession]:
+        found = [cast("RemotingSession", each.connection) for each in members.producers(group)]
+        return [each for each in found if may_send(each, topic)]
+
+    return sessions
 
 
 def topic_maker(topics: Topics) -> MakeTopic:

@@ -3,7 +3,7 @@
 ========================== =======================================================================
 publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
                             ``allowPublish``
-subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
+subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``; of all topics where messages of all wait
 transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
                             branch, to decide about a query or to let it be forgotten, to all of its topics
 looking                     ``stats``: who may publish or subscribe to at least one topic
@@ -79,7 +79,7 @@ class Access:
 
     def subscribe(self, topic: str) -> Refused | None:
         """Return why this client may not read from ``topic``, ``None`` if it may."""
-        if self._is_among(self._config().topic_settings(topic).allow_subscribe):
+        if all(map(self._is_among, self._config().reader_lists(topic))):
             return None
         return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaq_broker.accounts.account_list import AccountList, parse_accounts
+from metaq_broker.accounts.account_list import AccountList, Permission, parse_accounts
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.access import ADMIN_CODES, OPEN_CODES, Access
 from metaq_broker.frontends.remoting.dispatcher import Call
@@ -249,7 +249,7 @@ def test_a_message_that_is_found_by_its_id(tmp_path: Path) -> None:
     def may_read(name: str, topic: str) -> bool:
         call: Any = Call(signed(command(33, {"offset": "0"}), name), named("reader.example"))  # type: ignore[arg-type]
         call.access = access
-        return call.refusal_to_read(topic) is None
+        return call.refusal_for(topic, Permission.SUB) is None
 
     assert may_read("reader", "orders")
     assert not may_read("writer", "orders")

@@ -231,6 +231,21 @@ def test_looking_is_for_those_who_may_do_something(tmp_path: Path, certificates:
     broker.end()
 
 
+def test_where_messages_of_all_topics_wait_only_those_read_who_may_read_all(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
+    topics = "[topic=orders]\nallowSubscribe=a,b\n[topic=bills]\nallowSubscribe=a\n[rocketmq]\nenabled=true\nport=0\n"
+    broker = launch_with(tmp_path, lines, topics)
+    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"):
+        for name, may_read in (("a", True), ("b", False)):
+            with closing(tls_session(broker, certificates.client(name))) as session:
+                refused = f"client {name} may not subscribe to topic {topic} (allowSubscribe)"
+                for command in subscribing(topic):
+                    assert (reported(session, command) == refused) != may_read
+    broker.end()
+
+
 def test_a_reload_changes_lists_for_connections_that_are_open(tmp_path: Path, certificates: Certificates) -> None:
     lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
     broker = launch_with(tmp_path, lines, "[topic=t]\nallowPublish=a\n")
