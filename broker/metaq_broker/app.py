@@ -228,7 +228,8 @@ class Broker:
         lines = replication.lines
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, lines, state)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)
-        services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver)
+        accounts = (lambda: None) if self._rocketmq is None else self._rocketmq.metaq_accounts
+        services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver, accounts)
         server = Server(
             services.session, self.config.system, self._statistics, lambda: self._stores.partition_count, self._tls
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import metaq
 from metaq_broker.admin.ctl import add_ctl_command
-from metaq_broker.config.access import exposure_warning
+from metaq_broker.config.access import exposure_warning, unguarded_port_warning
 from metaq_broker.config.configuration import BrokerConfig, load
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.config.replication import with_plugin
@@ -88,9 +88,9 @@ def _start(options: argparse.Namespace) -> int:
         print(f"metaq-broker: {warning}", file=sys.stderr)
     if options.local_zookeeper:
         print("metaq-broker: -l: ignored; there is no ZooKeeper in this broker, start one", file=sys.stderr)
-    exposed = exposure_warning(config.system)
-    if exposed is not None:
-        print(f"metaq-broker: {exposed}", file=sys.stderr)
+    for exposed in (exposure_warning(config.system), unguarded_port_warning(config)):
+        if exposed is not None:
+            print(f"metaq-broker: {exposed}", file=sys.stderr)
     run(config, file=options.file.absolute())
     return EXIT_OK
 

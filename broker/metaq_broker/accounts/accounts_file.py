@@ -54,8 +54,9 @@ class AccountsFile:
         """Why the file was not reloaded, as far as the log says so."""
 
     def start(self) -> None:
-        """Look for changes from now on, until ``stop``."""
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="accounts file")
+        """Look for changes from now on, until ``stop``; nothing more if it does so already."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="accounts file")
 
     async def stop(self) -> None:
         """Look no more."""

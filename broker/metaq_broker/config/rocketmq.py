@@ -69,6 +69,7 @@ class RocketmqConfig:
     locks_max: int
     accounts: bool
     accounts_file: str
+    metaq_accounts: bool
     tls_mode: str
     idle_timeout_s: int
     connections_max: int
@@ -154,6 +155,7 @@ ROCKETMQ_KEYS: Final = (
     Key("maxLocks", "locks_max", _COUNT, 200_000),
     Key("aclEnable", "accounts", boolean, False),
     Key("aclFile", "accounts_file", file_path, ""),
+    Key("aclMetaqPort", "metaq_accounts", boolean, False),
     Key("tls.server.mode", "tls_mode", one_of("disabled", "permissive", "enforcing"), "permissive"),
     Key("serverChannelMaxIdleTimeSeconds", "idle_timeout_s", number(1, 1_000_000), 120),
     Key("maxConnections", "connections_max", number(1, 1_000_000), 10_000),
@@ -196,5 +198,7 @@ def _check(config: RocketmqConfig, where: str) -> None:
         )
     if config.accounts and not config.accounts_file:
         raise ConfigError(f"{where} aclFile", "is required with aclEnable and has no value")
+    if config.metaq_accounts and not config.accounts:
+        raise ConfigError(f"{where} aclMetaqPort", "has no effect without aclEnable=true; set that as well")
     if not config.delay_levels_s:
         raise ConfigError(f"{where} messageDelayLevel", "at least one level is needed")

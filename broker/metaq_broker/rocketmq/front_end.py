@@ -21,6 +21,8 @@ from typing import Final, Self
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.accounts.account_list import AccountList
+from metaq_broker.accounts.accounts_file import AccountsFile
 from metaq_broker.admin.services import GroupFigures
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.config.ini import ConfigError
@@ -72,9 +74,12 @@ class FrontEnd:
         self.standby: Standby | None = None
         self._server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._accounts: AccountsFile | None = None
         self._changing = asyncio.Lock()  # to serving, or to serving no more
         try:
             self._mark = StateMark.open(parts.files, self._folder, self.state)
+            if config.metaq_accounts:
+                self._open_accounts()  # a slave serves MetaQ's clients, too
             if serves:
                 self._server = self._new_server()
             else:
@@ -101,6 +106,16 @@ class FrontEnd:
                 raise
             raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
 
+    def _open_accounts(self) -> AccountsFile | None:
+        """Return the file of accounts, read now if it was not before (blocking); ``None`` where there are none."""
+        if self._config.accounts and self._accounts is None:
+            self._accounts = AccountsFile(self._parts.files, Path(self._config.accounts_file))
+        return self._accounts
+
+    def metaq_accounts(self) -> AccountList | None:
+        """Return the accounts that MetaQ's clients need now, ``None`` if they need none."""
+        return self._accounts.accounts if self._accounts is not None and self._config.metaq_accounts else None
+
     def _new_server(self) -> BrokerServer:
         """Return what serves clients by the state, which is older than the messages if it is a copy (blocking)."""
         copied = is_copy(self.state)
@@ -108,7 +123,8 @@ class FrontEnd:
             forget_keys(self._parts.files, self._folder)
         if copied:
             leave_numbers_out(self.state, self._mark)
-        server = BrokerServer(self._parts, self._config, self._listeners, self.address, self._mark)
+        accounts = self._open_accounts()
+        server = BrokerServer(self._parts, self._config, self._listeners, self.address, self._mark, accounts)
         self._reconcile(server)
         if copied:
             make_own(self.state)
@@ -161,6 +177,7 @@ class FrontEnd:
         Raises:
             RemotingUnavailable: Another program listens on the port now.
         """
+        self._follow_accounts()
         async with self._changing:
             if self._server is not None and self._ending is None:
                 await self._server.start(tls)
@@ -184,7 +201,12 @@ class FrontEnd:
         except (MetaqError, OSError) as error:
             raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
         self.standby = None
+        self._follow_accounts()
         await self._server.start(tls)
+
+    def _follow_accounts(self) -> None:
+        if self._accounts is not None:
+            self._accounts.start()
 
     def fence(self, patience_s: float) -> None:
         """Serve nobody from now on: another broker was promoted, and has this one's name at name servers."""
@@ -201,6 +223,8 @@ class FrontEnd:
             await self._ending
         if self._server is not None:
             await self._server.stop(patience_s)
+        if self._accounts is not None:
+            await self._accounts.stop()
         for listener in self._listeners:
             listener.close()
         self._mark.close()

@@ -119,6 +119,7 @@ class BrokerServer:
         listeners: list[socket.socket],
         address: Address,
         mark: StateMark,
+        accounts: AccountsFile | None,
     ) -> None:
         """Read what is kept (blocking; on the event loop): the state is the one that ``mark`` belongs to.
 
@@ -137,9 +138,8 @@ class BrokerServer:
         limits = group_limits(config)
         self.groups = self._group_state(state, limits)
         self.locks = QueueLocks(clock.monotonic, limits)
-        self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()
-        access = Access(lambda: None if self.accounts is None else self.accounts.accounts, lambda: engine.config)
+        access = Access(lambda: None if accounts is None else accounts.accounts, lambda: engine.config)
         self.dispatcher.access = access
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)
@@ -229,8 +229,6 @@ class BrokerServer:
         )
         self._remoting = RemotingServer(self.dispatcher, limits)
         self._registration.start()
-        if self.accounts is not None:
-            self.accounts.start()
         if self.lookups is not None:
             self.lookups.start()
         self.waiting.start()
@@ -256,8 +254,6 @@ class BrokerServer:
         if self._scan is not None:
             self._scan.cancel()
         await self._registration.stop()
-        if self.accounts is not None:
-            await self.accounts.stop()
         self.held.stop()
         if self._remoting is not None:
             self._remoting.stop()

@@ -1,4 +1,4 @@
-"""Who may do what: commands of a client against the allow lists, by the names in its certificate.
+"""Who may do what: commands of a client against the allow lists and the accounts, by the names in its certificate.
 
 ========================== =======================================================================
 publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
@@ -11,12 +11,16 @@ looking                     ``stats``: who may publish or subscribe to at least 
 
 ``version`` and ``quit`` are free. The lists are those of the configuration in effect when a command comes.
 
+Where clients need accounts, an account is a client's whose access key is a name in its certificate, or which lists its
+address. To publish is ``PUB``, to subscribe ``SUB``; of topics that are hidden from users only where the account names
+them. Whoever has an account may look and use transactions.
+
 Source: docs/operations.md, "Who may do what".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from metaq.protocols.text.codes import FORBIDDEN
@@ -33,21 +37,38 @@ from metaq.protocols.text.commands import (
     Sync,
     Transaction,
 )
+from metaq_broker.accounts.account_list import Account, AccountList, Permission, is_trusted_by
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.frontends.text.refusals import Refused
 
 _NAMES_SHOWN: Final = 5
+_WITH_ANY_ACCOUNT: Final = (Transaction, Decide, Stats, Oversized)
 
 
 class Access:
-    """What one client may do. ``names`` are those of its certificate, none if it showed none."""
+    """What one client may do. ``names`` are those of its certificate, none if it showed none.
 
-    def __init__(self, names: frozenset[str], config: Callable[[], BrokerConfig]) -> None:
+    ``accounts`` gives those of this moment, ``None`` where clients need none.
+    """
+
+    def __init__(
+        self,
+        names: frozenset[str],
+        config: Callable[[], BrokerConfig],
+        peer: str = "",
+        accounts: Callable[[], AccountList | None] = lambda: None,
+    ) -> None:
         self._names = names
         self._config = config
+        self._address = peer.rpartition(":")[0].strip("[]")
+        self._accounts = accounts
+        self._known: AccountList | None = None
+        self._own: Sequence[Account] | None = None
 
     def refusal(self, command: object) -> Refused | None:
         """Return why a command is not carried out, ``None`` if it may be."""
+        if isinstance(command, _WITH_ANY_ACCOUNT) and self._needs_account() and not self._own:
+            return self._forbidden("do this without an account", "aclFile")
         match command:
             case Put(topic=topic) | PutBatch(topic=topic) | Sync(topic=topic) | Copy(topic=topic):
                 return self.publish(topic)
@@ -73,15 +94,38 @@ class Access:
 
     def publish(self, topic: str) -> Refused | None:
         """Return why this client may not put messages to ``topic``, ``None`` if it may."""
-        if self._is_among(self._config().topic_settings(topic).allow_publish):
-            return None
-        return self._forbidden(f"publish to topic {topic}", "allowPublish")
+        if not self._is_among(self._config().topic_settings(topic).allow_publish):
+            return self._forbidden(f"publish to topic {topic}", "allowPublish")
+        if not self._has_permission(topic, Permission.PUB):
+            return self._forbidden(f"publish to topic {topic}", "aclFile")
+        return None
 
     def subscribe(self, topic: str) -> Refused | None:
         """Return why this client may not read from ``topic``, ``None`` if it may."""
-        if all(map(self._is_among, self._config().reader_lists(topic))):
-            return None
-        return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
+        if not all(map(self._is_among, self._config().reader_lists(topic))):
+            return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
+        if not self._has_permission(topic, Permission.SUB):
+            return self._forbidden(f"subscribe to topic {topic}", "aclFile")
+        return None
+
+    def _needs_account(self) -> bool:
+        """Look which accounts are the client's now; return whether it needs one."""
+        accounts = self._accounts()
+        if accounts is not self._known:
+            self._known, self._own = accounts, None
+        if accounts is None or accounts.is_trusted(self._address):
+            return False
+        if self._own is None:
+            own = (accounts.accounts.get(name) for name in self._names)
+            trusting = (each for each in accounts.accounts.values() if is_trusted_by(each, self._address))
+            self._own = (*(each for each in own if each is not None), *trusting)
+        return True
+
+    def _has_permission(self, topic: str, needed: Permission) -> bool:
+        if not self._needs_account():
+            return True
+        hidden = self._config().hides(topic)
+        return any(each.may_use_topic(topic, needed) and (not hidden or each.names(topic)) for each in self._own or ())
 
     def _publishes_anywhere(self) -> bool:
         config = self._config()

@@ -41,6 +41,7 @@ from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.framed_puts import FramedPuts
 from metaq.protocols.text.put_runs import PutRun
+from metaq_broker.accounts.account_list import AccountList
 from metaq_broker.engine.blocks import Block
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
@@ -78,7 +79,8 @@ GATHERED_PUTS: Final = 256
 class TextServices:
     """What all text sessions of a broker share. ``version`` is the text of the version reply.
 
-    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one.
+    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one. ``accounts`` are
+    those of which a client needs one, ``None`` if it needs none.
     """
 
     engine: Engine
@@ -87,13 +89,15 @@ class TextServices:
     version: str
     texts: RefusalTexts
     receiver: SyncSlave | None = None
+    accounts: Callable[[], AccountList | None] = lambda: None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
     text_puts: TextPuts = field(default_factory=TextPuts)
 
     def session(self, replies: ReplyQueue, client: Client) -> TextSession:
-        """Make the session of a connection. Where clients show certificates, allow lists hold."""
-        engine = self.engine
-        access = None if client.names is None else Access(client.names, lambda: engine.config)
+        """Make the session of a connection. Where clients show certificates, or need accounts, not all may do all."""
+        engine, access = self.engine, None
+        if client.names is not None or self.accounts() is not None:
+            access = Access(client.names or frozenset(), lambda: engine.config, client.peer, self.accounts)
         return TextSession(self, replies, client.peer, access, nearby=client.nearby)
 
 
