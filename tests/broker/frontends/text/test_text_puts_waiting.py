@@ -8,8 +8,9 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
-from metaq_broker.frontends.text.session import TextSession
+from metaq_broker.frontends.text.session import PLAIN_PUTS, TextSession
 from test_text_puts import Harness, put
 from waiting import in_loop
 
@@ -66,5 +67,20 @@ async def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Pa
         session.handle(1)
     assert harness.queue.unanswered == 1
     assert [given() for given in buffers.given] == [None]
+    await harness.commit.drain()
+    harness.close()
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["plain", "compiled"])
+@in_loop
+async def test_a_turn_ends_with_its_time_not_with_what_was_received(tmp_path: Path, framed: bool) -> None:
+    """The clock is looked at behind each run, and a run of plain code is short: with others, it would delay them."""
+    harness = Harness(tmp_path, framed=framed, segment_bytes=1 << 20)
+    harness.session.receive_data(b"".join(encode(put(n, b"x" * 100)) for n in range(5000)))
+    assert harness.session.handle(4096, lambda: True)
+    assert 0 < harness.queue.unanswered <= (4096 if framed else PLAIN_PUTS)
+    while harness.session.handle(4096, lambda: True):
+        pass
+    assert harness.queue.unanswered == 5000
     await harness.commit.drain()
     harness.close()
