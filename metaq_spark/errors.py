@@ -16,6 +16,7 @@
         ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
         ├── BatchSuperseded   a later batch of the same query has been decided
         ├── BatchConflict     a batch that was written before is repeated with other rows
+        ├── BatchesMissing    a broker does not know batches that a query has written
         ├── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
         │   └── ParticipantMissing  ... because a broker that has a part of it is not found
         └── WriteFailed       a broker of a write could not be reached
@@ -168,7 +169,7 @@ class BatchSuperseded(ConnectorError):
 class BatchConflict(ConnectorError):
     """``batch`` was written with ``before`` by the run ``run`` ("" if unknown); now it has ``now`` (both as text).
 
-    ``same_topics``: what it has now is for topics that it was written to.
+    ``same_topics``: what it has now is for topics that it was written to, or it was written without rows.
     """
 
     def __init__(self, batch: str, before: str, run: str, now: str, same_topics: bool) -> None:
@@ -193,9 +194,69 @@ class BatchConflict(ConnectorError):
             )
         return (
             "The checkpoint is older than what was written (a restored backup, or a power loss): restore the newest "
-            "one, or begin with a new checkpoint behind the rows that were written. If instead the query's rows differ "
-            "whenever it repeats a batch (rand(), a lookup elsewhere), set the option repeatedBatch to accept: the "
-            "rows that were written first count"
+            "one, or begin with a new checkpoint behind the rows that were written. If the query was changed in the "
+            "middle of a batch, run it once as it was. If its rows differ whenever it repeats a batch (rand(), a "
+            "lookup elsewhere), set the option repeatedBatch to accept: the rows that were written first count"
+        )
+
+
+class BatchesMissing(ConnectorError):
+    """``batch`` (as text) was to follow batch ``last`` (``None``: none), the newest that ``brokers`` (text) know.
+
+    ``missing`` are the first and the last batch between. ``number_name``: what a batch's number is called. ``alone``:
+    other brokers of the write know more. ``checkpoint``: the query's, "" if it is not known or cannot be read.
+    """
+
+    def __init__(
+        self,
+        batch: str,
+        brokers: str,
+        last: int | None,
+        missing: tuple[int, int],
+        number_name: str = "batch",
+        alone: bool = False,
+        checkpoint: str = "",
+    ) -> None:
+        self.batch, self.brokers, self.last, self.missing = batch, brokers, last, missing
+        self.number_name, self.alone, self.checkpoint = number_name, alone, checkpoint
+        super().__init__(batch, brokers, last, missing, number_name, alone, checkpoint)
+
+    def __str__(self) -> str:
+        known = "none" if self.last is None else f"{self.number_name} {self.last}"
+        others = f", but other brokers know {self.number_name} {self.missing[1]}" if self.alone else ""
+        return (
+            f"{self.batch} is refused, and nothing of it was written: the last {self.number_name} of it that "
+            f"{self.brokers} knows is {known}{others}. {self._cause}. {self._remedy}"
+        )
+
+    @property
+    def _span(self) -> str:
+        return f"{self.missing[0]}-{self.missing[1]}"
+
+    @property
+    def _cause(self) -> str:
+        cause = "The broker was put back to an older copy, or its transaction journal is not the one that it had"
+        if self.last is None and not self.alone:
+            cause += ", or the query did not write to it with delivery = exactly_once before"
+        return cause
+
+    @property
+    def _remedy(self) -> str:
+        option = f"set the option missingBatches to {self._span} and write on"
+        if self.alone or self.number_name != "batch":
+            return (
+                "Restore all brokers of the write from copies of the same moment. If the rows of "
+                f"{self.number_name} {self._span} are in this broker's partitions, or stay missing there, {option}"
+            )
+        to = "--to earliest" if self.last is None else f"--to-batch {self.last}"
+        folder = self.checkpoint or "CHECKPOINT"
+        move = f"metaq-spark checkpoint move {folder} {to} --abandon-planned, with the servers of its source"
+        if not self.checkpoint:  # the batch that moves the query has the next number
+            span = f"{self.missing[0]}-{self.missing[1] + 1}"
+            move += f", then the option missingBatches = {span}, because the driver cannot read the checkpoint"
+        return (
+            f"If the rows of batches {self._span} are missing in the topics, let the query write them again: {move}. "
+            f"If they are there, or stay missing, {option}"
         )
 
 

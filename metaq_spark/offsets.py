@@ -97,7 +97,7 @@ class ProgressMemory:
         for known, tree in self._known:
             if known is progress:
                 return _copy_tree(tree)
-        tree = to_json(progress.offsets, progress.incarnations)
+        tree = to_json(progress.offsets, progress.incarnations, progress.last)
         self._known.append((progress, tree))
         return _copy_tree(tree)
 

@@ -3,15 +3,20 @@
 An offset is that of the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
 incarnation identifies one creation of the partition, where the broker reports it. The checkpoint has::
 
-    {"v": 2, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
-    {"v": 2, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {}}
+    {"v": 3, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}},
+     "last": {"orders": {"0-0": "0000..."}}}
+    {"v": 3, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {},
+     "last": {"orders": {"broker-a:0": "0000..."}}}
+
+``last`` identifies the message before each offset, where that is known: 16 bytes that only a backend understands. A
+partition that was put back to an older copy has another message there.
 
 A query that was moved by hand (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
 nothing, and the next one goes on from there.
 
 ``v`` grows when the form grows, so that an older connector refuses what it would misunderstand. Form 1 had no
-incarnations and is still read. Spark compares two offsets by their text; topics and partitions are therefore always
-written in ascending order.
+incarnations, form 2 has no ``last``; both are still read, and form 2 is written where no last message is known. Spark
+compares two offsets by their text; topics and partitions are therefore always written in ascending order.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import Any, Final, TypeVar
 
 from metaq.model import INT64_MAX, Partition, TopicPartition
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read of every known partition."""
@@ -32,8 +37,12 @@ Offsets = Mapping[TopicPartition, int]
 ParsePartition = Callable[[str], Partition]
 """From the name of a partition as text; raises ValueError."""
 
-_KEYS: Final = {1: {"v", "topics"}, 2: {"v", "topics", "incarnations"}}
-_INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
+_KEYS: Final = {
+    1: {"v", "topics"},
+    2: {"v", "topics", "incarnations"},
+    3: {"v", "topics", "incarnations", "last"},
+}
+_HEX: Final = re.compile(r"[0-9a-f]{32}")
 _NONE: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
 _Value = TypeVar("_Value")
 
@@ -42,17 +51,22 @@ _Value = TypeVar("_Value")
 class Progress:
     """Where a query is: an offset for every known partition, and the incarnations of those that have one.
 
-    ``moved``: an operator has put the query here; the batch that ends here reads nothing.
+    ``moved``: an operator has put the query here; the batch that ends here reads nothing. ``last``: what identifies the
+    message before an offset.
     """
 
     offsets: Offsets
     incarnations: Mapping[TopicPartition, str] = field(default_factory=dict)
     moved: bool = field(default=False, compare=False)
+    last: Mapping[TopicPartition, str] = field(default_factory=dict, compare=False)
 
 
-def to_json(offsets: Offsets, incarnations: Mapping[TopicPartition, str] = _NONE) -> dict[str, Any]:
+def to_json(
+    offsets: Offsets, incarnations: Mapping[TopicPartition, str] = _NONE, last: Mapping[TopicPartition, str] = _NONE
+) -> dict[str, Any]:
     """The checkpoint form, ready for ``json.dumps``; equal progress always gives equal text."""
-    return {"v": VERSION, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
+    tree = {"v": VERSION if last else VERSION - 1, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
+    return tree | {"last": _tree(last)} if last else tree
 
 
 def parse_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_any) -> Progress:
@@ -65,16 +79,18 @@ def parse_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_
     known = isinstance(version, int) and not isinstance(version, bool)
     if isinstance(version, int) and known and version > VERSION:
         raise ValueError(f"it was written by a newer metaq-spark (form {version}, known is {VERSION}); upgrade")
-    moved = version == VERSION and tree.get("moved") is True
+    moved = version in (2, VERSION) and tree.get("moved") is True
     if type(version) is not int or set(tree) - ({"moved"} if moved else set()) != _KEYS.get(version):
         raise ValueError(
-            'expected {"v": 2, "topics": {...}, "incarnations": {...}}; is this the checkpoint of another source?'
+            'expected {"v": 3, "topics": {...}, "incarnations": {...}, "last": {...}} or an older form; is this the '
+            "checkpoint of another source?"
         )
     offsets = dict(_entries(tree, "topics", parse_partition, _offset))
     if len({type(where.partition.broker) for where in offsets}) > 1:
         raise ValueError("it names partitions of MetaQ and queues of RocketMQ; a source reads one of them")
-    incarnations = dict(_entries(tree, "incarnations", parse_partition, _incarnation)) if version == VERSION else {}
-    return Progress(offsets, incarnations, moved)
+    incarnations = dict(_entries(tree, "incarnations", parse_partition, _incarnation)) if version > 1 else {}
+    last = dict(_entries(tree, "last", parse_partition, _last)) if version > 2 else {}
+    return Progress(offsets, incarnations, moved, last)
 
 
 def _tree(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]]:
@@ -107,6 +123,14 @@ def _offset(partition: Partition, value: Any) -> int:
 
 
 def _incarnation(_: Partition, value: Any) -> str:
-    if not isinstance(value, str) or not _INCARNATION.fullmatch(value):
-        raise ValueError(f"{value!r} is no incarnation, which has 32 hexadecimal digits")
+    return _hex("incarnation", value)
+
+
+def _last(_: Partition, value: Any) -> str:
+    return _hex("message", value)
+
+
+def _hex(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ValueError(f"{value!r} is no {what}, which has 32 hexadecimal digits")
     return value

@@ -72,6 +72,8 @@ class Pool(Generic[S]):
         self._idle_max_per_address = idle_max_per_address
         self._idle_by_process: dict[int, _Idle[S]] = {}
         self._closed = False
+        self.opened = 0
+        """How many sessions were opened so far. While it stays the same, no server was restarted between two leases."""
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[S]:
@@ -84,7 +86,10 @@ class Pool(Generic[S]):
             ConnectionFailed, DeadlineExceeded: There is none idle and no new one can be opened.
         """
         process = os.getpid()
-        session = self._take_idle(address) or self._open(address, until_s)
+        session = self._take_idle(address)
+        if session is None:
+            session = self._open(address, until_s)
+            self.opened += 1
         try:
             yield session
         except BaseException as error:

@@ -90,7 +90,7 @@ class Checkpoint:
         kept = sorted(_numbered(self.folder / "offsets"))
         if batch_id not in kept:
             raise CheckpointFolderError(self.folder, f"batch {batch_id} is not there; it has {kept[0]} to {kept[-1]}")
-        return _read_batch(self.folder, batch_id)
+        return read_batch(self.folder, batch_id)
 
 
 def local_folder(place: str) -> Path:
@@ -127,8 +127,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(
         folder=folder,
         query_id=_query_id(folder),
-        committed=None if done is None else _read_batch(folder, done),
-        planned=None if last == done else _read_batch(folder, last),
+        committed=None if done is None else read_batch(folder, done),
+        planned=None if last == done else read_batch(folder, last),
         watermark_ms=0 if done is None else _watermark_ms(folder, done),
         stateful=any((folder / "state").glob("*")),
         quiet_s=max(0.0, time.time() - _last_change_s(folder)),
@@ -182,7 +182,13 @@ def _numbered(folder: Path) -> list[int]:
     return [int(each.name) for each in folder.glob("*") if _NUMBER.fullmatch(each.name)]
 
 
-def _read_batch(folder: Path, batch_id: int) -> Batch:
+def read_batch(folder: Path, batch_id: int) -> Batch:
+    """A batch that is there; ``Checkpoint.batch`` is for one that may not be.
+
+    Raises:
+        CheckpointFolderError: It is in a form that is not known here.
+        OSError: It cannot be read.
+    """
     metadata, *lines = _lines(folder / "offsets" / str(batch_id), folder)
     return Batch(batch_id, _json(metadata, folder, f"offsets/{batch_id}"), tuple(lines))
 

@@ -210,4 +210,5 @@ def _line(
 ) -> str:
     kept = {where: incarnation for where, incarnation in read_to.incarnations.items() if where not in found}
     incarnations = kept | incarnations_of({where: available[where] for where in found})
-    return json.dumps(to_json({**read_to.offsets, **found}, incarnations) | {"moved": True})
+    last = {where: message for where, message in read_to.last.items() if where not in found}
+    return json.dumps(to_json({**read_to.offsets, **found}, incarnations, last) | {"moved": True})

@@ -24,7 +24,18 @@ from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
 from metaq_spark.options.selection import Assigned, Named, Selection, TopicPattern
-from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, TLS_VERIFY, UNSET, WRITE, Option, Use
+from metaq_spark.options.table import (
+    ANY,
+    CHECKPOINT_LOCATION,
+    READ,
+    SET_BY_SPARK,
+    SYSTEM_CA,
+    TLS_VERIFY,
+    UNSET,
+    WRITE,
+    Option,
+    Use,
+)
 
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
@@ -230,6 +241,7 @@ class ReadOptions(ConnectionOptions):
     value_format: str
     value_schema: DataType | None
     fail_on_data_loss: bool
+    prove_offsets: bool
     loss_grace_ms: int
     on_corrupt: str
     dead_letter_topic: str | None
@@ -304,11 +316,19 @@ class TransactionOptions(WriteOptions):
     txn_app_id: str | None
     txn_version: int | None
     repeated_batch: str
+    missing_batches: tuple[int, int] | None
+    checkpoint_location: str | None
+    """The option ``checkpointLocation``, if the stream has it."""
 
     @property
     def exactly_once(self) -> bool:
         """Whether the write is a transaction."""
         return self.delivery == "exactly_once"
+
+
+def checkpoint_location(raw: Mapping[str, str]) -> str | None:
+    """Where a stream has its checkpoint, if its own option says so and not Spark's configuration."""
+    return next((value for key, value in raw.items() if key.lower() == CHECKPOINT_LOCATION), None)
 
 
 def check_write(options: TransactionOptions) -> None:

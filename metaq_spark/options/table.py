@@ -42,7 +42,9 @@ SYSTEM_CA: Final = "system"
 TLS_VERIFY: Final = ("full", "ca", "none")
 """What `tlsVerify` says, the default first."""
 
-SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
+CHECKPOINT_LOCATION: Final = "checkpointlocation"
+
+SET_BY_SPARK: Final = frozenset({CHECKPOINT_LOCATION, "queryname", "serialization.format"})
 """Options of Spark's own that it hands to a source or sink as well."""
 
 
@@ -205,6 +207,11 @@ LOSS_ROWS: Final = (
         "Whether a query fails when bytes that it had to read are gone; `false` logs a warning and reads on.",
     ),
     Option(
+        "proveOffsets", "prove_offsets", values.boolean, "true", STREAM_READ,
+        "Whether the checkpoint says which message was read last of each partition, so that a broker that was put back "
+        "to an older copy is noticed. `false` for a checkpoint that an older version has to read.",
+    ),
+    Option(
         "lossGraceMs", "loss_grace_ms", values.duration_ms, "30s", STREAM_READ,
         "How long a partition may end before the place already read, or be listed no more by a broker that answers, "
         "until that fails the query.",
@@ -267,6 +274,11 @@ DELIVERY_ROWS: Final = (
         "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
         "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
         "count and the rows at hand are dropped.",
+    ),
+    Option(
+        "missingBatches", "missing_batches", values.span, UNSET, WRITE,
+        "Batches of an exactly-once write that its brokers do not know and that it goes on behind, as `FIRST-LAST`; "
+        "the error about them names the value.",
     ),
 )  # fmt: skip
 """How often a row is written, and what exactly-once writes have beside that."""

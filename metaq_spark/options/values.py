@@ -142,6 +142,15 @@ def version(raw: str) -> int:
     return _whole(raw, 0, INT64_MAX, "versions")
 
 
+def span(raw: str) -> tuple[int, int]:
+    """Two numbers of batches, the first one not above the second."""
+    first, dash, last = raw.partition("-")
+    found = version(first), version(last if dash else first)
+    if found[0] > found[1]:
+        raise ValueError("the first batch is behind the last one; allowed is FIRST-LAST")
+    return found
+
+
 def pattern(raw: str) -> re.Pattern[str]:
     """A regular expression of Python's."""
     try:

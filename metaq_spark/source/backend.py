@@ -121,12 +121,45 @@ class DensePositions:
         return {where: Skipped(asked[where].span.start + count, count) for where, count in counts.items()}
 
 
+class LastMessages(Protocol):
+    """Knows which message is before an offset, so that a query can prove that it goes on in the log that it has read.
+
+    A message is 32 hexadecimal digits that no other message at that place has.
+    """
+
+    def before(self, spans: Ranges) -> dict[TopicPartition, str]:
+        """The message before the end of each span; without those where that cannot be found out.
+
+        A span is not empty and begins at a boundary.
+
+        Raises:
+            MetaqError: A broker could not be asked.
+        """
+
+    def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
+        """The partitions in which another message is before an offset, or none ends there.
+
+        One that is not there any more, or cannot be looked at, proves nothing. Raises as ``before``.
+        """
+
+    def stored_ms(self, message: str) -> int | None:
+        """When it was stored (since 1970); ``None`` if that is unknown, or means nothing to ``Positions.first_at``."""
+
+
 class Cluster(Protocol):
     """The brokers together, as a driver asks them. Questions are repeated as the options ``retries`` say."""
 
     @property
     def positions(self) -> Positions:
         """Lookups of offsets."""
+
+    @property
+    def last_messages(self) -> LastMessages:
+        """Lookups of messages before offsets."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections this process has opened; while it is the same, no broker was restarted."""
 
     def available(self, selection: Selection) -> AvailableRanges:
         """What can be read now of every selected partition; the same object while nothing has changed.
@@ -166,13 +199,15 @@ class GroupOffsets(Protocol):
 class LossSentences:
     """Why messages that had to be read may be gone, and what helps, in the words of the system.
 
-    Each follows "PARTITION: " or "PARTITION: offset N was to be read next, but the broker holds [A, B)".
+    ``put_back`` is followed by how to move the query. Each follows "PARTITION: " or "PARTITION: offset N was to be read
+    next, but the broker holds [A, B)".
     """
 
     not_listed: str
     made_again: str
     end_lost: str
     removed: str
+    put_back: str
 
 
 @dataclass(frozen=True, slots=True)

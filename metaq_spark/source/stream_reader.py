@@ -6,14 +6,15 @@ depends on its two offsets alone (Spark calls it again when it replays a batch),
 partition.
 
 What is kept between calls: the last lookup, the last offsets in both their forms, the first offset, since when
-partitions have been suspect, when the last batch went, since when there was nothing to do, and for AvailableNow
-the ends at which the run is to stop.
+partitions have been suspect, when the last batch went, since when there was nothing to do, the end that was planned
+last, and for AvailableNow the ends at which the run is to stop.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -34,6 +35,7 @@ from metaq_spark.errors import ConnectorError
 from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.backend import Source
+from metaq_spark.source.continuity import Continuity
 from metaq_spark.source.limits import Limits, TriggerDelay
 from metaq_spark.source.lookup import IdleBackoff, Lookup, Snapshot
 from metaq_spark.source.losses import LossReport
@@ -58,6 +60,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: tuple[AvailableRanges | None, Progress] = (None, Progress({}))
         self._trigger_delay = TriggerDelay(source.clock, source.options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=source.options.fail_on_data_loss)
+        self._continuity = Continuity(source, self._report_loss)
+        self._planned: Progress | None = None
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
@@ -97,9 +101,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s. Looking up the partitions again", error)
             self._lookup.latest(fresh=True)
             end = self._end_of_batch(known, limit, ends_run)
+        available = self._lookup.latest().available
+        if resumed := self._continuity.resumed(known, available):
+            end = replace(end, offsets=dict(end.offsets) | resumed)
         if end != known:
             self._idling.something()
-            return self._known.write(end)
+            self._planned = self._continuity.noted(known, end, available)
+            return self._known.write(self._planned)
         if not ends_run:
             self._idling.nothing()
         return start
@@ -116,6 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
         upto = self._known.read(end)
+        if upto.last and upto is not self._planned and upto != self._initial:
+            self._continuity.require_planned(upto, self._lookup.latest().available)
+            self._planned = upto
         return tasks(ranges_between(self._known.read(start), upto), upto.incarnations, self._checked)
 
     @plain_errors_of_rows

@@ -80,13 +80,16 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"v": 3, "topics": {}}', ["newer metaq-spark", "form 3", "upgrade"]),
-        ('{"v": 3, "somewhere": "else"}', ["newer metaq-spark"]),
+        ('{"v": 4, "topics": {}}', ["newer metaq-spark", "form 4", "upgrade"]),
+        ('{"v": 4, "somewhere": "else"}', ["newer metaq-spark"]),
         ('{"v": 2, "topics": {}}', ["expected", "checkpoint of another source"]),
         ('{"v": 1, "topics": {}, "incarnations": {}}', ["expected"]),
         ('{"v": 2, "topics": {}, "incarnations": []}', ["incarnations must map"]),
         ('{"v": 2, "topics": {}, "incarnations": {"a": {"0-0": 7}}}', ["a/0-0: 7 is no incarnation"]),
         ('{"v": 2, "topics": {}, "incarnations": {"a": {"0-0": "ABC"}}}', ["32 hexadecimal digits"]),
+        ('{"v": 2, "topics": {}, "incarnations": {}, "last": {}}', ["expected"]),
+        ('{"v": 3, "topics": {}, "incarnations": {}}', ["expected"]),
+        ('{"v": 3, "topics": {}, "incarnations": {}, "last": {"a": {"0-0": "7"}}}', ["a/0-0: '7' is no message"]),
         ('{"v": 0, "topics": {}}', ["expected", "checkpoint of another source"]),
         ('{"v": true, "topics": {}}', ["expected"]),
         ('{"topics": {}}', ["expected"]),

@@ -23,7 +23,7 @@ from metaq_spark.backends.metaq.exactly_once.participants import require_extensi
 from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
 from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
-from metaq_spark.errors import BatchConflict, BatchSuperseded, BranchLost, ReadFailed
+from metaq_spark.errors import BatchConflict, BatchesMissing, BatchSuperseded, BranchLost, ReadFailed
 from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns
 
@@ -132,6 +132,16 @@ def conflict() -> None:
     raise BatchConflict("batch 3 of query q", "1 rows for topic t", "", "2 rows for topic t", True)
 
 
+def put_back() -> None:
+    harness = Harness(orders=1)
+    harness.put("orders", 0, 0, b"read")
+    position, _ = harness.drain(harness.stream(startingOffsets="earliest"))
+    harness.brokers[0].clear()
+    harness.put("orders", 0, 0, b"anew")
+    harness.brokers[0].partition("orders", 0).incarnation = position["incarnations"]["orders"]["0-0"]
+    stream_of(harness, position)
+
+
 def branches_gone() -> None:
     raise coordinator._nothing_decided(BatchName("q", 3), 7, "XID:1:0:0:q")
 
@@ -197,6 +207,8 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "rolled back": branch_lost,
     "superseded": superseded,
     "written before": conflict,
+    "batches missing": raised(BatchesMissing("batch 6 of query q", "broker 0 (a:1)", 2, (3, 5))),
+    "put back": put_back,
     "branches gone": branches_gone,
     "branches missing": branches_missing,
 }

@@ -162,4 +162,5 @@ class Harness:
     def decided(self, query: str = QUERY) -> dict[int, int | None]:
         """The newest batch of a query that each broker has decided."""
         with self.driver() as driver:
-            return driver.last_decided(query)
+            known = driver.last_decided(query)
+        return {number: None if one is None else one.batch_id for number, one in known.items()}

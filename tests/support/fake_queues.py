@@ -5,6 +5,7 @@ Methods without a docstring are those of the ``Protocol`` that their class imple
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,9 @@ from metaq_spark.source.backend import DensePositions, GroupOffsets, LossSentenc
 NOTATION = Notation(Partition.parse_queue, ("broker-a:0", "broker-a:1"), "queue offset")
 ROWS = (*selection_rows(NOTATION), *position_rows(NOTATION), *LIMIT_ROWS, *VALUE_ROWS, *LOSS_ROWS)
 TABLE = OptionTable((*ROWS, FETCH_ROW, OFFSET_POLL_ROW, *CONNECTION_ROWS), {}, ("subscribe",), "a page")
-SENTENCES = LossSentences("no broker has it", "it is another queue", "its end is lost", "its messages expired")
+SENTENCES = LossSentences(
+    "no broker has it", "it is another queue", "its end is lost", "its messages expired", "it is an older copy"
+)
 
 
 def queue(name: str, topic: str = "orders") -> TopicPartition:
@@ -116,11 +119,32 @@ class FakePositions(DensePositions):
         return found
 
 
+class FakeLastMessages:
+    """Implements ``LastMessages``: a message is its time and the hash of its payload."""
+
+    def __init__(self, queues: FakeQueues) -> None:
+        self._queues = queues
+
+    def before(self, spans: Ranges) -> dict[TopicPartition, str]:
+        return {where: self._message(where, span.end) for where, span in spans.items()}
+
+    def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
+        return {where for where, (offset, message) in asked.items() if self._message(where, offset) != message}
+
+    def stored_ms(self, message: str) -> int | None:
+        return int(message[:16], 16)
+
+    def _message(self, where: TopicPartition, end: int) -> str:
+        payload, time_ms = self._queues.messages[where][end - 1], self._queues.times_ms[where][end - 1]
+        return f"{time_ms:016x}{hashlib.md5(payload).hexdigest()[:16]}"
+
+
 class FakeCluster:
-    """Implements ``Cluster``."""
+    """Implements ``Cluster``. ``connections`` is for a test to change."""
 
     def __init__(self, queues: FakeQueues) -> None:
         self._queues, self.positions = queues, FakePositions(queues)
+        self.last_messages, self.connections = FakeLastMessages(queues), 1
 
     def available(self, selection: Selection) -> AvailableRanges:
         for broker in self._queues.away:

@@ -53,6 +53,13 @@ class DecidedBatch(NamedTuple):
     contents: str
 
 
+class LastDecision(NamedTuple):
+    """The newest batch of a query that a broker has decided, and what was said of its contents; "" if nothing was."""
+
+    batch_id: int
+    contents: str
+
+
 class Transactions:
     """The transaction steps over one session. Every refusal is a ``TransactionError`` with the XA code, if given.
 
@@ -186,6 +193,12 @@ class Transactions:
             return int(text) if text else None
         except ValueError:
             raise self._session.protocol_error(f"the answer to DECIDED is {text[:60]!r}, not a number") from None
+
+    def read_last(self, text: str) -> LastDecision | None:
+        """The decision in an answer to DECIDED_CONTENTS. Raises as ``read_batch``."""
+        number, _, contents = text.partition("\r\n")
+        batch_id = self.read_batch(number)
+        return None if batch_id is None else LastDecision(batch_id, contents)
 
     def end_query(self, query_id: str) -> None:
         """Let the broker forget what was decided for a query that is over, and refuse further branches of it.

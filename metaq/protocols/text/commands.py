@@ -20,9 +20,19 @@ NO_OPAQUE: Final = 2147483647
 
 OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation", "file"]
 TransactionType = Literal[
-    "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END", "DECIDED"
+    "BEGIN",
+    "PREPARE",
+    "COMMIT_ONE_PHASE",
+    "COMMIT_TWO_PHASE",
+    "ROLLBACK",
+    "RECOVER",
+    "FORGET",
+    "END",
+    "DECIDED",
+    "DECIDED_CONTENTS",
 ]
-"""``DECIDED``, and ``FORGET`` without a key but with a unique qualifier, are the extension ``decisions``."""
+"""``DECIDED``, and ``FORGET`` without a key but with a unique qualifier, are the extension ``decisions``;
+``DECIDED_CONTENTS`` is ``decided-contents``."""
 
 
 class Put(NamedTuple):

@@ -32,6 +32,9 @@ EXT_DECISIONS: Final = "decisions"
 EXT_CONTENTS: Final = "contents"
 """``decide ... contents``: a decision says what the batch contains and which of its branches are this broker's."""
 
+EXT_DECIDED_CONTENTS: Final = "decided-contents"
+"""``transaction null ... DECIDED_CONTENTS``: what was decided last of a query, with its contents."""
+
 EXT_FILTER: Final = "fget"
 """``fget``: read only messages of certain types."""
 

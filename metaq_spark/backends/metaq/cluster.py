@@ -29,6 +29,7 @@ from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
+from metaq_spark.backends.metaq.last_messages import FrameHeads
 from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options.selection import Assigned, Selection, TopicPattern, chosen, topics_of
@@ -71,7 +72,7 @@ class Cluster:
         self._addresses: dict[int, Address] = {}
         self._found: Mapping[TopicPartition, PartitionState] = {}
         self._chosen: tuple[Selection | None, Mapping[TopicPartition, PartitionState]] = (None, {})
-        self.positions = FrameLookup(self.ask_each)
+        self.positions, self.last_messages = FrameLookup(self.ask_each), FrameHeads(self.ask_each)
 
     def available(self, selection: Selection) -> Mapping[TopicPartition, PartitionState]:
         """What can be read now of every selected partition that was ever written to; the same object while it is."""
@@ -165,6 +166,11 @@ class Cluster:
         """The address of the broker that served a partition before, if one did; no request is sent."""
         address = self._addresses.get(where.partition.broker_id)
         return None if address is None else str(address)
+
+    @property
+    def connections(self) -> int:
+        """See ``source.backend.Cluster``."""
+        return self._pool.opened
 
     def reports_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
         """Whether the brokers of ``partitions`` report incarnations."""

@@ -28,6 +28,7 @@ from metaq_spark.options.parsing import (
     check_tls,
     check_value,
     check_write,
+    checkpoint_location,
     read_reach,
 )
 from metaq_spark.options.positions import Notation
@@ -225,7 +226,8 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
     values = _with_brokers(TABLE.read(raw, use), raw)
-    options = SinkOptions(**values, streaming=use is Use.STREAM_WRITE)
+    place = checkpoint_location(raw)
+    options = SinkOptions(**values, streaming=use is Use.STREAM_WRITE, checkpoint_location=place)
     check_write(options)
     return options
 

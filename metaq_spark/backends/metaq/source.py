@@ -51,6 +51,10 @@ SENTENCES: Final = LossSentences(
         "broker stopped; if the topic was made again, start the query with a new checkpoint"
     ),
     removed="the messages between were removed by its delete policy",
+    put_back=(
+        "the broker's data folder was put back to an older copy, or the topic was deleted and made again, and what "
+        "came since stands in its place"
+    ),
 )
 
 

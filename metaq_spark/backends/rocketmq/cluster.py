@@ -20,6 +20,7 @@ from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.retry import persist
 from metaq_spark.backends.rocketmq.connections import connections_of
+from metaq_spark.backends.rocketmq.last_messages import StoredMessages
 from metaq_spark.backends.rocketmq.options import ServerOptions
 from metaq_spark.backends.rocketmq.positions import QueuePositions
 from metaq_spark.errors import OptionError
@@ -58,6 +59,16 @@ class Cluster:
     def positions(self) -> QueuePositions:
         """See ``Cluster``."""
         return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._waiting)
+
+    @cached_property
+    def last_messages(self) -> StoredMessages:
+        """See ``Cluster``."""
+        return StoredMessages(self._pool, self.directory, self._group, self._policy)
+
+    @property
+    def connections(self) -> int:
+        """See ``Cluster``."""
+        return self._pool.opened
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Cluster``."""

@@ -32,6 +32,7 @@ from metaq_spark.options.parsing import (
     check_tls,
     check_value,
     check_write,
+    checkpoint_location,
     read_reach,
 )
 from metaq_spark.options.positions import Notation
@@ -315,7 +316,8 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
 
 def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     """The options of a batch write or a streaming write. Raises as ``parse_source_options``."""
-    options = SinkOptions(**_checked(TABLE.read(raw, use), raw), streaming=use is Use.STREAM_WRITE)
+    values, place = _checked(TABLE.read(raw, use), raw), checkpoint_location(raw)
+    options = SinkOptions(**values, streaming=use is Use.STREAM_WRITE, checkpoint_location=place)
     check_write(options)
     return options
 

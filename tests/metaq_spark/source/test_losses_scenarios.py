@@ -258,7 +258,7 @@ def test_a_checkpoint_of_the_first_form_goes_on_and_learns_incarnations() -> Non
     old = {"v": 1, "topics": {"orders": {"0-0": 21}}}
     position, batches = harness.drain(harness.stream(), old)
     assert batches == [[b"2"]]
-    assert position["v"] == 2
+    assert position["v"] == 3
     assert position["incarnations"] == {"orders": {"0-0": harness.brokers[0].partition("orders", 0).incarnation}}
     old = {"v": 1, "topics": {"orders": {"0-0": 42}}}
     adopted, values = harness.micro_batch(harness.stream(), old)

@@ -32,6 +32,9 @@ _KEYS_END: Final = "\r\n"
 _GATED: Final = frozenset({"BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE"})
 """Steps that nothing comes of while no messages are taken; the others end something, or ask."""
 
+_ABOUT_A_QUERY: Final = frozenset({"FORGET", "DECIDED_CONTENTS"})
+"""Steps for those alone who may write to all topics of the query that they name."""
+
 
 Visible = Callable[[frozenset[str]], bool]
 """Whether a client may know of a branch that writes to these topics."""
@@ -54,6 +57,7 @@ class TransactionCommands:
             "FORGET": self._forget,
             "END": self._end,
             "DECIDED": self._decided,
+            "DECIDED_CONTENTS": self._decided,
         }
 
     def topics_of(self, command: Transaction | Decide) -> frozenset[str]:
@@ -62,7 +66,7 @@ class TransactionCommands:
             return self._manager.topics_of(command.branches, command.query_id)
         if command.key is not None:
             return self._manager.topics_of([command.key])
-        return self._manager.topics_of([], command.unique if command.type == "FORGET" else None)
+        return self._manager.topics_of([], command.unique if command.type in _ABOUT_A_QUERY else None)
 
     def transaction(
         self, connection: object, command: Transaction, replies: ReplyQueue, visible: Visible | None = None
@@ -171,8 +175,11 @@ class TransactionCommands:
         def answer(decision: Decision | Refusal | None) -> None:
             if isinstance(decision, Refusal):
                 self._complete(slot, command.opaque, decision)
-            else:
-                self._complete(slot, command.opaque, None, "" if decision is None else str(decision.batch_id))
+                return
+            text = "" if decision is None else str(decision.batch_id)
+            if decision is not None and command.type == "DECIDED_CONTENTS":
+                text += _KEYS_END + (decision.contents or "")
+            self._complete(slot, command.opaque, None, text)
 
         self._manager.last_decided(command.unique or "", answer)
 

@@ -53,12 +53,13 @@ def commit(plan: TransactionPlan, messages: Messages, batch_id: int | None, sess
 def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
     """Finish a micro-batch. Spark tells the driver only its id; the query's name comes with the messages.
 
-    A micro-batch without rows is decided as well: that ends what its earlier runs have left. One without tasks cannot
-    have earlier runs.
+    A micro-batch without rows is decided as well: that ends what its earlier runs have left, and leaves no gap in what
+    the brokers know. Spark writes one without tasks with a task of its own, so every micro-batch has a message.
 
     Raises:
         BatchSuperseded: Another run of the query went on.
         BatchConflict: The batch was written before, with other rows.
+        BatchesMissing: A broker does not know batches that were written before.
         MetaqError: A broker refused or could not be reached, even after retries. The next run finishes the batch.
     """
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
@@ -77,7 +78,7 @@ def commit_write(plan: TransactionPlan, messages: Messages, sessions: RetryingSe
 
 
 def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: RetryingSessions) -> Coordinator:
-    coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated)
+    coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated, gaps=plan.gaps)
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
     run = reported[0].run if reported else ""
     coordinator.finish(batch, _branches(messages), Contents.of((message.counts for message in reported), run))

@@ -4,10 +4,14 @@ A driver that repeats a batch is answered with the first decision, and its own r
 That is right only if they are the same rows. A checkpoint that was restored from a backup, or copied for a second
 query, repeats the number of a batch with other rows, and these would be lost. So the decision says what was decided::
 
-    {"version": 1, "run": "1f0c...", "topics": {"orders": {"0-0": [120, "9c0d6b1f00a1e77b"], "0-1": [118, "..."]}}}
+    {"version": 1, "run": "1f0c...", "topics": {"orders": {"0-0": [120, "9c0d6b1f00a1e77b"], "0-1": [118, "..."]}},
+     "brokers": {"0": 11}}
 
 The fingerprint is independent of the order (``metaq_spark.columns.fingerprint``). Two batches are the same if each
 topic gets the same messages: rows without a key may go to other partitions in a repetition, because one is away.
+
+``brokers`` are those that took part, each with the batch of the query that it had decided last before this one; see
+``history``. A decision of an older version does not have them.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ class Contents:
 
     counts: Counts
     run: str = field(default="", compare=False)
+    brokers: Mapping[int, int | None] = field(default_factory=dict, compare=False)
+    """The brokers that took part, by id, and the batch that each of them knew as the last one before."""
 
     @classmethod
     def of(cls, counts: Iterable[Counts], run: str = "") -> Contents:
@@ -81,7 +87,10 @@ class Contents:
         topics: dict[str, dict[str, list[object]]] = {}
         for target, count in sorted(self.counts.items(), key=lambda item: str(item[0])):
             topics.setdefault(target.topic, {})[str(target.partition)] = [count.rows, f"{count.fingerprint:016x}"]
-        return json.dumps({"version": _VERSION, "run": self.run, "topics": topics}, separators=(",", ":"))
+        tree: dict[str, object] = {"version": _VERSION, "run": self.run, "topics": topics}
+        if self.brokers:
+            tree["brokers"] = {str(number): self.brokers[number] for number in sorted(self.brokers)}
+        return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Contents:
@@ -99,7 +108,10 @@ class Contents:
                 for topic, partitions in stored["topics"].items()
                 for name, (rows, fingerprint) in partitions.items()
             }
-            return cls(counts, str(stored["run"]))
+            brokers = {
+                int(number): None if last is None else int(last) for number, last in stored.get("brokers", {}).items()
+            }
+            return cls(counts, str(stored["run"]), brokers)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"unexpected form: {error!r}") from None
 

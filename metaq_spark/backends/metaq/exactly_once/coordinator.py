@@ -2,10 +2,11 @@
 
 ::
 
+    look back   do the brokers know what was written before (``history``)? A gap is refused
     decide      one durable record on one broker: this batch of this query is these branches and contains these rows.
                 The answer is what counts: the first decision, if the batch was decided before
-    share       the same record on every other broker that has branches of the batch, which commits those. From then on
-                it answers for them: committed, however often it is asked
+    share       the same record on every other broker that takes part. One that has branches of the batch commits them,
+                and from then on it answers for them: committed, however often it is asked
     commit      every branch that the answer lists, on its broker, in the order of the list; answered when its messages
                 can be read. A branch that its broker does not know is missing, and the write fails
     clean up    roll back what lies prepared on any broker, belongs to this batch or an earlier one, and is not listed
@@ -28,19 +29,27 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.session import OUTSTANDING_MAX
-from metaq.backends.metaq.transactions import DecidedBatch, Posted, Transactions
+from metaq.backends.metaq.transactions import DecidedBatch, LastDecision, Posted, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
 from metaq.net.retry import persist
 from metaq.protocols.text.commands import Transaction, TransactionType
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
+from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule, Known, newest_batch
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, by_broker, own_positions, superseded
 from metaq_spark.backends.metaq.exactly_once.participants import Participants
-from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError, ParticipantMissing
+from metaq_spark.errors import (
+    BatchConflict,
+    BatchesMissing,
+    BatchSuperseded,
+    ExactlyOnceError,
+    ParticipantMissing,
+)
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -62,10 +71,19 @@ class Coordinator:
     """Finishes batches with the brokers that take part."""
 
     def __init__(
-        self, participants: Participants, sessions: RetryingSessions, *, accept_repeated: bool = False
+        self,
+        participants: Participants,
+        sessions: RetryingSessions,
+        *,
+        accept_repeated: bool = False,
+        gaps: GapRule = NO_GAPS,
     ) -> None:
-        """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count."""
+        """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count.
+
+        ``gaps``: which batches may be unknown to the brokers.
+        """
         self._participants, self._sessions, self._accept_repeated = participants, sessions, accept_repeated
+        self._gaps = gaps
 
     def finish(self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None) -> DecidedBatch:
         """Make ``batch`` readable, as ``branches`` or as what was decided for it before; what it consists of.
@@ -74,13 +92,21 @@ class Coordinator:
 
         Raises:
             BatchSuperseded: A later batch of the query has been decided; nothing was done.
+            BatchesMissing: A broker does not know batches that were written before; nothing was done.
             BatchConflict: It was decided before, with other rows. That is readable; ``branches`` were rolled back.
             ExactlyOnceError: A decided branch is on a broker that is not named, was ended by hand, or is missing.
             MetaqError: A broker refused or could not be reached, even after retries. Do it again.
         """
 
         def steps(conversation: Conversation) -> DecidedBatch:
-            decided = conversation.decide(batch, branches, contents)
+            known = conversation.known(batch, branches)
+            try:
+                self._gaps.require_known(batch, known, self._participants)
+            except BatchesMissing:
+                if newest_batch(known) != batch.batch_id:  # else they may be those that were decided
+                    conversation.roll_back(by_broker(branches))
+                raise
+            decided = conversation.decide(batch, branches, contents, known)
             conversation.commit(batch, decided)
             conversation.clean_up(batch, decided.branches)
             return decided
@@ -90,7 +116,7 @@ class Coordinator:
         except BatchSuperseded:
             self._roll_back(branches)
             raise
-        if contents is not None and decided.branches != tuple(branches):
+        if contents is not None:
             _check_repetition(batch, contents, decided.contents, accepted=self._accept_repeated)
         return decided
 
@@ -123,11 +149,7 @@ class Coordinator:
             MetaqError: A broker could not be asked, even after retries.
         """
 
-        def ask(conversation: Conversation) -> int | None:
-            decided = conversation.last_decided(query).values()
-            return max((batch_id for batch_id in decided if batch_id is not None), default=None)
-
-        return self._persist(ask)
+        return self._persist(lambda conversation: newest_batch(conversation.last_decided(query)))
 
     def _persist(self, steps: Callable[[Conversation], _T]) -> _T:
         def converse() -> _T:
@@ -157,10 +179,41 @@ class Conversation:
     def __exit__(self, *error: object) -> None:
         self._leases.__exit__(*error)  # type: ignore[arg-type]
 
-    def decide(self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None) -> DecidedBatch:
-        """Ask for the decision on ``batch``; the first one that was made."""
-        number = self._find_decider(batch, branches)
-        self._decider, said = number, contents.to_json() if contents is not None else NOTHING_SAID
+    def known(self, batch: BatchName, branches: Sequence[Xid]) -> Known:
+        """The newest decision about the query that each broker knows.
+
+        With several brokers, every branch must be prepared before the first decision about ``batch``.
+
+        Raises:
+            ExactlyOnceError: One is not, or is on a broker that takes no part. Nothing was decided.
+        """
+        query, places = batch.query, self._places(branches)
+        several = len(self._brokers) > 1
+        asked = {
+            number: (
+                broker.post("DECIDED_CONTENTS", None, unique=query),
+                broker.post("RECOVER", None, unique=query) if several else None,
+            )
+            for number, broker in self._brokers.items()
+        }
+        known: dict[int, LastDecision | None] = {}
+        prepared: dict[int, frozenset[Xid]] = {}
+        for number, (newest, keys) in asked.items():
+            broker = self._brokers[number]
+            known[number] = broker.read_last(broker.settle(newest))
+            prepared[number] = frozenset(broker.read_keys(broker.settle(keys))) if keys is not None else frozenset()
+        if several and all(newest is None or newest.batch_id < batch.batch_id for newest in known.values()):
+            _require_prepared(batch, places, prepared)
+        return known
+
+    def decide(
+        self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None, known: Known | None = None
+    ) -> DecidedBatch:
+        """Ask for the decision on ``batch``; the first one that was made. ``known`` is what ``known`` has returned."""
+        known = self.known(batch, branches) if known is None else known
+        lasts = {number: None if one is None else one.batch_id for number, one in known.items()}
+        number = self._decider = decider(lasts)
+        said = NOTHING_SAID if contents is None else replace(contents, brokers=lasts).to_json()
         own = own_positions(branches, number)
         try:
             return self._brokers[number].decide_contents(batch.query, batch.batch_id, branches, own, said)
@@ -171,35 +224,15 @@ class Conversation:
                 raise _nothing_decided(batch, number, error.text) from error
             raise
 
-    def _find_decider(self, batch: BatchName, branches: Sequence[Xid]) -> int:
-        """The broker id that decides. With several, every branch must be prepared before the first decision."""
-        places = self._places(branches)
-        if len(self._brokers) == 1:
-            return next(iter(self._brokers))
-        query = batch.query
-        asked = {
-            number: (broker.post("DECIDED", None, unique=query), broker.post("RECOVER", None, unique=query))
-            for number, broker in self._brokers.items()
-        }
-        decided: dict[int, int | None] = {}
-        prepared: dict[int, frozenset[Xid]] = {}
-        for number, (newest, keys) in asked.items():
-            broker = self._brokers[number]
-            decided[number] = broker.read_batch(broker.settle(newest))
-            prepared[number] = frozenset(broker.read_keys(broker.settle(keys)))
-        if all(newest is None or newest < batch.batch_id for newest in decided.values()):
-            _require_prepared(batch, places, prepared)
-        return decider(decided)
-
-    def last_decided(self, query: str) -> dict[int, int | None]:
-        """The newest batch of a query that each broker has decided."""
-        asked = self._ask_all("DECIDED", query)
-        return {number: self._brokers[number].read_batch(text) for number, text in asked.items()}
+    def last_decided(self, query: str) -> Known:
+        """The newest decision about a query that each broker knows."""
+        asked = self._ask_all("DECIDED_CONTENTS", query)
+        return {number: self._brokers[number].read_last(text) for number, text in asked.items()}
 
     def commit(self, batch: BatchName, decided: DecidedBatch) -> None:
         """Commit decided branches on all brokers; returns when their messages can be read."""
         places = self._places(decided.branches)
-        refused = self._share(batch, decided, places)
+        refused = self._share(batch, decided)
         missing: dict[int, list[Xid]] = {}
         for broker_id, posted, error in self._all("COMMIT_TWO_PHASE", places):
             if error is None or error.xa_code == COMMITTED_BY_HAND:
@@ -214,17 +247,17 @@ class Conversation:
         elif refused is not None:
             raise refused
 
-    def _share(self, batch: BatchName, decided: DecidedBatch, places: dict[int, list[Xid]]) -> TransactionError | None:
-        """Record the decision on the other brokers that have branches of it; the refusal of one that has lost some.
+    def _share(self, batch: BatchName, decided: DecidedBatch) -> TransactionError | None:
+        """Record the decision on all other brokers; the refusal of one that has lost branches of it.
 
         The branches of a decision that an older version made may have been committed and forgotten.
         """
-        if not decided.contents or places.keys() <= {self._decider}:
+        if not decided.contents:
             return None
         name, listed, said = (batch.query, batch.batch_id), decided.branches, decided.contents
         posted = {
-            number: self._brokers[number].post_decision(*name, listed, own_positions(listed, number), said)
-            for number in places
+            number: broker.post_decision(*name, listed, own_positions(listed, number), said)
+            for number, broker in self._brokers.items()
             if number != self._decider
         }
         refused = [_refusal(self._brokers[number], step) for number, step in posted.items()]
@@ -297,7 +330,8 @@ def _check_repetition(batch: BatchName, now: Contents, decided: str, accepted: b
         return
     if now.same_messages(before):
         return
-    conflict = BatchConflict(str(batch), str(before), before.run, str(now), set(now.topics) <= set(before.topics))
+    same_topics = not before.topics or set(now.topics) <= set(before.topics)
+    conflict = BatchConflict(str(batch), str(before), before.run, str(now), same_topics)
     if not accepted:
         raise conflict
     _log.warning("%s", conflict)

@@ -34,6 +34,7 @@ FORMAT_ID: Final = int.from_bytes(b"MQSS", "big")
 """Distinguishes our branches from those of other programs that use the same broker."""
 
 _NAMED: Final = "app-"
+_SINGLE: Final = "once-"
 _GLOBAL: Final = re.compile(rb"(.+)/(\d{1,19})", re.DOTALL)
 _BRANCH: Final = re.compile(rb"(\d+)\.(\d+)\.(\d+)\.(\d+)\.([0-9a-f]+)")
 
@@ -44,6 +45,16 @@ class BatchName:
 
     query: str
     batch_id: int
+
+    @property
+    def in_a_stream(self) -> bool:
+        """Whether it is a micro-batch: every number from 0 on is decided. Versions of batch writes may have gaps."""
+        return not self.query.startswith((_NAMED, _SINGLE))
+
+    @property
+    def number_name(self) -> str:
+        """What its user calls the number."""
+        return "txnVersion" if self.query.startswith(_NAMED) else "batch"
 
     def __str__(self) -> str:
         if self.query.startswith(_NAMED):
@@ -58,7 +69,7 @@ def named_write(app_id: str, version: int) -> BatchName:
 
 def single_write() -> BatchName:
     """A fresh name for a batch write that cannot be repeated."""
-    return BatchName(f"once-{uuid4()}", 0)
+    return BatchName(f"{_SINGLE}{uuid4()}", 0)
 
 
 @dataclass(frozen=True, slots=True)

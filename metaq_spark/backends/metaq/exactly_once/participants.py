@@ -13,7 +13,13 @@ from metaq.discovery.stats import TopicSettings, parse_broker
 from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
-from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq.protocols.text.extensions import (
+    EXT_CONTENTS,
+    EXT_DECIDE,
+    EXT_DECIDED_CONTENTS,
+    EXT_DECISIONS,
+    EXT_PUT_BATCH,
+)
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 
@@ -28,7 +34,7 @@ class Found(NamedTuple):
     timeout_s_max: int
 
 
-NEEDED: Final = (EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS)
+NEEDED: Final = (EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS, EXT_DECIDED_CONTENTS)
 
 
 class ParticipantMemory:

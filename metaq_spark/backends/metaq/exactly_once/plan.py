@@ -8,6 +8,7 @@ from typing import Final
 
 from metaq_spark.backends.metaq.cluster import RetryingSessions, masters_of
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
+from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.backends.metaq.exactly_once.participants import Participants, shared_participants
 from metaq_spark.backends.metaq.options import SinkOptions
@@ -34,6 +35,8 @@ class TransactionPlan:
     timeout_s_max: int = 60
     accept_repeated: bool = False
     """Whether a batch that was written before may be repeated with other rows, which are dropped then."""
+    gaps: GapRule = NO_GAPS
+    """Which batches may be unknown to the brokers."""
 
 
 def plan_transaction(
@@ -44,17 +47,19 @@ def plan_transaction(
     Raises:
         ExactlyOnceError: A broker cannot take part.
         BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` has been written.
+        BatchesMissing: A broker does not know versions that were written before.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
     """
     sessions = sessions or RetryingSessions(options)
     participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
     accept = options.repeated_batch == "accept"
+    gaps = GapRule(options.missing_batches, options.checkpoint_location)
     if streaming:
-        return TransactionPlan(participants, timeout_s_max=timeout_s_max, accept_repeated=accept)
+        return TransactionPlan(participants, timeout_s_max=timeout_s_max, accept_repeated=accept, gaps=gaps)
     if options.txn_app_id is None or options.txn_version is None:
         return TransactionPlan(participants, single_write(), single=True, timeout_s_max=timeout_s_max)
     batch = named_write(options.txn_app_id, options.txn_version)
-    coordinator = Coordinator(participants, sessions)
+    coordinator = Coordinator(participants, sessions, gaps=gaps)
     last = coordinator.last_decided(batch.query)
     if last is not None and last > batch.batch_id:
         raise BatchSuperseded(str(batch), f"{BatchName(batch.query, last)} has been written")
@@ -63,7 +68,7 @@ def plan_transaction(
         # decision it would be too late: what is not listed there is rolled back.
         coordinator.finish(BatchName(batch.query, last), ())
     written = last == batch.batch_id
-    return TransactionPlan(participants, batch, False, written, timeout_s_max, accept)
+    return TransactionPlan(participants, batch, False, written, timeout_s_max, accept, gaps)
 
 
 def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | None]) -> BatchName:

@@ -37,7 +37,8 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
-    words = "boundary,timestamp,mput,decide,decisions,contents,fget,ordinal,incarnation,segments,copy,state,file"
+    words = "boundary,timestamp,mput,decide,decisions,contents,decided-contents,fget,ordinal,incarnation,segments,copy,"
+    words += "state,file"
     assert (code, text.partition(";")[2]) == (200, f"ext={words}")
 
 
@@ -117,9 +118,13 @@ def test_what_was_decided_last_and_the_end_of_a_query(dev_broker: RunningBroker)
     assert step(client, "DECIDED", None, "job") == (200, "")
     begin_with(client, XIDS[0], b"kept")
     assert step(client, "PREPARE", XIDS[0]) == (200, "0")
+    assert step(client, "DECIDED_CONTENTS", None, "job") == (200, "")
     assert client.result(encode(Decide("job", 12, (XIDS[0],), 7))) == (200, str(XIDS[0]))
+    assert step(client, "DECIDED_CONTENTS", None, "job") == (200, "12\r\n")
+    assert client.result(encode(Decide("job", 13, (), 7, '{"version":1}'))) == (200, '{"version":1}')
+    assert step(client, "DECIDED_CONTENTS", None, "job") == (200, '13\r\n{"version":1}')
     assert step(client, "COMMIT_TWO_PHASE", XIDS[0]) == (200, "")  # answered when it is readable
-    assert step(client, "DECIDED", None, "job") == (200, "12")
+    assert step(client, "DECIDED", None, "job") == (200, "13")
     begin_with(client, XIDS[1], b"late")
     assert step(client, "FORGET", None, "job") == (200, "")
     assert step(client, "DECIDED", None, "job") == (200, "")

@@ -58,8 +58,8 @@ def test_a_micro_batch_asks_each_broker_for_ends_and_sizes_once_and_its_tasks_ar
     harness.clock.advance(1)
     wire.forget()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert wire.round_trips == 2 * len(BROKERS)
-    assert pulls(harness) == count * len(BROKERS)  # one of a few messages for the size of each queue's
+    assert wire.round_trips == 3 * len(BROKERS)
+    assert pulls(harness) == 2 * count * len(BROKERS)  # of a few messages for their size, and of the last one
     wire.forget()
     assert reader.partitions(start, end)
     assert wire.round_trips == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,11 @@ from fix_broker import StartBroker, wait_until
 
 from metaq.backends.metaq.transactions import DecidedBatch
 from metaq.model import Partition, TopicPartition, Xid
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream, commit_write
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Count
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
-from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
+from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
 
 pytestmark = pytest.mark.process
@@ -170,3 +170,38 @@ def test_a_copied_checkpoint_with_another_topic(harness: Harness) -> None:
     harness.coordinator.finish(named, harness.write(named), ROWS)
     with pytest.raises(BatchConflict, match="give each target a txnAppId of its own"):
         harness.coordinator.finish(named, harness.write(named), other)
+
+
+# ---- batches that were decided without rows
+
+
+def test_rows_under_the_number_of_a_batch_that_was_decided_without_rows(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(harness, 0, {}, run="run-1")
+    commit(harness, 0, {}, run="run-2")
+    said = r"batch 0 .* was written before by run run-1, with no rows; now it has 1 rows .*run it once as it was"
+    for _ in range(2):
+        with pytest.raises(BatchConflict, match=said):
+            commit(harness, 0, {"4-0": "a"}, run="run-2")
+    assert (harness.everything(), harness.prepared()) == ([[], []], {4: 0, 7: 0})
+    commit(harness, 0, {"4-0": "a"}, run="run-3", accept=True)
+    assert (harness.everything(), harness.prepared()) == ([[], []], {4: 0, 7: 0})
+    assert "with no rows" in caplog.text
+
+
+def test_no_rows_under_the_number_of_a_batch_that_was_decided_with_rows(harness: Harness) -> None:
+    commit(harness, 0, {"4-0": "a"}, run="run-1")
+    with pytest.raises(BatchConflict, match=r"with 1 rows for topic t; now it has no rows"):
+        commit(harness, 0, {}, run="run-2")
+    assert harness.everything() == [["a"], []]
+
+
+def test_a_named_write_under_the_version_of_one_without_rows(harness: Harness) -> None:
+    options = harness.options_of_write(txnAppId="daily", txnVersion="1")
+    for rows, refused in ((0, False), (0, False), (1, True)):
+        plan = plan_transaction(options, streaming=False, sessions=harness.sessions)
+        counts = {TopicPartition(TOPIC, Partition(4, 0)): Count(rows, 0xABC)} if rows else {}
+        message = WrittenMessages(rows, 0, plan.batch, (), counts)
+        with pytest.raises(BatchConflict, match="a new txnVersion") if refused else nullcontext():
+            commit_write(plan, [message], harness.sessions)

@@ -6,7 +6,13 @@ import pytest
 from metaq_harness import ADDRESSES, MemoryBrokers
 
 from metaq.errors import ConnectionFailed, DirectoryConflict
-from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq.protocols.text.extensions import (
+    EXT_CONTENTS,
+    EXT_DECIDE,
+    EXT_DECIDED_CONTENTS,
+    EXT_DECISIONS,
+    EXT_PUT_BATCH,
+)
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
@@ -14,7 +20,7 @@ from metaq_spark.backends.metaq.options import parse_sink_options
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.options.table import Use
 
-OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS})
+OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS, EXT_DECIDED_CONTENTS})
 
 
 class Harness(MemoryBrokers):
@@ -51,10 +57,11 @@ def test_all_named_brokers_take_part_and_are_remembered_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("extensions", "missing"),
     [
-        (frozenset(), "mput and decide and decisions and contents"),
-        (frozenset({EXT_PUT_BATCH}), "decide and decisions and contents"),
-        (frozenset({EXT_PUT_BATCH, EXT_DECIDE}), "decisions and contents"),
-        (frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS}), "contents"),
+        (frozenset(), "mput and decide and decisions and contents and decided-contents"),
+        (frozenset({EXT_PUT_BATCH}), "decide and decisions and contents and decided-contents"),
+        (frozenset({EXT_PUT_BATCH, EXT_DECIDE}), "decisions and contents and decided-contents"),
+        (frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS}), "contents and decided-contents"),
+        (OURS - {EXT_DECIDED_CONTENTS}, "decided-contents"),
     ],
 )
 def test_a_broker_that_cannot_take_part_is_named_with_what_to_do(extensions: frozenset[str], missing: str) -> None:

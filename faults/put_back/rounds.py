@@ -1,0 +1,245 @@
+"""Rounds of one query: it writes some batches, brokers are put back to before one of them, it is refused, it goes on.
+
+Each round ends with a look at everything that was ever put into the source topic: it must be in the target once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from faults.broker_process import BrokerProcess, ServerSettings
+from faults.put_back.sink_brokers import TARGET, SinkBrokers
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.session import Session
+from metaq.model import Message
+from metaq.net.transport import Timeouts
+from metaq_spark.cli import main as metaq_spark
+
+SOURCE: Final = "source"
+ROWS: Final = 10
+"""Messages that are put into the source for each batch."""
+
+BATCHES: Final = 3
+"""Batches of a round, each with a copy of the brokers before it."""
+
+PATIENCE_S: Final = 240
+_REFUSED: Final = re.compile(r"nothing of it was written: the last batch of it that .* knows is ([^.]*)\.")
+_TIMEOUTS: Final = Timeouts(10.0, 60.0)
+
+
+class Harm(Enum):
+    """What is done to the brokers."""
+
+    ALL = "all brokers put back"
+    COMMIT_LOST = "all brokers put back, and Spark's last commit lost"
+    ONE = "one of two brokers put back"
+    JOURNAL = "the journal lost"
+
+
+class PromiseBroken(Exception):
+    """A round did not end as it must; the text says how."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Rounds by what was done, refusals among them, and what was found in the end."""
+
+    rounds: Counter[Harm] = field(default_factory=Counter)
+    refused: int = 0
+    batches: int = 0
+    messages: int = 0
+
+    def lines(self) -> list[str]:
+        """Return the summary."""
+        by_harm = ", ".join(f"{harm.value} {count}" for harm, count in self.rounds.items())
+        return [
+            f"{self.rounds.total()} rounds ({by_harm}), {self.refused} refusals, {self.batches} batches, "
+            f"{self.messages} messages: 0 lost, 0 doubled"
+        ]
+
+
+class PutBackRun:
+    """A query of ``format_name`` and its brokers. ``report`` gets a line for every round."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, seed: int, format_name: str, report: Callable[[str], None]
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._spark, self._format, self._report = spark, format_name, report
+        self._random = Random(f"{format_name} {seed}")
+        self._source = BrokerProcess(folder / "source", ServerSettings({SOURCE: 2}))
+        rocketmq = format_name == "rocketmq"
+        self._sink = SinkBrokers(folder, 1 if rocketmq else 2, rocketmq=rocketmq)
+        self._checkpoint = folder / "checkpoint"
+        self._sent = 0
+        self.figures = Figures()
+
+    def run(self, rounds: int) -> None:
+        """Carry out so many rounds.
+
+        Raises:
+            PromiseBroken: A row is lost, or doubled, or the query was not stopped with the sentence.
+            BrokerTrouble, MetaqError: It could not be carried out.
+        """
+        harms = [harm for harm in Harm if harm is not Harm.ONE or len(self._sink.brokers) > 1]
+        try:
+            self._source.start()
+            self._sink.start()
+            self._sink.copy("none")
+            for number in range(rounds):
+                harm = harms[number % len(harms)]
+                self._report(f"round {number + 1}/{rounds}: {harm.value}, {self._round(harm)}")
+                self.figures.rounds[harm] += 1
+            if left := self._sink.prepared() + self._sink.complaints():
+                raise PromiseBroken(f"left behind: {left[:5]}")
+            self.figures.batches, self.figures.messages = self._committed + 1, self._sent
+        finally:
+            self._source.kill()
+            self._sink.close()
+
+    def _round(self, harm: Harm) -> str:
+        copies: dict[str, int | None] = {"none": None}
+        for _ in range(BATCHES):
+            copies[str(self._committed)] = None if self._committed < 0 else self._committed
+            self._sink.copy(str(self._committed))
+            self._feed()
+            self._go_on()
+        self._check()
+        name = self._random.choice([*[each for each in copies if each != "none"] * 3, "none"])
+        self._feed()
+        if harm is Harm.JOURNAL:
+            outcome = self._without_journal()
+        elif harm is Harm.ONE:
+            outcome = self._one_put_back(name, copies[name])
+        else:
+            outcome = self._all_put_back(name, copies[name], commit_lost=harm is Harm.COMMIT_LOST)
+        self._check()
+        self._sink.drop_copies(each for each in copies if each != "none")
+        return outcome
+
+    def _all_put_back(self, name: str, last: int | None, *, commit_lost: bool) -> str:
+        if commit_lost:
+            self._lose_commit()
+        self._sink.put_back(name)
+        if self._committed == (-1 if last is None else last):  # the batch that is repeated is the one that is missing
+            self._go_on()
+            return f"to batch {name}: nothing but the repeated batch was missing"
+        refused = self._refused(last, name)
+        self._move_back(last)
+        return refused
+
+    def _one_put_back(self, name: str, last: int | None) -> str:
+        number = self._random.choice(sorted(self._sink.brokers))
+        self._sink.put_back(name, [number])
+        self._refused(last, name, alone=True)
+        self._sink.put_back(name, self._sink.brokers.keys() - {number})
+        return f"broker {number} " + self._all_put_back_already(name, last)
+
+    def _all_put_back_already(self, name: str, last: int | None) -> str:
+        refused = self._refused(last, name)
+        self._move_back(last)
+        return refused
+
+    def _without_journal(self) -> str:
+        self._sink.lose_journal()
+        refused = self._refused(None, "none")
+        self._go_on(missingBatches=f"0-{self._committed}")
+        return refused
+
+    # ---- the query
+
+    @property
+    def _committed(self) -> int:
+        """The last batch that Spark has noted as committed; -1 before the first."""
+        commits = self._checkpoint / "commits"
+        names = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
+        return max(names, default=-1)
+
+    def _lose_commit(self) -> None:
+        commits = self._checkpoint / "commits"
+        name = str(self._committed)
+        (commits / name).unlink()
+        (commits / f".{name}.crc").unlink(missing_ok=True)
+
+    def _servers(self) -> Mapping[str, str]:
+        brokers = self._sink.brokers.values()
+        if self._format == "rocketmq":
+            return {"nameServers": ";".join(str(broker.rocketmq) for broker in brokers)}
+        return {"brokers": ",".join(str(broker.address) for broker in brokers)}
+
+    def _go_on(self, **options: str) -> None:
+        """Run the query to the end of what there is."""
+        reader = self._spark.readStream.format("metaq").options(brokers=str(self._source.address), subscribe=SOURCE)
+        rows = reader.option("startingOffsets", "earliest").load().select("value")
+        writer = rows.writeStream.format(self._format).options(**self._servers(), topic=TARGET, **options)
+        writer = writer.option("delivery", "exactly_once").option("checkpointLocation", str(self._checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(PATIENCE_S):
+            query.stop()
+            raise PromiseBroken(f"the query did not end within {PATIENCE_S} s")
+
+    def _refused(self, last: int | None, name: str, *, alone: bool = False) -> str:
+        """Run the query, which must be refused because the brokers know ``last`` as the newest batch."""
+        before = self._values()
+        try:
+            self._go_on()
+        except StreamingQueryException as refusal:
+            text = str(refusal)
+        else:
+            raise PromiseBroken(f"brokers were put back to batch {name}, and the query went on")
+        found = _REFUSED.search(text)
+        known = "none" if last is None else f"batch {last}"
+        if found is None or found[1].partition(", but other brokers know")[0] != known:
+            raise PromiseBroken(f"brokers were put back to batch {name}; the query said: {text[:2000]}")
+        if alone is not (", but other brokers know" in found[1]):
+            raise PromiseBroken(f"whether other brokers know more was not said: {text[:2000]}")
+        if self._values() != before:
+            raise PromiseBroken("a batch that was refused has written something")
+        self.figures.refused += 1
+        return f"to {known}: refused"
+
+    def _move_back(self, last: int | None) -> None:
+        """Do what the refusal says, and let the query go on."""
+        to = ["--to", "earliest"] if last is None else ["--to-batch", str(last)]
+        command = ["checkpoint", "move", str(self._checkpoint), "--brokers", str(self._source.address), *to]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = metaq_spark([*command, "--abandon-planned", "--yes"])
+        if status != 0:
+            raise PromiseBroken(f"checkpoint move ended with {status}: {said.getvalue()}")
+        self._go_on()
+
+    # ---- what goes in, and what has come out
+
+    def _feed(self) -> None:
+        session = Session.connect(self._source.address, _TIMEOUTS)
+        try:
+            for index in range(2):
+                numbers = range(self._sent, self._sent + ROWS)
+                put_batch(session, SOURCE, index, *encode_block([Message(b"%08d" % n) for n in numbers]))
+                self._sent += ROWS
+        finally:
+            session.close()
+
+    def _values(self) -> Counter[int]:
+        rows = self._spark.read.format(self._format).options(**self._servers(), subscribe=TARGET).load()
+        return Counter(int(bytes(row.value)) for row in rows.select("value").collect())
+
+    def _check(self) -> None:
+        found = self._values()
+        lost = sorted(set(range(self._sent)) - found.keys())
+        doubled = sorted(number for number, count in found.items() if count > 1)
+        if lost or doubled:
+            raise PromiseBroken(f"{len(lost)} messages are lost ({lost[:5]}), {len(doubled)} doubled ({doubled[:5]})")

@@ -1,0 +1,129 @@
+"""Whether the brokers of an exactly-once write still know what was written before; looked at before each decision.
+
+Nothing that a broker does shows that its data folder or its journal was put back to an older copy. But a stream decides
+every micro-batch, those without rows too, so before batch N its brokers know N - 1, or N if it is repeated. And every
+broker that takes part records every decision, which says who took part, and which batch each of them knew before::
+
+    newest decision that any broker knows    a broker that took part in it knows
+    of an earlier batch                      the same one
+    of this batch (it is repeated)           the same one, or the one that the decision names for it
+
+Anything else is a gap: batches that were written, and are unknown where they were. A broker that took no part may know
+anything. Versions of batch writes may have gaps of their own, so only the table holds for them, and only the table's
+brokers are looked at for what older versions have decided. A gap is passed over where the option ``missingBatches``
+names it, or where the checkpoint says that the query was moved back to before it.
+
+Source: docs/transactions.md, "Exactly once".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from metaq.backends.metaq.transactions import LastDecision
+from metaq_spark.backends.metaq.exactly_once.contents import Contents
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.participants import Participants
+from metaq_spark.checkpoint.gaps import has_batch, leads_back
+from metaq_spark.errors import BatchesMissing
+
+_log = logging.getLogger(__name__)
+
+Known = Mapping[int, LastDecision | None]
+"""The newest decision about a query that each broker knows, by broker id."""
+
+
+class Gap(NamedTuple):
+    """``brokers`` know batch ``last`` as the newest (``None``: none); the batches up to ``final`` were written too.
+
+    ``alone``: other brokers know more.
+    """
+
+    brokers: tuple[int, ...]
+    last: int | None
+    final: int
+    alone: bool = False
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """The first and the last batch that are unknown."""
+        return 0 if self.last is None else self.last + 1, self.final
+
+
+def find_gap(batch: BatchName, known: Known) -> Gap | None:
+    """What the brokers lack before ``batch`` may be decided; ``None`` if nothing, or if it comes too late anyway."""
+    newest = newest_batch(known)
+    if batch.in_a_stream and (-1 if newest is None else newest) < batch.batch_id - 1:
+        return Gap(tuple(sorted(known)), newest, batch.batch_id - 1)
+    if newest is None or newest > batch.batch_id:
+        return None
+    before = _took_part(known, newest)
+    repeated = newest == batch.batch_id
+    lasts = {number: _batch_of(known[number]) for number in before if number in known}
+    behind = {
+        number: last for number, last in lasts.items() if last != newest and not (repeated and last == before[number])
+    }
+    if not behind:
+        return None
+    oldest = min(behind.values(), key=lambda last: -1 if last is None else last)
+    return Gap(tuple(sorted(behind)), oldest, newest - repeated, alone=True)
+
+
+def newest_batch(known: Known) -> int | None:
+    """The newest batch that any broker has decided."""
+    return max((one.batch_id for one in known.values() if one is not None), default=None)
+
+
+def _took_part(known: Known, newest: int) -> Mapping[int, int | None]:
+    """The brokers of the newest decision and what they knew before it; none if an older version has made it."""
+    said = next(one.contents for one in known.values() if one is not None and one.batch_id == newest)
+    try:
+        return Contents.from_json(said).brokers
+    except ValueError:
+        return {}
+
+
+def _batch_of(decision: LastDecision | None) -> int | None:
+    return None if decision is None else decision.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class GapRule:
+    """Which gap is passed over: one that ``missing_batches`` names, or that the query was moved back behind."""
+
+    missing_batches: tuple[int, int] | None = None
+    checkpoint: str | None = None
+
+    def require_known(self, batch: BatchName, known: Known, participants: Participants) -> None:
+        """Let a batch pass whose brokers know what was written before it.
+
+        Raises:
+            BatchesMissing: They do not.
+        """
+        gap = find_gap(batch, known)
+        if gap is None:
+            return
+        named = [f"broker {number} ({participants[number]})" for number in gap.brokers]
+        readable = self.checkpoint is not None and batch.in_a_stream and has_batch(self.checkpoint, batch.batch_id)
+        error = BatchesMissing(
+            str(batch),
+            " and ".join(named),
+            gap.last,
+            gap.missing,
+            batch.number_name,
+            gap.alone,
+            self.checkpoint or "" if readable else "",
+        )
+        if self.missing_batches == gap.missing:
+            _log.warning("%s. It is written, because of the option missingBatches", error)
+        elif readable and self.checkpoint and leads_back(self.checkpoint, batch.batch_id, gap.missing):
+            _log.warning("%s. It is written, because the query was moved back to where the gap begins", error)
+        else:
+            raise error
+
+
+NO_GAPS: Final = GapRule()
+"""No batch may be unknown."""

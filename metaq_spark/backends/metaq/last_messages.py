@@ -1,0 +1,117 @@
+"""Implements ``source.backend.LastMessages``: a message is known by the head of its frame, without the flag.
+
+The head has the length, so it also says where the message begins. A broker with the extension looks that place up. With
+a Java broker the bytes before the offset are searched for a frame that ends there and matches its checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from metaq.backends.metaq.fetch import GROUP, Run, read_outcome
+from metaq.backends.metaq.pipeline import call_all
+from metaq.backends.metaq.session import Session
+from metaq.errors import BrokerError
+from metaq.formats.checksum import crc32
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import timestamp_ms
+from metaq.model import TopicPartition
+from metaq.protocols.text.commands import Get, GetOffset
+from metaq.protocols.text.extensions import EXT_BOUNDARY
+from metaq_spark.backends.metaq.frame_lookup import AskEach
+from metaq_spark.offsets import Ranges
+
+SEARCHED_BYTES: Final = 64 << 10
+"""How far before an offset the message is searched that ends there; a longer one is not found."""
+
+_HEAD: Final = struct.Struct(">iiq")
+"""Length, checksum and id."""
+
+
+class FrameHeads:
+    """Implements ``LastMessages``. ``ask_each`` is that of a ``Cluster``, and so are the errors."""
+
+    def __init__(self, ask_each: AskEach) -> None:
+        self._ask_each = ask_each
+
+    def before(self, spans: Ranges) -> dict[TopicPartition, str]:
+        """See ``LastMessages``."""
+        return self._ask_each(spans, partial(_before, spans))
+
+    def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
+        """See ``LastMessages``."""
+        same = self._ask_each(asked, partial(_same, asked))
+        return {where for where, is_same in same.items() if not is_same}
+
+    def stored_ms(self, message: str) -> int | None:
+        """See ``LastMessages``; the id of a Java broker says nothing."""
+        return timestamp_ms(_HEAD.unpack(bytes.fromhex(message))[2])
+
+
+def _before(spans: Ranges, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
+    if EXT_BOUNDARY not in session.extensions:
+        return dict(_searched(spans, session, partitions))
+    asked = [
+        GetOffset(where.topic, GROUP, where.partition.index, spans[where].end - 1, 0, "boundary")
+        for where in partitions
+    ]
+    starts = [int(session.text_of(reply, c)) for c, reply in zip(asked, call_all(session, asked), strict=True)]
+    heads = _heads(session, dict(zip(partitions, starts, strict=True)))
+    at = dict(zip(partitions, starts, strict=True))
+    return {where: head.hex() for where, head in heads.items() if at[where] + _frame_bytes(head) == spans[where].end}
+
+
+def _same(
+    asked: Mapping[TopicPartition, tuple[int, str]], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, bool]:
+    known = {where: (asked[where][0], bytes.fromhex(asked[where][1])) for where in partitions}
+    starts = {where: offset - _frame_bytes(head) for where, (offset, head) in known.items()}
+    heads = _heads(session, {where: start for where, start in starts.items() if start >= 0})
+    return {where: starts[where] >= 0 and heads.get(where, head) == head for where, (_, head) in known.items()}
+
+
+def _heads(session: Session, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, bytes]:
+    """What stands at each offset, where a head is to be found."""
+    gets = {where: Get(where.topic, GROUP, where.partition.index, at, HEADER_BYTES, 0) for where, at in starts.items()}
+    found = {}
+    for (where, get), reply in zip(gets.items(), call_all(session, list(gets.values())), strict=True):
+        try:
+            outcome = read_outcome(session, get, reply)
+        except BrokerError:
+            continue
+        if isinstance(outcome, Run) and len(outcome.data) == HEADER_BYTES:
+            found[where] = bytes(outcome.data[: _HEAD.size])
+    return found
+
+
+def _searched(
+    spans: Ranges, session: Session, partitions: Sequence[TopicPartition]
+) -> Iterator[tuple[TopicPartition, str]]:
+    gets = []
+    for where in partitions:
+        start = max(spans[where].start, spans[where].end - SEARCHED_BYTES)
+        gets.append(Get(where.topic, GROUP, where.partition.index, start, spans[where].end - start, 0))
+    for where, get, reply in zip(partitions, gets, call_all(session, gets), strict=True):
+        outcome = read_outcome(session, get, reply)
+        if isinstance(outcome, Run) and outcome.end == spans[where].end:
+            head = _last_head(outcome.data)
+            if head is not None:
+                yield where, head.hex()
+
+
+def _last_head(data: bytes) -> bytes | None:
+    """The head of the frame that ends with ``data`` and matches its checksum."""
+    size = len(data)
+    for at in range(size - HEADER_BYTES, -1, -1):
+        if int.from_bytes(data[at : at + 4], "big") == size - at - HEADER_BYTES:
+            _, checksum, _ = _HEAD.unpack_from(data, at)
+            if crc32(data[at + HEADER_BYTES :]) & 0x7FFFFFFF == checksum & 0x7FFFFFFF:
+                return data[at : at + _HEAD.size]
+    return None
+
+
+def _frame_bytes(head: bytes) -> int:
+    return HEADER_BYTES + max(0, int(_HEAD.unpack(head)[0]))

@@ -1,0 +1,145 @@
+"""Whether a query goes on in the log that it has read: the message before each of its offsets is compared.
+
+An offset says where to go on, and not in what. A broker that was put back to an older copy of its data keeps its
+incarnations, and once it has grown again to the offset, what came since is never read. So the end of each micro-batch
+also says which message is before each offset (``Progress.last``), as far as the brokers can be asked for it. That
+message is looked at when a run begins, and whenever a new connection was made since: without one no broker was
+restarted.
+
+Where it is another one, messages are lost: those that were read and are gone do not matter, but those that came since
+the copy have not been read. They were stored later than the message that was read last, so a query that may go on goes
+on at the first message that was stored later; where brokers keep no times, at the start of the partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from metaq.errors import ExtensionMissing, MetaqError
+from metaq.model import OffsetRange, TopicPartition
+from metaq_spark.offsets import AvailableRanges, Progress
+from metaq_spark.source.backend import Source
+from metaq_spark.source.losses import ReportLoss
+
+_log = logging.getLogger(__name__)
+
+_NEVER: Final = -1
+
+
+class Continuity:
+    """Of one run of a query. ``report_loss`` raises, or returns if the query may go on."""
+
+    def __init__(self, source: Source, report_loss: ReportLoss) -> None:
+        self._source, self._report_loss = source, report_loss
+        self._compared_at = _NEVER
+        """How many connections there were when the messages were compared last."""
+
+    def resumed(self, known: Progress, available: AvailableRanges) -> dict[TopicPartition, int]:
+        """Where to go on in partitions that were put back to an older copy; almost always nowhere.
+
+        Raises:
+            DataLoss: There is such a partition, and the query must not go on.
+            MetaqError: A broker refused to be asked. One that is away is asked when it is back.
+        """
+        if self._source.cluster.connections == self._compared_at:
+            return {}
+        differing = self._differing(known, available)
+        if differing is None:
+            return {}
+        for where in sorted(differing):
+            self._report(where, known)
+        behind = self._behind_last(known, differing)
+        self._compared_at = self._source.cluster.connections
+        return {where: behind.get(where, available[where].offsets.start) for where in differing}
+
+    def require_planned(self, end: Progress, available: AvailableRanges) -> None:
+        """Compare the end of a batch that an earlier run has planned: it has been there.
+
+        Raises:
+            DataLoss, MetaqError: As ``resumed``. A batch that was planned is read as it is, if the query may go on.
+        """
+        for where in sorted(self._differing(end, available) or ()):
+            self._report(where, end)
+
+    def noted(self, known: Progress, end: Progress, available: AvailableRanges) -> Progress:
+        """``end`` of a batch that begins at ``known``, with the messages before its offsets.
+
+        A partition that goes on below what was read, because its end is lost, goes on where it was written since.
+
+        Raises:
+            MetaqError: A broker refused to be asked.
+        """
+        lowered = {where for where, at in end.offsets.items() if at < known.offsets.get(where, at)}
+        behind = self._behind_last(known, {where for where in lowered & known.last.keys() if _same(known, end, where)})
+        offsets = dict(end.offsets) | {where: min(at, end.offsets[where]) for where, at in behind.items()}
+        if not self._source.options.prove_offsets:
+            return replace(end, offsets=offsets)
+        unmoved = {where for where in known.last if offsets.get(where) == known.offsets.get(where)}
+        kept = {where: known.last[where] for where in unmoved if _same(known, end, where)}
+        spans = {
+            where: OffsetRange(_floor(known, where, available[where].offsets.start, at), at)
+            for where, at in offsets.items()
+            if where not in kept and where in available and available[where].offsets.start < at
+        }
+        try:
+            last = self._source.cluster.last_messages.before(spans) if spans else {}
+        except MetaqError as error:
+            if not error.retryable:
+                raise
+            _log.warning("%s. What was read last is noted with the next batch", error)
+            last = {}
+        return replace(end, offsets=offsets, last=kept | last)
+
+    def _differing(self, known: Progress, available: AvailableRanges) -> set[TopicPartition] | None:
+        """The partitions whose last message is another one; ``None`` if a broker is away."""
+        asked = {
+            where: (known.offsets[where], message)
+            for where, message in known.last.items()
+            if where in available
+            and available[where].offsets.start < known.offsets[where] <= available[where].offsets.end
+            and available[where].incarnation == known.incarnations.get(where)
+        }
+        try:
+            return self._source.cluster.last_messages.differing(asked) if asked else set()
+        except MetaqError as error:
+            if not error.retryable:
+                raise
+            _log.warning("%s. What was read last is compared when it is back", error)
+            return None
+
+    def _report(self, where: TopicPartition, known: Progress) -> None:
+        stored_ms = self._source.cluster.last_messages.stored_ms(known.last[where])
+        to = "--to earliest" if stored_ms is None else f"--to-time {_time(stored_ms + 1)}"
+        self._report_loss(
+            f"{where}: offset {known.offsets[where]} was to be read next, but the message before it is not the one "
+            f"that was read: {self._source.sentences.put_back}. To read that, move the query: metaq-spark checkpoint "
+            f"move CHECKPOINT --topic {where.topic} --partition {where.partition} {to}"
+        )
+
+    def _behind_last(self, known: Progress, wanted: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The first message of each partition that was stored later than the one read last, where times are known."""
+        cluster = self._source.cluster
+        stored_ms = {where: cluster.last_messages.stored_ms(known.last[where]) for where in wanted}
+        times_ms = {where: ms + 1 for where, ms in stored_ms.items() if ms is not None}
+        try:
+            return cluster.positions.first_at(times_ms) if times_ms else {}
+        except ExtensionMissing:
+            return {}
+
+
+def _same(known: Progress, end: Progress, where: TopicPartition) -> bool:
+    return known.incarnations.get(where) == end.incarnations.get(where)
+
+
+def _floor(known: Progress, where: TopicPartition, start: int, end: int) -> int:
+    """A boundary before ``end``: where the batch began, if that is there and the partition is the same one."""
+    at = known.offsets.get(where, start)
+    return at if start <= at < end else start
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
