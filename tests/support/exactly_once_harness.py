@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -70,10 +71,29 @@ class Harness:
     def sessions(self) -> RetryingSessions:
         return RetryingSessions(self.options_of_write(), self.pool)
 
+    def copy(self, name: str) -> None:
+        """Stop all brokers, copy their data folders and start them again."""
+        for broker_id, broker in self.brokers.items():
+            broker.kill()
+            no_sockets = shutil.ignore_patterns("*.sock")
+            shutil.copytree(self._data(broker_id), self._folder / name / str(broker_id), ignore=no_sockets)
+            self._run(broker_id)
+
+    def put_back(self, name: str, *broker_ids: int) -> None:
+        """Kill brokers (all, if none is named), replace their data by a copy and start them again."""
+        for broker_id in broker_ids or tuple(self.brokers):
+            self.brokers[broker_id].kill()
+            shutil.rmtree(self._data(broker_id))
+            shutil.copytree(self._folder / name / str(broker_id), self._data(broker_id))
+            self._run(broker_id)
+
+    def _data(self, broker_id: int) -> Path:
+        return self._folder / f"broker-{broker_id}" / "data"
+
     def lose_journal(self, broker_id: int) -> None:
         """Kill a broker, move its transaction journal away and start it again."""
         self.brokers[broker_id].kill()
-        data = self._folder / f"broker-{broker_id}" / "data"
+        data = self._data(broker_id)
         (data / "transactions").rename(data / "transactions.lost")
         self._run(broker_id)
 
@@ -116,8 +136,7 @@ class Harness:
 
     def end_by_hand(self, key: Xid, step: str, broker_id: int = 4) -> None:
         """Let an operator of a broker commit, roll back, complete, accept or forget a branch."""
-        data = self._folder / f"broker-{broker_id}" / "data"
-        command = broker_command("ctl", "--data", data, "transaction", step, str(key))
+        command = broker_command("ctl", "--data", self._data(broker_id), "transaction", step, str(key))
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
     # ---- the driver
