@@ -52,6 +52,7 @@ from metaq_broker.start_errors import listen_fault
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.storage.run_marks import begin_run
 from metaq_broker.transactions import folder
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
@@ -204,6 +205,7 @@ class Broker:
         store = EngineStore(self._engine)
         self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
+            begin_run(self._files, Path(self.config.system.data_path), directory)
             self._transactions.recover_from_journal()
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
