@@ -36,6 +36,9 @@ _LOG: Final = logging.getLogger(__name__)
 PROMOTED: Final = "this broker was promoted to master"
 """How every refusal begins that tells a former master that it must not acknowledge anything any more."""
 
+STATUS_TOPIC: Final = "_metaq_slave_status_test"
+"""What a Java master puts to a slave that failed often, to find out whether it is back; it waits for that answer."""
+
 Answer = Callable[[int | Refusal], None]
 """Called once: the offset at which a message is stored, or the new durable end of a copy; or why nothing was taken."""
 
@@ -93,7 +96,10 @@ class SyncSlave:
         return await self._local.make(copied.partition_key, stored_range, copied.ordinal)
 
     def sync(self, message: CopiedMessage, answer: Answer) -> None:
-        """Take one message; ``answer`` with its offset when it is durable."""
+        """Take one message; ``answer`` with its offset when it is durable. Those of ``STATUS_TOPIC`` are not stored."""
+        if message.partition_key[0] == STATUS_TOPIC:
+            answer(NotMaster(PROMOTED) if self.fenced else 0)
+            return
         outcome = self._append_message(message)
         if isinstance(outcome, Refusal):
             answer(outcome)
@@ -116,10 +122,10 @@ class SyncSlave:
         if not engine.config.accepts(topic) or index < 0:
             return TopicUnknown(topic)
         crc = checksum(message.body)
-        if message.checksum not in (None, -1, crc):
-            return ChecksumMismatch()
         try:
             log = self._local.find(message.partition_key) or engine.stores.get_or_create(topic, index)
+            if message.checksum not in (None, -1, crc):
+                return ChecksumMismatch()  # the partition is open nevertheless, as in a Java broker
             offset = log.append([encode_frame(message.message_id, message.flag, message.body, crc)])
         except (CopyRefused, LogFailed, OSError) as error:
             engine.note_failure(topic, error)

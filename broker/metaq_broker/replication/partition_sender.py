@@ -1,19 +1,19 @@
 """One partition of a synchronous pair's master on its way to the slave, in order, one run of frames at a time.
 
 A slave of ours gets ``copy`` commands, runs of frames with the offset where they belong. A Java slave gets ``sync``,
-message by message, and says at which offset it stored each: that must be the offset here. A Java slave that was
-restarted does not list every partition that it has, and stores what comes at its own end. So the first message of a
-partition is sent to it alone, from where it was known to end, and the offset that it reports is checked before the
-next.
+message by message, stores what it gets at its own end, and says at which offset: that must be the offset here. What it
+has is compared first (``java_slave``). Still, the first message of a partition is sent to it alone, and the offset that
+it reports is checked before the next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from metaq.formats.frames import walk
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
+from metaq_broker.replication.java_slave import GROUP
 from metaq_broker.replication.local import CopyRefused, checked_frames
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 from metaq_broker.storage.files import FileHandle
@@ -24,42 +24,30 @@ from metaq_broker.storage.sync import SyncJob
 COPY_BYTES: Final = 1 << 20
 """About how much one ``copy`` carries; a longer frame makes a longer one."""
 
-GROUP: Final = "metaq-pair"
-"""The consumer group that a master reads its slave as, to compare."""
-
-
-@dataclass(slots=True)
-class Acknowledged:
-    """What a slave that speaks no copy has acknowledged of one partition, over all connections to it.
-
-    ``end``: it has everything before, ``None`` if nothing was sent yet. ``fault``: why nothing is sent any more.
-    """
-
-    end: int | None = None
-    fault: str | None = None
-
 
 class PartitionSender:
     """The state of ``log`` on the slave at the other end of ``peer``: it has everything before ``end``."""
 
-    def __init__(self, peer: Peer, log: PartitionLog, acknowledged: Acknowledged) -> None:
-        self._peer, self._log, self._acknowledged = peer, log, acknowledged
+    def __init__(self, peer: Peer, log: PartitionLog) -> None:
+        self._peer, self._log = peer, log
         self._copies = peer.takes_copies
         self._proven = False
         self._segment_start: int | None = None
         self._incarnation: str | None = None
         self.end = log.start_offset
 
-    async def compare(self, there: StoredRange | None, job: SyncJob | None) -> None:
+    async def compare(self, there: StoredRange | Declined | None, job: SyncJob | None) -> None:
         """Compare with what the slave holds (``None``: nothing); ``job`` as for ``send_missing``.
+
+        ``Declined``: the slave cannot have it.
 
         Raises:
             CopyRefused: What it has is no copy of what is here.
             PeerLost: The connection is gone.
         """
         log = self._log
-        if not self._copies and self._acknowledged.fault is not None:
-            self._still_misplaced(there)
+        if isinstance(there, Declined):
+            raise CopyRefused(f"the slave does not take it: {there.answer}")
         # The slave may have what is in the job already: the connection may have been lost before its answer.
         here = StoredRange(log.start_offset, self._goal(job), self._incarnation_of(job))
 
@@ -72,13 +60,10 @@ class PartitionSender:
             await self._compare_numbers(there)
             self.end, self._segment_start = there.readable_end, there.last_start
             return
+        if not self._copies:
+            ends = f"{there.readable_end if there else 0}, and its original begins at {log.start_offset}"
+            raise CopyRefused(f"the copy ends at {ends}; a Java slave stores messages at its own end only")
         self.end = log.start_offset
-        before = self._acknowledged.end
-        if not self._copies and there is None and before is not None and self.end <= before <= here.readable_end:
-            self.end = before  # it does not list what it has not opened since its start
-            return
-        if not self._copies and self.end:
-            raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
 
     async def _compare_numbers(self, there: StoredRange) -> None:
         first = max(there.start, self._log.start_offset)
@@ -86,11 +71,6 @@ class PartitionSender:
             number = await self._peer.ordinal((self._log.topic, self._log.index), GROUP, first)
             if number is not None:
                 require_same_number(number, self._log.ordinal(first), first)
-
-    def _still_misplaced(self, there: StoredRange | None) -> None:
-        if there is not None:
-            raise CopyRefused(self._acknowledged.fault or "")
-        self._acknowledged.end = self._acknowledged.fault = None  # removed, as advised, or not opened since its start
 
     async def send_missing(self, job: SyncJob | None) -> None:
         """Send what is missing: up to the end of ``job``, which was synced here, or up to what can be read here.
@@ -156,8 +136,6 @@ class PartitionSender:
         else:
             await self._send_messages(run)
         self.end += len(run)
-        if not self._copies:
-            self._acknowledged.end = self.end
         self._segment_start = segment_start
 
     async def _send_copy(self, segment_start: int, run: bytes) -> None:
@@ -184,12 +162,10 @@ class PartitionSender:
     def _prove(self, stored: StoredMessage | Declined, expected: StoredMessage) -> None:
         """Check where the slave has stored the first message that it was sent; nothing follows if that is wrong."""
         if isinstance(stored, StoredMessage) and replace(stored, offset=expected.offset) == expected != stored:
-            self._acknowledged.fault = (
-                f"the slave did not say what it has of it, and stored the message of offset {expected.offset} at "
-                f"{stored.offset}; nothing more is sent. Stop the slave, remove this partition's folder there, and "
-                "start it again"
+            raise CopyRefused(
+                f"the slave stored the message of offset {expected.offset} at {stored.offset}; nothing more is sent. "
+                "Stop the slave, remove this partition's folder there, and start it again"
             )
-            raise CopyRefused(self._acknowledged.fault)
         _expect(stored, expected)
         self._proven = True
 

@@ -185,6 +185,15 @@ class Peer(Protocol):
     async def copy(self, copied: CopiedRun) -> int | Declined:
         """Have a run appended; return the offset up to which the slave is durable. Raises ``SlavePromoted``."""
 
+    async def opened(self, partition_keys: Sequence[PartitionKey], group: str) -> list[StoredRange | Declined]:
+        """Have partitions opened that may not be since its start, and return what it has; it stores nothing thereby.
+
+        For a slave that takes no copies, asked as consumer ``group``. Raises ``SlavePromoted``.
+        """
+
+    async def stored_bytes(self, topics: Sequence[str]) -> list[int | None]:
+        """Return the bytes of each topic's open partitions, synced or not; ``None`` where it does not say."""
+
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
         """Have messages appended, all sent before the first answer is waited for. Raises ``SlavePromoted``."""
 

@@ -19,17 +19,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
 from metaq_broker.config.replication import SamsaConfig
 from metaq_broker.engine.outcomes import SlaveOutOfSync
+from metaq_broker.replication.java_slave import GROUP, settled_ranges
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.replication.partition_sender import Acknowledged, PartitionSender
-from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused, SlavePromoted
+from metaq_broker.replication.partition_sender import PartitionSender
+from metaq_broker.replication.peer import (
+    Connect,
+    Declined,
+    PartitionKey,
+    Peer,
+    PeerLost,
+    RequestRefused,
+    SlavePromoted,
+    StoredRange,
+)
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
@@ -40,6 +50,10 @@ HEARTBEAT_S: Final = 10.0
 
 DISCONNECTED: Final = "Slave is disconnected "
 """MetaQ's words; ours follow."""
+
+
+Stored = StoredRange | Declined
+"""What the slave has of a partition, or why it has none."""
 
 
 class OutOfSync(MetaqError):
@@ -61,7 +75,6 @@ class SyncMaster:
         self._connect, self._fence = connect, fence
         self._gate = local.engine.gate
         self._senders: dict[PartitionLog, PartitionSender] = {}
-        self._acknowledged: dict[PartitionLog, Acknowledged] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._peer: Peer | None = None
         self._in_sync = False
@@ -147,11 +160,10 @@ class SyncMaster:
         self._broken = asyncio.get_running_loop().create_future()
         await self._check_slave(peer)
         self.slave_was_asked.set()
-        there = await peer.stored_ranges()
         logs = list(self._local.engine.stores.logs())
-        self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
+        there = await self._stored_there(peer, logs)
         for log in logs:
-            partition_sender = self._sender(peer, log)
+            partition_sender = PartitionSender(peer, log)
             job = dict(self._commit.out()).get(log)
             with self._named(log):
                 await partition_sender.compare(there.get((log.topic, log.index)), job)
@@ -166,8 +178,24 @@ class SyncMaster:
         self._gate.open()
         _LOG.info("in sync with the slave", extra={"fields": {"slave": peer.address}})
 
-    def _sender(self, peer: Peer, log: PartitionLog) -> PartitionSender:
-        return PartitionSender(peer, log, self._acknowledged.setdefault(log, Acknowledged()))
+    async def _stored_there(self, peer: Peer, logs: Sequence[PartitionLog]) -> Mapping[PartitionKey, Stored]:
+        if peer.takes_copies:
+            return await peer.stored_ranges()
+        try:
+            return await settled_ranges(peer, [(log.topic, log.index) for log in logs])
+        except CopyRefused as refused:
+            raise OutOfSync(str(refused)) from refused
+
+    async def _sender(self, peer: Peer, log: PartitionLog, job: SyncJob) -> PartitionSender:
+        """Return what sends a partition, which may have been made just now."""
+        partition_sender = self._senders.get(log)
+        if partition_sender is None:
+            partition_sender = PartitionSender(peer, log)
+            if not peer.takes_copies:
+                [there] = await peer.opened([(log.topic, log.index)], GROUP)
+                await partition_sender.compare(there, job)
+            self._senders[log] = partition_sender
+        return partition_sender
 
     async def _check_slave(self, peer: Peer) -> None:
         """Make sure that who answers takes copies, and was not promoted; a Java slave reports neither."""
@@ -212,9 +240,9 @@ class SyncMaster:
     async def _send_one(self, log: PartitionLog, job: SyncJob) -> None:
         assert self._peer is not None  # while in sync
         assert self._broken is not None
-        partition_sender = self._senders.setdefault(log, self._sender(self._peer, log))
         try:
             with self._named(log):
+                partition_sender = await self._sender(self._peer, log, job)
                 await partition_sender.send_missing(job)
         except MetaqError as error:
             self._in_sync = False

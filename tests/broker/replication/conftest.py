@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from metaq_broker.frontends.text import extensions
-from metaq_broker.replication import config_follower, slave
+from metaq_broker.replication import config_follower, java_slave, slave
 
 
 @pytest.fixture
@@ -17,5 +17,6 @@ def plain_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was refused is tried again soon."""
     monkeypatch.setattr(slave, "RETRY_S", 0.2)
+    monkeypatch.setattr(java_slave, "SETTLE_S", 0.02)
     monkeypatch.setattr(config_follower, "ASK_S", 0.02)
     monkeypatch.setattr(config_follower, "RETRY_S", 0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,9 @@ async def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_broker
 
 @in_loop
 async def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
-    async with running(configured(tmp_path / "s", role=GREGOR)) as slave, client(slave) as java:
+    config = configured(tmp_path / "s", role=GREGOR)
+    config = replace(config, topics={"t": config.topics["*"]})
+    async with running(config) as slave, client(slave) as java:
         ids = IdWorker(3).reserve(3, 1_700_000_000_000)
         offset = 0
         for number, message_id in enumerate(ids):
@@ -193,6 +196,9 @@ async def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
         assert [frame.message_id for frame in frames] == list(ids)
         wrong = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, 12345))
         assert wrong.code == 500  # type: ignore[union-attr]
+        back = await java.ask(lambda opaque: Sync("_metaq_slave_status_test", 0, b"test", 0, 5, opaque, -1))
+        assert (back.code, back.text) == (200, "5 0 0")  # type: ignore[union-attr]
+        assert not list((tmp_path / "s").glob("_metaq*"))
     async with running(configured(tmp_path / "alone")) as alone, client(alone) as java:
         refused = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, -1))
         assert refused.code == 503  # type: ignore[union-attr]

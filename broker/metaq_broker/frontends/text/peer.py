@@ -14,9 +14,9 @@ from typing import Final
 
 from metaq.discovery.stats import parse_broker, parse_offsets
 from metaq.errors import ProtocolError
-from metaq.model import Address
+from metaq.model import INT64_MAX, Address
 from metaq.protocols.text.codes import FORBIDDEN, NOT_FOUND, OK
-from metaq.protocols.text.commands import Copy, Get, GetOffset, Reply, Result, Sync, Value, Version
+from metaq.protocols.text.commands import Copy, Get, GetOffset, Reply, Result, Stats, Sync, Value, Version
 from metaq.protocols.text.extensions import EXT_COPY, EXT_ORDINAL, EXT_SEGMENTS, EXT_STATE
 from metaq_broker.frontends.text.link import Link
 from metaq_broker.replication.gregor import PROMOTED
@@ -35,8 +35,12 @@ from metaq_broker.storage.state_table import StatePart
 _SEGMENTS_LINE: Final = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+) (\d+)")
 _STORED: Final = re.compile(r"(-?\d+) (\d+) (\d+)")
 _CHECKSUM_LINE: Final = re.compile(r"^config_checksum (\d+)\r?$", re.MULTILINE)
+_BYTES_LINE: Final = re.compile(r"^bytes (\d+)\r?$", re.MULTILINE)
 _STATE: Final = re.compile(r"STATS\r\n(?:file ([0-9a-f]{16}) (\d+) (\d+) ([0-9a-zA-Z+/=]*)\r\n)?END\r\n")
 _ROLE: Final = "role "
+
+_WRONG: Final = 1
+"""Not the checksum of no bytes."""
 
 
 class TextPeer:
@@ -141,6 +145,33 @@ class TextPeer:
             return int(reply.text)
         return Declined(_words(reply))
 
+    async def opened(self, partition_keys: Sequence[PartitionKey], group: str) -> list[StoredRange | Declined]:
+        """Send a ``sync`` with a wrong checksum for each, which opens the partition and is refused; ask for its ends.
+
+        Raises:
+            ProtocolError: It was not refused.
+        """
+        sent = [self._link.send(partial(_wrong_sync, *each)) for each in partition_keys]
+        answers = [await self._link.settle(future) for future in sent]
+        for answer in answers:
+            self._check_promoted(answer)
+            if not isinstance(answer, Result) or answer.code == OK:
+                raise ProtocolError("a sync with a wrong checksum was not refused", _words(answer).encode())
+        ends = [
+            self._link.send(partial(GetOffset, topic, group, index, offset))
+            for topic, index in partition_keys
+            for offset in (0, INT64_MAX)
+        ]
+        found = [await self._link.settle(future) for future in ends]
+        return [_range_of(*three) for three in zip(answers, found[::2], found[1::2], strict=True)]
+
+    async def stored_bytes(self, topics: Sequence[str]) -> list[int | None]:
+        """Return what ``stats TOPIC`` calls ``bytes``."""
+        sent = [self._link.send(partial(Stats, topic)) for topic in topics]
+        texts = [_words(await self._link.settle(future)) for future in sent]
+        found = [_BYTES_LINE.search(text) for text in texts]
+        return [None if match is None else int(match[1]) for match in found]
+
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
         """Send ``sync`` commands."""
         sent = [self._link.send(partial(_sync, message)) for message in messages]
@@ -157,6 +188,16 @@ class TextPeer:
 def _sync(message: CopiedMessage, opaque: int) -> Sync:
     topic, index = message.partition_key
     return Sync(topic, index, message.body, message.flag, message.message_id, opaque, message.checksum)
+
+
+def _wrong_sync(topic: str, index: int, opaque: int) -> Sync:
+    return Sync(topic, index, b"", 0, 0, opaque, _WRONG)
+
+
+def _range_of(refusal: Reply, start: Reply, end: Reply) -> StoredRange | Declined:
+    if isinstance(start, Result) and isinstance(end, Result) and start.code == end.code == OK:
+        return StoredRange(int(start.text), int(end.text))
+    return Declined(_words(refusal))
 
 
 def _bytes(reply: Reply) -> bytes | Declined:

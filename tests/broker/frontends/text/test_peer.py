@@ -74,6 +74,38 @@ def test_a_run_and_its_segment_are_asked_for_at_once(replies: tuple[Reply, ...],
     assert sent == [b"offset t g 0 30 1\r\n", b"get t g 0 30 100 2\r\n"]
 
 
+REFUSED = Result(500, "Checksum failure", 1)
+
+
+def test_partitions_are_opened_by_what_is_not_stored() -> None:
+    found, sent = answer(
+        lambda peer: peer.opened([AT, ("u", 3)], "g"),
+        *(REFUSED, Result(500, "wrong partition 3", 2)),
+        *(Result(200, "10", 3), Result(200, "90", 4)),
+        *(Result(404, "none", 5), Result(404, "none", 6)),
+    )
+    assert found == [StoredRange(10, 90), Declined("500 wrong partition 3")]
+    assert sent == [
+        *(b"sync t 0 0 0 0 1 1\r\n", b"sync u 3 0 0 0 1 2\r\n"),
+        *(b"offset t g 0 0 3\r\n", b"offset t g 0 9223372036854775807 4\r\n"),
+        *(b"offset u g 3 0 5\r\n", b"offset u g 3 9223372036854775807 6\r\n"),
+    ]
+
+
+def test_a_slave_that_stores_a_message_whose_checksum_is_wrong() -> None:
+    with pytest.raises(ProtocolError, match="was not refused"):
+        answer(lambda peer: peer.opened([AT], "g"), Result(200, "0 0 0", 1))
+    with pytest.raises(SlavePromoted):
+        answer(lambda peer: peer.opened([AT], "g"), Result(403, PROMOTED, 1))
+
+
+def test_bytes_of_topics() -> None:
+    texts = "STATS\r\nt\r\nresultCode 0\r\nmessage_count 2\r\nbytes 48\r\nEND\r\n", "STATS\r\nEND\r\n"
+    found, sent = answer(lambda peer: peer.stored_bytes(["t", "help"]), *(Result(200, text, 1) for text in texts))
+    assert found == [48, None]
+    assert sent == [b"stats t 1\r\n", b"stats help 2\r\n"]
+
+
 PIECE = CopiedRun(AT, b"frames", 30, 20, 10, 3, A)
 
 
