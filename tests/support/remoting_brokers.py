@@ -190,7 +190,7 @@ class Front:
             lambda: {"brokerName": BROKER},
         )
         administration.mount(self.dispatcher)
-        ClientQuestions(BROKER, self.members, self.offsets, self.topics, self.store).mount(self.dispatcher)
+        ClientQuestions(BROKER, self.groups, self.members, self.offsets, self.topics, self.store).mount(self.dispatcher)
         arguments = self.groups, self.offsets, self.members, self.topics, self.store, lambda: {1: 3}
         GroupAdministrationRequests(BROKER, *arguments).mount(self.dispatcher)
 

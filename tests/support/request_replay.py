@@ -109,10 +109,10 @@ class Wire:
 
 
 class Replay:
-    """Plays steps against the broker at ``address``."""
+    """Plays steps against the broker at ``address``, as a client of ``version``."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, address: Address, version: int = VERSION) -> None:
+        self._address, self._version = address, version
         self._wires: dict[str, Wire] = {}
         self._answers: dict[str, RemotingCommand] = {}
         self._posted: dict[str, tuple[str, int, int]] = {}
@@ -158,7 +158,7 @@ class Replay:
         body = step.get("body", "")
         text = self._filled(body if isinstance(body, str) else json.dumps(body))
         flag = ONEWAY_FLAG if step.get("oneway") else 0
-        return RemotingCommand(step["code"], ext, text.encode(), self._opaque, flag, version=VERSION)
+        return RemotingCommand(step["code"], ext, text.encode(), self._opaque, flag, version=self._version)
 
     def _filled(self, text: str) -> str:
         return _NAME.sub(lambda match: self._value(match[1], match[2]), text)

@@ -195,7 +195,9 @@ class BrokerServer:
         OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
         check = filter_checker(config.has_conditions)
         MemberRequests(groups.members, groups.settings, self.locks, self.topics, check).mount(dispatcher)
-        ClientQuestions(config.broker_name, groups.members, groups.offsets, self.topics, self.store).mount(dispatcher)
+        ClientQuestions(
+            config.broker_name, groups.settings, groups.members, groups.offsets, self.topics, self.store
+        ).mount(dispatcher)
         AdministrationRequests(
             config.broker_name,
             self.topics,

@@ -36,6 +36,9 @@ from metaq_broker.groups.group_offsets import GroupOffsets
 TOPIC_BYTES_MAX: Final = 127
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+"""Of topics. A name server of Java's refuses a broker of whose topics one has another, as older versions kept it."""
+
 DeleteMessages = Callable[[str], Awaitable[None]]
 """Removes the messages of a topic. Raises ``MetaqError`` with the reason if that cannot be done."""
 
@@ -75,7 +78,7 @@ def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
         read_queue_nums=settings.read_queues,
         write_queue_nums=settings.write_queues,
         perm=settings.perm,
-        topic_filter_type=settings.filter_type,
+        topic_filter_type=settings.filter_type if settings.filter_type in FILTER_TYPES else FILTER_TYPES[0],
         topic_sys_flag=settings.sys_flag,
         order=settings.order,
     )
@@ -120,6 +123,11 @@ class AdministrationRequests:
         command, asked = call.request, UpdateAndCreateTopic.from_ext(call.request.ext)
         if (fault := topic_name_fault(asked.topic)) is not None:
             return command.reply(invalid_parameter(command), remark=fault)
+        if asked.topic_filter_type not in FILTER_TYPES:
+            remark = (
+                f"topicFilterType = [{asked.topic_filter_type}] value invalid; allowed are {' and '.join(FILTER_TYPES)}"
+            )
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         settings = TopicSettings(
             asked.read_queue_nums,
             asked.write_queue_nums,

@@ -1,12 +1,14 @@
 """What administrators ask of a group's clients by way of the broker: new offsets (222), figures (307), consume (309).
 
-The broker tells the clients of a group their new offsets (220) and leaves it to them to go there and to commit. The
-other two it hands to one client, and gives its answer back.
+The broker tells the clients of a group their new offsets (220) and leaves it to them to go there and to commit. If a
+group has no clients now, the broker commits them, as 5.x does; clients before 5.0 are told so where the group has
+committed offsets, and do it themselves. The other two requests it hands to one client, and gives its answer back.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from metaq.errors import DeadlineExceeded, MetaqError
@@ -23,9 +25,11 @@ from metaq_broker.accounts.account_list import Permission
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
-from metaq_broker.frontends.remoting.offsets import QueueOffsets, QueueUnreadable
+from metaq_broker.frontends.remoting.offsets import VERSION_5, QueueOffsets, QueueUnreadable
 from metaq_broker.frontends.remoting.waiting_messages import own_topic
+from metaq_broker.frontends.remoting.when_kept import answer_when_kept
 from metaq_broker.groups.group_offsets import GroupOffsets
+from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.members import Members
 
 if TYPE_CHECKING:
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 
 TO_THE_END: Final = -1
 """As a time: behind the last message."""
+
+BY_TIME: Final = -1
+"""As the offset of one queue: that of the time."""
 
 TIMEOUT_S: Final = 10.0
 """For a client to answer."""
@@ -49,9 +56,15 @@ class ClientQuestions:
     """See the module."""
 
     def __init__(
-        self, broker_name: str, members: Members, offsets: GroupOffsets, topics: Topics, store: FoundMessages
+        self,
+        broker_name: str,
+        groups: Groups,
+        members: Members,
+        offsets: GroupOffsets,
+        topics: Topics,
+        store: FoundMessages,
     ) -> None:
-        self._broker_name, self._members, self._offsets = broker_name, members, offsets
+        self._broker_name, self._groups, self._members, self._offsets = broker_name, groups, members, offsets
         self._topics, self._store = topics, store
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,30 +76,69 @@ class ClientQuestions:
 
     # ---- offsets
 
-    def _reset(self, call: Call) -> RemotingCommand:
+    def _reset(self, call: Call) -> RemotingCommand | None:
         command, asked = call.request, ResetOffset.from_ext(call.request.ext)
-        settings = self._topics.settings(asked.topic)
+        is_v5, settings = command.version >= VERSION_5, self._topics.settings(asked.topic)
         if settings is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST if is_v5 else ResponseCode.SYSTEM_ERROR, remark=remark)
         sessions = cast("list[RemotingSession]", [each.connection for each in self._members.consumers(asked.group)])
-        if not sessions and not self._offsets.of_group(asked.topic, asked.group):
-            remark = f"THe consumer group <{asked.group}> not exist"
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-        if not sessions:
+        committed = self._offsets.of_group(asked.topic, asked.group)
+        if not sessions and not committed and self._groups.get(asked.group) is None:
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST if is_v5 else ResponseCode.SYSTEM_ERROR
+            return command.reply(code, remark=f"THe consumer group <{asked.group}> not exist")
+        if not sessions and committed and not is_v5:
             remark = f"Consumer not online, so can not reset offset, Group: {asked.group} Topic: {asked.topic}"
             return command.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
-        table = {
-            MessageQueue(topic=asked.topic, broker_name=self._broker_name, queue_id=queue): self._offset(asked, queue)
-            for queue in range(settings.queues)
-        }
-        body = ResetOffsets(offset_table=table).to_json(bare_number_keys=True)
+        offsets = self._new_offsets(asked, settings.queues)
+        if isinstance(offsets, str):
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=offsets)
+        body = self._answer_body(asked.topic, offsets)
+        if not sessions:
+            self._commit(call, asked, offsets, body)
+            return None
+        return self._notify(command, asked, sessions, body)
+
+    def _commit(self, call: Call, asked: ResetOffset, offsets: Mapping[int, int], body: bytes) -> None:
+        """Commit the offsets of a group without clients; answered when the last one, and so all, are on the disk."""
+        kept = answer_when_kept(call, body=body)
+        *others, last = offsets.items()
+        for queue, offset in others:
+            self._offsets.commit(asked.topic, asked.group, queue, offset)
+        self._offsets.commit(asked.topic, asked.group, *last, kept)
+
+    def _notify(
+        self, command: RemotingCommand, asked: ResetOffset, sessions: Sequence[RemotingSession], body: bytes
+    ) -> RemotingCommand:
         notice = to_request(asked, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
         silent = [session.client.peer for session in sessions if not _notify_client(session, notice)]
         if silent:
             remark = f"{len(silent)} of {len(sessions)} clients were not notified, such as {silent[0]}; try again"
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         return command.reply(body=body)
+
+    def _answer_body(self, topic: str, offsets: Mapping[int, int]) -> bytes:
+        table = {
+            MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue): offset
+            for queue, offset in offsets.items()
+        }
+        return ResetOffsets(offset_table=table).to_json(bare_number_keys=True)
+
+    def _new_offsets(self, asked: ResetOffset, queues: int) -> dict[int, int] | str:
+        """Return queue -> offset, of the one queue that is asked for or of all; or what is wrong with it."""
+        queue = asked.queue_id
+        if queue is None or queue < 0:
+            return {each: self._offset(asked, each) for each in range(queues)} or "No queues to reset."
+        if queue >= queues:
+            return f"queueId[{queue}] is illegal, topic:[{asked.topic}] has {queues} queues"
+        if asked.offset is None or asked.offset == BY_TIME:
+            return {queue: self._offset(asked, queue)}
+        if (fault := self._store.fault(asked.topic, queue)) is not None:
+            raise QueueUnreadable(asked.topic, queue, fault)
+        first, end = self._store.min_offset(asked.topic, queue), self._store.max_offset(asked.topic, queue)
+        if not first <= asked.offset <= end:
+            return f"Target offset {asked.offset} not in consume queue range [{first}-{end}]"
+        return {queue: asked.offset}
 
     def _offset(self, asked: ResetOffset, queue: int) -> int:
         """Return where a queue is to be read from: at the time, and without force not behind where the group is."""

@@ -20,7 +20,13 @@ from metaq.formats.rocketmq.sys_flags import COMMITTED, PREPARED, TRANSACTION
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.transactions import COMMIT, ROLLBACK, CheckTransactionState, EndTransaction
+from metaq.protocols.remoting.headers.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    CheckTransactionState,
+    EndTransaction,
+)
 from metaq_broker.accounts.account_list import Permission
 from metaq_broker.clock import Clock
 from metaq_broker.delayed.levels import DelayLevels
@@ -150,9 +156,13 @@ class Transactions:
 
     def _end(self, call: Call) -> RemotingCommand | None:
         asked = EndTransaction.from_ext({"msgId": "", **call.request.ext})
-        if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
+        if asked.commit_or_rollback == UNKNOWN:
             call.leave_unanswered()  # the producer does not know, and is asked again
             return None
+        if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
+            allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
+            remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; allowed are {allowed}"
+            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         found = self._store.find(asked.commit_log_offset)
         if (
             not isinstance(found, Refusal)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.engine.outcomes import PartitionUnavailable
 from metaq_broker.engine.topics import TopicSettings
+from metaq_broker.groups.group_settings import GroupSettings
 from remoting_brokers import BROKER, FakeSession, Front
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
@@ -78,6 +79,29 @@ def test_offsets_that_cannot_be_reset(front: Front) -> None:
     response = reset(front, 0)
     assert (response.code, response.remark) == (1, "queue 1 of topic T cannot be read: its segments do not fit")
     assert session.pushed == []
+
+
+def test_a_group_without_clients_that_has_committed_nothing_is_placed(front: Front) -> None:
+    front.groups.put("g", GroupSettings())
+    assert offsets(reset(front, 1300)) == {0: 1, 1: 0}
+    assert (front.offsets.get("T", "g", 0), front.offsets.get("T", "g", 1)) == (1, 0)
+    assert reset(front, 2000).code == 206  # from now on it has: clients before 5.0 commit themselves
+    newer = front.ask(ResetOffset(group="g", topic="T", timestamp=2000, is_force=True), version=479)
+    assert offsets(newer) == {0: 2, 1: 0}
+    assert front.offsets.get("T", "g", 0) == 2
+
+
+def test_one_queue_is_reset_and_no_other(front: Front) -> None:
+    def one(queue: int, offset: int, time_ms: int = -1) -> RemotingCommand:
+        header = ResetOffset(group="g", topic="T", timestamp=time_ms, is_force=True, queue_id=queue, offset=offset)
+        return front.ask(header, version=479)
+
+    session = member(front, "1")
+    assert offsets(one(0, 2)) == {0: 2}
+    assert offsets(one(0, -1, 1300)) == {0: 1}
+    assert [offsets(each) for each in session.pushed] == [{0: 2}, {0: 1}]
+    assert "not in consume queue range [0-3]" in str(one(0, 4).remark)
+    assert "queueId[9] is illegal" in str(one(9, 0).remark)
 
 
 def test_who_could_not_be_notified_is_named(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
