@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from servers import Server, committed, wait_until
+from servers import Server, committed, limit_retries, wait_until
 
+from metaq import RocketMQ
 from peers.rocketmq.admin import Admin
 from peers.rocketmq.clients import Client, client
 from peers.rocketmq.conversation import Conversation
@@ -109,3 +111,35 @@ def test_the_progress_of_a_group_is_shown(
 
 def _java(admin: Admin) -> Client:
     return client(f"java-{admin.release.version}")
+
+
+@pytest.mark.feature("mqadmin")
+def test_a_python_producer_is_shown(server: Server, admin: Admin, topic: Topic, group: str) -> None:
+    name = topic(2)
+    with RocketMQ(server.name_servers) as mq:
+        mq.producer(group=group).send(name, "one tea")
+        found: list[list[str]] = []
+
+        def shown() -> bool:
+            found.clear()
+            with suppress(RuntimeError):  # the broker does not know the group yet
+                found.extend(rows(admin.run("producerConnection", "-g", group, "-t", name), "00"))
+            return bool(found)
+
+        wait_until(shown, "the producer is shown", deadline_s=90.0)
+    assert "@" in found[0][1]
+    assert "PYTHON" in found[0]
+
+
+@pytest.mark.feature("mqadmin")
+def test_a_group_that_was_never_online_is_placed(
+    server: Server, admin: Admin, producer: Conversation, topic: Topic, group: str, server_name: str
+) -> None:
+    if server_name != "ours":
+        pytest.skip("4.9.7 refuses new offsets for such a group")
+    name = topic(2)
+    for number in range(6):
+        producer.send(name, f"body-{number}")
+    limit_retries(server, group, 16)  # the group is made
+    admin.run("resetOffsetByTime", "-g", group, "-t", name, "-s", "-1")
+    wait_until(lambda: committed(server, group, name, 2) == 6, "the group is at the end")

@@ -32,11 +32,23 @@ _JOIN_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-def producer_groups(*names: str) -> Callable[[], HeartbeatData]:
-    """Return what a client says that is a producer of these groups, as the servers know them."""
-    producers = tuple(ProducerData(group_name=name) for name in names)
-    said = HeartbeatData(client_id=new_client_id(), producer_data_set=producers)
-    return lambda: said
+class ProducerGroups:
+    """The groups of one client's producers, by names as the servers know them. Any thread may add some."""
+
+    def __init__(self, *names: str) -> None:
+        self._client_id = new_client_id()
+        self._names = dict.fromkeys(names)
+
+    def add(self, name: str) -> bool:
+        """Add a group; return whether it is new."""
+        count = len(self._names)
+        self._names[name] = None
+        return len(self._names) > count
+
+    def said(self) -> HeartbeatData:
+        """Return what the client says in a heartbeat."""
+        producers = tuple(ProducerData(group_name=name) for name in list(self._names))
+        return HeartbeatData(client_id=self._client_id, producer_data_set=producers)
 
 
 def new_client_id() -> str:
@@ -47,7 +59,7 @@ def new_client_id() -> str:
 class Heartbeats:
     """A thread that sends ``groups()`` to all ``masters()``, by broker name, every ``interval_s`` seconds.
 
-    A broker that does not answer is tried again; what is wrong with it is logged once.
+    A broker that does not answer is tried again; what is wrong with it is logged once, at ``level``.
     """
 
     def __init__(
@@ -56,7 +68,9 @@ class Heartbeats:
         masters: Callable[[], Mapping[str, Address]],
         groups: Callable[[], HeartbeatData],
         interval_s: float = HEARTBEAT_S,
+        level: int = logging.WARNING,
     ) -> None:
+        self._level = level
         self._client, self._masters, self._groups, self._interval_s = client, masters, groups, interval_s
         self._wake = threading.Event()
         self._closed = False
@@ -77,6 +91,10 @@ class Heartbeats:
         """Send a broker a heartbeat now, unless it answered the last one."""
         if broker_name not in self._reached:
             self._wake.set()
+
+    def soon(self) -> None:
+        """Send all brokers a heartbeat now: there is something new to say."""
+        self._wake.set()
 
     def close(self) -> None:
         """Send no more. Brokers forget the client when its connections end."""
@@ -130,7 +148,7 @@ class Heartbeats:
             return
         if reason is None:
             del self._reasons[who]
-            _LOG.info("heartbeats: %s answers again", who)
+            _LOG.log(min(self._level, logging.INFO), "heartbeats: %s answers again", who)
         else:
             self._reasons[who] = reason
-            _LOG.warning("heartbeats: %s does not take them: %s; trying again", who, reason)
+            _LOG.log(self._level, "heartbeats: %s does not take them: %s; trying again", who, reason)

@@ -22,6 +22,7 @@ from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOption
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, broadcast
 from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
@@ -64,6 +65,7 @@ class RocketMQ(ClosedByBlock):
         self._pool = SessionPool(timeouts, transport, credentials=credentials)
         self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
         self._producers: WeakSet[RocketProducer] = WeakSet()
+        self._presence = Presence(self._directory, lambda: member_client(timeouts, tls, credentials))
         self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
         """What consumers are made from."""
 
@@ -85,6 +87,7 @@ class RocketMQ(ClosedByBlock):
         """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
         for producer in list(self._producers):
             producer.close(timeout)
+        self._presence.close()
         self._pool.close()
 
     def producer(
@@ -95,7 +98,9 @@ class RocketMQ(ClosedByBlock):
         Raises:
             ValueError: An option is outside of what is allowed.
         """
-        made = RocketProducer(self._directory, self._pool, partitioner, group=group, **options)
+        made = RocketProducer(
+            *(self._directory, self._pool, partitioner), group=group, presence=self._presence, **options
+        )
         self._producers.add(made)
         return made
 

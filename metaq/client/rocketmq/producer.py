@@ -14,6 +14,7 @@ from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import require_list
+from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.shells import SubmittingProducer
@@ -86,6 +87,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         compression: Codec | None = None,
         compress_from: int | str = COMPRESS_FROM,
         failover: bool | None = None,
+        presence: Presence | None = None,
     ) -> None:
         if not group:
             raise ValueError("group '': expected the name of a producer group")
@@ -97,6 +99,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             codec=compression,
             compress_from=_bytes(compress_from),
             failover=partitioner is None if failover is None else failover,
+            presence=presence,
         )
         self.submissions = Submissions(
             *(self._store, lambda row: row.message, pool.clock),

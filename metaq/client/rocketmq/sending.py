@@ -20,10 +20,12 @@ from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX, body_bytes_max
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
+from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.forks import notify_after_fork
 from metaq.client.partitioners import Partitioner
 from metaq.client.records import bytes_of, require_topic
+from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
@@ -95,7 +97,9 @@ class Sender:
         compress_from: int,
         failover: bool,
         policy: RetryPolicy | None = None,
+        presence: Presence | None = None,
     ) -> None:
+        self._presence = presence
         self.directory, self.pool, self.group = directory, pool, group
         self._partitioner, self._failover = partitioner, failover
         self._codec, self._compress_from = codec, compress_from
@@ -135,6 +139,8 @@ class Sender:
         if not found:
             raise ValueError(f"topic {topic!r} has no queue that may be written to now")
         self._queues[topic] = _Known(found, now_s + QUEUES_AGE_S_MAX)
+        if self._presence is not None:
+            self._presence.sends(with_namespace(self.group, self.directory.namespace), topic, found)
         return found
 
     def choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:

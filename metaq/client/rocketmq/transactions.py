@@ -23,7 +23,7 @@ from typing import Final, Literal, Self, Unpack
 from weakref import WeakValueDictionary
 
 from metaq.backends.rocketmq.half_messages import HalfMessage, end_half_message
-from metaq.backends.rocketmq.heartbeats import Heartbeats, producer_groups
+from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
@@ -86,7 +86,7 @@ class TransactionalProducer(RocketProducer):
             broker_name=self._broker_name,
             namespace=directory.namespace,
         )
-        groups = producer_groups(self._group_name)
+        groups = ProducerGroups(self._group_name).said
         self._heartbeats = Heartbeats(client, directory.masters, groups, heartbeat_s)
         self._started = self._ended = False
 

@@ -1,0 +1,72 @@
+"""Brokers know which producers there are: each program tells those that it sends to, every 30 seconds.
+
+One connection to a broker serves all producers of a ``RocketMQ``; it is opened by the first message for a topic of that
+broker. Nothing that is sent depends on it: what goes wrong here is no error, and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
+from metaq.client.forks import notify_after_fork
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Partition
+from metaq.net.remoting_client import RemotingClient
+
+
+class Presence:
+    """See the module. ``connect`` makes the client whose connections are the producers'. Thread-safe."""
+
+    def __init__(self, directory: NameServerDirectory, connect: Callable[[], RemotingClient]) -> None:
+        self._directory, self._connect = directory, connect
+        self._closed = False
+        notify_after_fork(self._begin)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have told nobody yet; also in a child process, which has an id and connections of its own."""
+        self._lock = threading.Lock()
+        self._groups = ProducerGroups()
+        self._topics: dict[str, str] = {}
+        self._client: RemotingClient | None = None
+        self._heartbeats: Heartbeats | None = None
+
+    def sends(self, group: str, topic: str, queues: Iterable[Partition]) -> None:
+        """Take note that a producer of ``group``, its full name, sends to queues of ``topic``; returns at once."""
+        with self._lock:
+            if self._closed:
+                return
+            count, is_new = len(self._topics), self._groups.add(group)
+            for queue in queues:
+                self._topics.setdefault(queue.broker_name, topic)
+            if self._heartbeats is None:
+                self._client = self._connect()
+                self._heartbeats = Heartbeats(self._client, self._masters, self._groups.said, level=logging.DEBUG)
+                self._heartbeats.start()
+            elif is_new or len(self._topics) > count:
+                self._heartbeats.soon()
+
+    def close(self) -> None:
+        """Say nothing more. Brokers forget the producers when the connections end."""
+        with self._lock:
+            self._closed = True
+            heartbeats, client = self._heartbeats, self._client
+            self._heartbeats = self._client = None
+        if heartbeats is not None and client is not None:
+            heartbeats.close()
+            client.close()
+
+    def _masters(self) -> Mapping[str, Address]:
+        with self._lock:
+            topics = dict(self._topics)
+        found = {}
+        for name, topic in topics.items():
+            try:
+                found[name] = self._directory.write_address(name, topic=topic)
+            except MetaqError:  # away: its queues are not sent to either
+                continue
+        return found

@@ -1,0 +1,103 @@
+"""Brokers know the producers of a program, and forget them when it closes its client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker, StartBroker, wait_until
+from forked import in_child
+from rocketmq_clients import A0, B0, Setting
+from waiting import in_loop, until
+
+from metaq import AsyncRocketMQ
+from metaq.client.partitioners import fixed
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.model import Address
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerConnection
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import GetProducerConnectionList
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
+    return start_broker("dev", tmp_path / "data", "--port", "0")
+
+
+@pytest.fixture
+def admin() -> Iterator[RemotingClient]:
+    with RemotingClient() as client:
+        yield client
+
+
+def known(admin: RemotingClient, address: Address, group: str) -> set[str]:
+    """Ids of the producers of a group, as ``mqadmin producerConnection`` asks for them."""
+    answer = admin.call(address, to_request(GetProducerConnectionList(producer_group=group)))
+    if answer.code:
+        return set()
+    return {each.client_id for each in ProducerConnection.from_json(answer.body).connection_set}
+
+
+@pytest.mark.process
+def test_producers_are_known_until_the_client_closes(broker: RunningBroker, admin: RemotingClient) -> None:
+    address = broker.rocketmq_address
+    with RocketMQ(str(address), namespace="n") as mq:
+        mq.producer(group="shop").send("orders", "one tea")
+        wait_until(lambda: known(admin, address, "n%shop"), "the producer is known")
+        mq.producer(group="bakery").send("orders", "two scones")
+        wait_until(lambda: known(admin, address, "n%bakery"), "the second one, too")
+        assert known(admin, address, "n%bakery") == known(admin, address, "n%shop")  # one client has both
+    wait_until(lambda: not known(admin, address, "n%shop"), "it is forgotten")
+    assert not [each for each in threading.enumerate() if each.name == "metaq-heartbeats"]
+
+
+@pytest.mark.process
+@in_loop
+async def test_asyncio(tmp_path: Path, start_broker: StartBroker) -> None:
+    address = start_broker("dev", tmp_path / "data", "--port", "0").rocketmq_address
+    with RemotingClient() as admin:
+        async with AsyncRocketMQ(str(address)) as mq, mq.producer(group="shop") as producer:
+            await producer.send("orders", "one tea")
+            await until(lambda: known(admin, address, "shop"), "the producer is known")
+        await until(lambda: not known(admin, address, "shop"), "it is forgotten")
+
+
+@pytest.mark.process
+def test_a_child_process_is_a_producer_of_its_own(broker: RunningBroker, admin: RemotingClient) -> None:
+    address = broker.rocketmq_address
+    with RocketMQ(str(address)) as mq:
+        producer = mq.producer(group="shop")
+        producer.send("orders", "one tea")
+        wait_until(lambda: known(admin, address, "shop"), "the parent is known")
+
+        def child() -> bool:
+            with RemotingClient() as asking:
+                producer.send("bills", "two scones")
+                wait_until(lambda: len(known(asking, address, "shop")) == 2, "the child is known, too")
+            return True
+
+        assert in_child(child)
+
+
+def test_only_brokers_that_are_sent_to_hear_of_a_producer(setting: Setting) -> None:
+    setting.cluster.create_topic("bills", queues=1, broker="broker-b")
+    setting.mq.producer(fixed(0), group="shop").send("bills", "x")
+    a, b = setting.brokers
+    wait_until(lambda: [one for one in b.requests if one.code == RequestCode.HEART_BEAT], "broker-b hears of it")
+    assert not [one for one in a.requests if one.code == RequestCode.HEART_BEAT]
+    (said, *_) = [HeartbeatData.from_json(one.body) for one in b.requests if one.code == RequestCode.HEART_BEAT]
+    assert ([each.group_name for each in said.producer_data_set], said.consumer_data_set) == (["shop"], ())
+    assert "@" in said.client_id
+
+
+def test_brokers_that_refuse_or_are_away_cost_no_message(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    setting.cluster.broker("broker-a").refuse(RequestCode.HEART_BEAT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no")
+    producer = setting.mq.producer(group="shop")
+    producer.send("orders", "x", partition=A0)
+    setting.cluster.stop_broker("broker-a", is_in_route=True)
+    producer.send("orders", "y", partition=B0)
+    assert "heartbeats" not in caplog.text
