@@ -38,6 +38,10 @@ class ServerSettings:
     extra: Mapping[str, object] = field(default_factory=dict)
     rocketmq: bool = False
     """Whether it serves RocketMQ's clients, too."""
+    zookeeper: str | None = None
+    """Where it registers, if anywhere."""
+    root: str = "/meta"
+    """Where in ZooKeeper; its sessions are short."""
 
     def describe(self) -> str:
         """Return what is special about it, in one line."""
@@ -55,7 +59,11 @@ class ServerSettings:
             "maxTransferSize": self.transfer_bytes_max,
             **self.extra,
         }
-        lines = ["[system]", *(f"{key}={value}" for key, value in system.items()), "[zookeeper]", "zk.zkEnable=false"]
+        lines = ["[system]", *(f"{key}={value}" for key, value in system.items()), "[zookeeper]"]
+        if self.zookeeper is None:
+            lines += ["zk.zkEnable=false"]
+        else:
+            lines += [f"zk.zkConnect={self.zookeeper}", f"zk.zkRoot={self.root}", "zk.zkSessionTimeoutMs=2000"]
         if self.rocketmq:
             lines += ["[rocketmq]", "enabled=true", "brokerIP1=127.0.0.1", f"port={rocketmq_port}"]
         for topic, partitions in self.topics.items():

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Final
 
 import pyspark
+
+from peers.jvm import JavaServer, free_port, fresh
+
+ANSWER_S: Final = 1.0
+"""A server that is asked while it starts may never answer."""
 
 JARS: Final = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
 """What the names of its jars begin with."""
@@ -31,6 +37,32 @@ def zookeeper_arguments(folder: Path, port: int, tick_ms: int) -> list[str]:
     """
     config = folder / "zoo.cfg"
     config.write_text(CONFIG.format(tick_ms=tick_ms, data=folder / "data", port=port))
+    (folder / "data").mkdir(exist_ok=True)
     jars = Path(pyspark.__path__[0]) / "jars"
     path = ":".join(str(jar) for name in JARS for jar in jars.glob(f"{name}-*.jar"))
     return ["-cp", path, MAIN, str(config)]
+
+
+class ZooKeeperServer(JavaServer):
+    """One server with its files in ``folder``. Its port stays the same when it is started again."""
+
+    def __init__(self, folder: Path, tick_ms: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        command = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        super().__init__(
+            "ZooKeeper", folder, port, [*command, *zookeeper_arguments(folder, port, tick_ms)], self._serves
+        )
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), ANSWER_S) as connection:
+                connection.sendall(b"conf")
+                told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        except OSError:
+            return False
+        return f"dataDir={self.folder / 'data'}".encode() in told
+
+    def empty(self) -> None:
+        """Take everything away that it has stored; it must not run."""
+        fresh(self.folder / "data")

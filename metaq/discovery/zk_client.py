@@ -80,11 +80,14 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's text, the session that owns it (``PERSISTENT``: none), and how often the text was changed."""
+    """A node's text, the session that owns it (``PERSISTENT``: none), how often the text was changed, and when the node
+    was made, by the server's clock.
+    """
 
     text: str
     owner: int
     version: int = 0
+    made_ms: int = 0
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no annotations
@@ -233,10 +236,7 @@ class ZooKeeperClient:
         """
         watcher = self._watch if watch else None
         found = self._each(paths, lambda path: self._client.get_async(path, watcher), absent=(NoNodeError,))
-        return [
-            each and Node((each[0] or b"").decode(errors="replace"), each[1].ephemeralOwner, each[1].version)
-            for each in found
-        ]
+        return [each and Node((each[0] or b"").decode(errors="replace"), *_of_stat(each[1])) for each in found]
 
     def ensure(self, paths: Iterable[str]) -> None:
         """Create persistent nodes, with empty texts, at those of ``paths`` and their parents that are missing."""
@@ -349,6 +349,18 @@ def connected(hosts: str, timeout_s: float) -> Iterator[ZooKeeperClient]:
         yield client
     finally:
         client.close()
+
+
+def _of_stat(stat: Any) -> tuple[int, int, int]:
+    return stat.ephemeralOwner, stat.version, stat.ctime
+
+
+def end_session(client: ZooKeeperClient) -> None:
+    """End a client's session as if it had expired, for tests: somebody else closes it."""
+    taken = KazooClient(client._hosts, client_id=client._client.client_id)
+    taken.start()
+    taken.stop()
+    taken.close()
 
 
 def _lineage(path: str) -> Iterator[str]:

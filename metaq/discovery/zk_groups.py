@@ -15,6 +15,7 @@ from math import inf
 from typing import Final
 
 from metaq.discovery.group_offsets import check_name
+from metaq.discovery.kept_offsets import KeptOffsets
 from metaq.discovery.zk_client import SessionState, ZooKeeperClient
 from metaq.discovery.zk_layout import (
     GroupOffset,
@@ -26,6 +27,10 @@ from metaq.discovery.zk_layout import (
 )
 from metaq.errors import ConsumerIdInUse, ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Partition, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK
+
+RETURN_S: Final = 5.0
+"""How long members have to come back after ZooKeeper has lost what it had stored, and to say how far they are."""
 
 SESSION_S: Final = 30.0
 """How long ZooKeeper waits for a consumer that says nothing, before others get its partitions. As in MetaQ's client."""
@@ -52,7 +57,6 @@ class ZooKeeperMembership:
 
     registry = "ZooKeeper"
     exclusive = True
-    refresh_s: float | None = None
 
     def __init__(
         self,
@@ -63,7 +67,10 @@ class ZooKeeperMembership:
         *,
         session_s: float = SESSION_S,
         timeout_s: float = 5.0,
+        has_offsets: bool = True,
     ) -> None:
+        self.kept = KeptOffsets(min(RETURN_S, session_s), SYSTEM_CLOCK) if has_offsets else None
+        """What is known of the group's offsets, if they are here."""
         self.group, self.consumer_id = check_name(group, "group"), check_name(consumer_id, "consumer id")
         self._topics = [check_name(topic, "topic") for topic in topics]
         if wrong := [topic for topic in self._topics if "," in topic]:
@@ -116,10 +123,12 @@ class ZooKeeperMembership:
             ]
         )
         session = client.session_id
-        if client.create_ephemeral({path: ",".join(self._topics)}):
-            (node,) = client.read([path], watch=True)
-            if node is None or node.owner != session:
-                raise ConsumerIdInUse(self.group, self.consumer_id, path)
+        client.create_ephemeral({path: ",".join(self._topics)})
+        node, root = client.read([path, self._layout.root], watch=True)
+        if node is None or root is None or node.owner != session:
+            raise ConsumerIdInUse(self.group, self.consumer_id, path)
+        if self.kept is not None:
+            self.kept.registered((node.made_ms - root.made_ms) / 1000)
         self._registered_by = session
 
     def _owners(self, topic: str) -> str:
@@ -139,7 +148,19 @@ class ZooKeeperMembership:
             topic: self._partitions(parent, names or ())
             for topic, parent, names in zip(self._topics, parents, registrants, strict=True)
         }
+        self._keep_offsets({TopicPartition(topic, one) for topic, there in partitions.items() for one in there})
         return GroupView(members, partitions)
+
+    def _keep_offsets(self, partitions: Collection[TopicPartition]) -> None:
+        """Remember the group's offsets, and write again what ZooKeeper has lost, if nobody else does."""
+        if self.kept is not None and (lost := self.kept.look(partitions, self.load(partitions))):
+            _LOG.warning("group %s: %d offsets were lost in ZooKeeper, they are written again", self.group, len(lost))
+            self.save_if_unchanged(lost, {})
+
+    @property
+    def refresh_s(self) -> float | None:
+        """See ``Membership``: changes are reported, only what is lost is not."""
+        return None if self.kept is None else self.kept.look_again_s
 
     def _partitions(self, parent: str, names: Sequence[str]) -> list[Partition]:
         registrants = {name: one for name in names if (one := Registrant.parse(name)) is not None}
@@ -255,10 +276,6 @@ class ZooKeeperMembership:
         late += client.create(new)
         found = self._offsets(places[path] for path in late) if late else {}
         return changed | {where: found[where][0] if where in found else None for where in map(places.__getitem__, late)}
-
-    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
-        """Whether somebody has saved another offset: a partition has one owner, so that was the next one."""
-        return stored != saved
 
     def close(self) -> None:
         """Leave the group: all nodes of this consumer go at once."""

@@ -270,6 +270,11 @@ class GroupOffset:
         return cls(int(match[2]), message_id)
 
 
+def is_further(there: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
+    """Whether somebody else has saved ``there`` since this consumer saved ``saved``, and is ahead of its position."""
+    return there != saved and there.offset > position.offset
+
+
 def is_unchanged(there: GroupOffset | None, expected: GroupOffset | None, new: GroupOffset) -> bool:
     """Whether ``new`` may be stored where ``there`` is and ``expected`` was: nobody else has saved an offset since.
 

@@ -6,8 +6,12 @@ released before what was handed out of it is dealt with::
     lose    hand out no more ─▶ wait for messages in hand (drain_s) ─▶ save ─▶ refuse late acks ─▶ release
     gain    claim, or wait until its owner releases it ─▶ load offset ─▶ read
 
-While the registry of the group is away nothing is handed out and positions are kept. After a lost session a partition
-goes on from its kept position, unless the membership finds that somebody else has read it meanwhile.
+While the registry of the group is away nothing is handed out and positions are kept. When its session has ended, a
+consumer does not know any more whose its partitions are. It *suspends* those that it does not get back at once, because
+their brokers are not registered again, or another consumer (or its own old session) has them: they are not read, what
+is in hand may be settled, and their positions are saved where nobody has saved another one since. A partition that this
+consumer has read goes on from its position, unless another consumer has saved a later one. ``Starts`` are asked only
+for a partition of which neither the storage nor this consumer knows anything; what they say is saved at once.
 
 Where nothing keeps the next owner from reading before a release (``exclusive`` is false), positions are also saved
 before the wait, and after it only where nobody else is further; see ``saving``.
@@ -19,7 +23,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -28,20 +32,16 @@ from metaq.client.groups.incarnations import Incarnations
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.saving import PositionSaver
+from metaq.client.groups.schedule import Schedule
 from metaq.client.groups.state import GroupState
 from metaq.client.offsets import OffsetStorage
-from metaq.discovery.zk_layout import GroupOffset
+from metaq.discovery.zk_groups import GroupView
+from metaq.discovery.zk_layout import GroupOffset, is_further
 from metaq.errors import ConsumerIdInUse, MetaqError, ZooKeeperAway
 from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 _LOG: Final = logging.getLogger(__name__)
-
-AGAIN_S: Final = 1.0
-"""Pause before a step that could not be done is tried again, and between two looks at partitions of others."""
-
-LOOK_S: Final = 5.0
-"""Longest time for which a consumer that the program has dropped stays in its group."""
 
 MakeOwned = Callable[[TopicPartition, GroupOffset, int, GroupOffset | None], Owned[Any, Any, Any]]
 """(partition, where to begin, generation, what the offset storage has) -> the partition as this consumer reads it."""
@@ -89,13 +89,13 @@ class Coordinator:
         self._saving = threading.Lock()  # who has it may save, and release what was saved
         self._wake = threading.Event()
         self._stopping = False
+        self._schedule = Schedule(settings.save_s, clock)
         self._claimed: set[TopicPartition] = set()
         """Partitions that the membership says are this consumer's, in this session."""
-        self._dirty = True
-        self._again_s = self._save_due_s = self._refresh_due_s = 0.0
-        self._since_s: float | None = None
+        self._waits_since_s: float | None = None
+        """Since when another consumer has this one's id."""
         self._reader: Callable[[], object] = lambda: None
-        self._said = ""
+        self._said: dict[str, str] = {}  # what could not be done -> why
         self._thread = threading.Thread(target=self._run, name=f"metaq-group-{membership.group}", daemon=True)
 
     def start(self, reader: Callable[[], object]) -> None:
@@ -119,6 +119,8 @@ class Coordinator:
             MetaqError: The storage could not be used. Positions are kept.
         """
         with self._saving:
+            if places is None:
+                self._saver.save_unclaimed(self._unclaimed())
             self._save(places)
 
     def check_incarnations(self, broker: int | str) -> set[TopicPartition]:
@@ -144,6 +146,11 @@ class Coordinator:
             self._note_change()
         return changed
 
+    def forget(self, places: Collection[TopicPartition]) -> None:
+        """Know nothing any more of partitions that are not read now: somebody has set their offsets."""
+        with self._saving:
+            self._saver.forget(places)
+
     def _save(self, places: Collection[TopicPartition] | None = None) -> None:
         if not self._saver.save(places):
             self._note_change()  # look again whose they are
@@ -151,11 +158,9 @@ class Coordinator:
     def _run(self) -> None:
         try:
             self._membership.start(self._note_change, self._note_lost)
-            self._save_due_s = self._clock.monotonic() + self._settings.save_s
             while not (self._stopping or self._is_forgotten()):
                 self._wake.clear()
-                self._try_step()
-                self._wake.wait(self._pause_s())
+                self._wake.wait(self.step())
         except Exception as error:  # the reader raises it
             self._state.fail(error)
         finally:
@@ -171,84 +176,86 @@ class Coordinator:
         return True
 
     def _note_change(self) -> None:
-        self._dirty = True
+        self._schedule.note_change()
         self._wake.set()
 
     def _note_lost(self) -> None:
         self._state.pause(f"the connection to {self._membership.registry} is lost")
 
-    def _pause_s(self) -> float:
-        due = [self._save_due_s, self._clock.monotonic() + LOOK_S]
-        if self._again_s:
-            due.append(self._again_s)
-        if self._refresh_due_s:
-            due.append(self._refresh_due_s)
-        return max(0.0, min(due) - self._clock.monotonic())
+    def step(self) -> float:
+        """Do what is due; return for how long there is nothing to do, unless something is reported.
 
-    def _try_step(self) -> None:
+        Raises:
+            MetaqError: The consumer cannot go on.
+        """
+        if not self._membership.connected:
+            self._state.pause(f"{self._membership.registry} is away")
+            self._schedule.is_away()
+        elif self._is_member():
+            self._schedule.is_member()
+            if self._schedule.begin_division():
+                self._try("divide", self._divide)
+            if self._schedule.begin_saving():
+                self._save_suspended()
+                self._try("save", self.save)
+        else:
+            self._schedule.joins()
+        return self._schedule.pause_s()
+
+    def _try(self, kind: str, work: Callable[[], object]) -> bool:
+        """Do something; return whether that was done, else say why not."""
         try:
-            self._step()
-            self._said = ""
+            work()
         except MetaqError as error:
             if not error.retryable:
                 raise
-            self._say(f"group {self._membership.group}: {error}; positions are kept, trying again")
-            self._state.explain(str(error))
-            self._dirty = True
-            self._again_s = self._clock.monotonic() + AGAIN_S
+            self._explain(kind, str(error))
+            return False
+        self._said.pop(kind, None)
+        return True
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            _LOG.warning("%s", text)
-            self._said = text
+    def _explain(self, kind: str, text: str) -> None:
+        """Say what went wrong: in the log once, as long as it stays the same; in ``paused``, if nothing is read."""
+        if text not in self._said.values():
+            _LOG.warning("group %s: %s; positions are kept, trying again", self._membership.group, text)
+        self._said[kind] = text
+        self._state.explain(text)
 
-    def _step(self) -> None:
-        now_s = self._clock.monotonic()
-        if not self._membership.connected:
-            self._state.pause(f"{self._membership.registry} is away")
-            return
-        if not self._membership.registered:
-            self._claimed.clear()
-            self._state.pause("the consumer is joining its group")
-            if not self._register():
-                return
-            self._dirty = True
-        failed: MetaqError | None = None
-        if self._dirty or (self._again_s and now_s >= self._again_s) or self._refresh_is_due(now_s):
-            self._dirty, self._again_s = False, 0.0
-            failed = self._rebalance()
-        if self._membership.connected and self._membership.registered:
-            self._state.resume()
-        if now_s >= self._save_due_s:
-            self._save_due_s = now_s + self._settings.save_s
-            self.save()
-        if failed is not None:
-            raise failed
+    def _is_member(self) -> bool:
+        """Become a member, if this consumer is none; return whether it is one."""
+        if self._membership.registered:
+            return True
+        self._claimed.clear()
+        self._state.pause("the consumer is joining its group")
+        if not self._try("join", self._register):
+            return False
+        self._schedule.note_change()
+        return True
 
-    def _refresh_is_due(self, now_s: float) -> bool:
-        return bool(self._refresh_due_s) and now_s >= self._refresh_due_s
-
-    def _register(self) -> bool:
+    def _register(self) -> None:
         """Become a member. The node of a predecessor that has died may stay for its session: wait, but not for ever."""
         now_s = self._clock.monotonic()
         try:
             self._membership.register()
         except ConsumerIdInUse as error:
-            self._since_s = self._since_s or now_s
-            if now_s - self._since_s >= self._settings.id_wait_s:
+            self._waits_since_s = self._waits_since_s or now_s
+            if now_s - self._waits_since_s >= self._settings.id_wait_s:
                 raise
-            self._say(f"{error}; waiting")
-            self._state.explain(str(error))
-            self._again_s = now_s + AGAIN_S
-            return False
-        self._since_s = None
-        return True
+            raise _Waits(str(error)) from None
+        self._waits_since_s = None
+
+    def _divide(self) -> None:
+        """Divide the partitions, and hand out messages of those that are this consumer's."""
+        failure = self._rebalance()
+        if self._membership.connected and self._membership.registered:
+            self._state.resume()
+        if failure is not None:
+            raise failure
 
     def _rebalance(self) -> MetaqError | None:
         """Read what is this consumer's now; return why it cannot begin with some of it: it goes on with the rest."""
         view = self._membership.view()
         if self._membership.consumer_id not in view.members:
-            self._again_s = self._clock.monotonic() + AGAIN_S
             return None  # the session has just ended
         wanted = wanted_partitions(
             *(self._settings.strategy, self._membership.consumer_id, view.members, view.partitions),
@@ -256,35 +263,49 @@ class Coordinator:
         )
         owned = set(self._state.partitions)
         now_s = self._clock.monotonic()
-        if any(now_s >= self._membership.until_s(where) for where in owned):
+        if any(now_s >= self._membership.until_s(where) for where in owned & self._claimed):
             self._state.pause("another consumer may have had the partitions meanwhile")
-        self._state.keep(wanted & owned)
-        self._release((owned | self._claimed) - wanted)
+        self._state.keep(wanted & owned & self._claimed)
+        self._release(self._claimed - wanted)
+        others = {where for where in owned - self._claimed - wanted if _is_there(where, view)}
+        self._save_suspended()
+        self._drop(others)
         claimed = self._membership.claim(wanted)
-        self._drop(wanted - claimed)
+        self._state.suspend(set(self._state.partitions) - claimed)
         self._claimed = claimed
         failed = self._take_over(claimed)
-        if missing := wanted - claimed:
-            self._again_s = self._clock.monotonic() + AGAIN_S
+        if not failed and claimed == wanted:
+            self._schedule.divided(self._membership.refresh_s)
+        elif missing := wanted - claimed:
             _LOG.info("group %s: %d partitions are still another consumer's", self._membership.group, len(missing))
-        if (refresh_s := self._membership.refresh_s) is not None:
-            self._refresh_due_s = self._clock.monotonic() + refresh_s
         return failed
+
+    def _save_suspended(self) -> None:
+        """Save positions of partitions that were this consumer's, where nobody has saved one since, if possible."""
+
+        def work() -> None:
+            with self._saving:
+                self._saver.save_unclaimed(self._unclaimed(), and_kept=True)
+
+        self._try("save the others", work)
+
+    def _unclaimed(self) -> set[TopicPartition]:
+        return set(self._state.partitions) - self._claimed
 
     def _release(self, lose: set[TopicPartition]) -> None:
         """Give partitions up: drained, saved, fenced, and only then released."""
         if not lose:
             return
-        self._drain(lose & set(self._state.partitions) & self._claimed)
+        self._drain(lose & set(self._state.partitions))
         with self._saving:
             try:
-                self._save(lose & self._claimed)
+                self._save(lose)
             except ZooKeeperAway:
                 raise  # nobody else can get the partitions before it is back
             except MetaqError as error:
-                _LOG.error("offsets of %s are not saved, messages will be repeated: %s", _named(lose), error)
+                _LOG.error("offsets of %s are not saved now, messages may be repeated: %s", _named(lose), error)
             self._drop(lose, saving=True)
-        self._membership.release(lose & self._claimed)
+        self._membership.release(lose)
         self._claimed -= lose
 
     def _drain(self, lose: set[TopicPartition]) -> None:
@@ -305,46 +326,57 @@ class Coordinator:
                 state.changed.wait(left_s)
 
     def _drop(self, places: Collection[TopicPartition], *, saving: bool = False) -> None:
-        """Own these no more."""
+        """Own these no more; positions that are not saved yet are kept. ``saving``: the caller has that lock."""
         gone = [where for where in places if where in self._state.partitions]
         if not gone:
             return
-        if saving:
-            self._state.remove(gone)
-        else:
-            with self._saving:
-                self._state.remove(gone)
+        with nullcontext() if saving else self._saving:
+            self._saver.keep(self._state.remove(gone))
         _LOG.info("group %s: released %s", self._membership.group, _named(gone))
 
     def _take_over(self, claimed: set[TopicPartition]) -> MetaqError | None:
-        """Read what is claimed, from the group's offset, or from where this consumer was; return why some is not."""
+        """Read what is claimed, from where this consumer was, else from the group's offset; return why some is not."""
         with self._saving:
             self._drop([where for where, one in self._state.partitions.items() if one.lost], saving=True)
-            stored = self._storage.load(self._membership.group, claimed)
+            stored = loaded = self._storage.load(self._membership.group, claimed)
             changed = [
                 where
-                for where in claimed
-                if where in self._state.partitions
-                and where in stored  # else the storage lost it
-                and self._membership.is_taken_over(
-                    stored[where], self._state.partitions[where].saved, self._state.partitions[where].position
-                )
+                for where in claimed & self._state.partitions.keys()
+                if where in stored and self._is_behind(where, stored[where])
             ]
-            self._drop(changed, saving=True)  # read by another consumer meanwhile
+            self._state.remove(changed)  # read by another consumer meanwhile
             if self._incarnations is not None:
                 stored = self._incarnations.checked(stored, claimed - set(self._state.partitions))
+            self._saver.forget({where for where, offset in stored.items() if offset != loaded.get(where)})
             self._state.note_loaded(stored, claimed)
+            fresh = claimed - set(self._state.partitions)
+            starts = {where: stored[where] for where in fresh if where in stored} | self._saver.take_kept(fresh, stored)
+            begun, saved, failed = self._begin(fresh - starts.keys())
+        self._state.keep(claimed & self._state.partitions.keys())
+        self._add({**starts, **begun}, {**stored, **saved})
+        return failed
+
+    def _is_behind(self, where: TopicPartition, stored: GroupOffset) -> bool:
+        one = self._state.partitions[where]
+        return is_further(stored, one.saved, one.position)
+
+    def _begin(
+        self, places: Collection[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, GroupOffset], Mapping[TopicPartition, GroupOffset], MetaqError | None]:
+        """Return where the group begins in partitions that nobody of it has read, what of that is saved, and why it
+        cannot begin in some of them.
+        """
         starts: dict[TopicPartition, GroupOffset] = {}
         failed: MetaqError | None = None
-        for where in sorted(claimed - set(self._state.partitions)):
+        for where in sorted(places):
             try:
-                starts[where] = stored[where] if where in stored else self._start(where)
+                starts[where] = self._start(where)
             except MetaqError as error:
                 if not error.retryable:
                     raise
                 failed = error
-        self._add(starts, stored)
-        return failed
+        begun, saved = self._saver.save_first(starts)
+        return begun, saved, failed
 
     def _start(self, where: TopicPartition) -> GroupOffset:
         try:
@@ -364,19 +396,28 @@ class Coordinator:
 
     def _leave(self) -> None:
         try:
-            if self._membership.connected and self._membership.registered:
-                self._save_at_end()
+            self._save_at_end()
         finally:
             self._state.remove(list(self._state.partitions))
             self._membership.close()
             self._storage.close()
 
     def _save_at_end(self) -> None:
+        membership = self._membership
+        if not (membership.connected and membership.registered):
+            self._claimed.clear()
         try:
             self.save()
-            self._membership.release(self._claimed)
+            if self._claimed:
+                membership.release(self._claimed)
         except MetaqError as error:
             _LOG.error("the last positions are not saved, messages will be repeated: %s", error)
+
+
+class _Waits(MetaqError):
+    """Another consumer is in the way, and may leave."""
+
+    retryable = True
 
 
 class _Unknown(MetaqError):
@@ -389,6 +430,10 @@ class _Unknown(MetaqError):
 
     def __str__(self) -> str:
         return f"no broker is known that has {self.args[0]}"
+
+
+def _is_there(where: TopicPartition, view: GroupView) -> bool:
+    return where.partition in view.partitions.get(where.topic, ())
 
 
 def _named(places: Collection[TopicPartition]) -> str:

@@ -68,7 +68,7 @@ class GroupMember(Generic[D]):
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now, sorted."""
         with self._state.lock:
-            return sorted(self._state.partitions)
+            return sorted(where for where, one in self._state.partitions.items() if not one.suspended)
 
     @property
     def paused(self) -> str | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import IO, Protocol
 
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import GroupView
-from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import ConsumerIdInUse, StoreFailed, TopicNotFound
 from metaq.model import Partition, TopicPartition
 
@@ -27,8 +27,7 @@ class Membership(Protocol):
     ``None``. ``until_s``: until when, by the consumer's clock, a partition is proven to be this consumer's; a
     partition for which that is over counts as another one's until it is claimed anew. ``owned_now``: those of the
     partitions that are this consumer's by an answer of the registry that is not older than the call, and have been
-    since they were claimed. ``is_taken_over``: whether a partition that the storage has at ``stored`` was read by
-    somebody else since this consumer, which is at ``position``, saved ``saved``.
+    since they were claimed.
     """
 
     group: str
@@ -60,8 +59,6 @@ class Membership(Protocol):
     def until_s(self, where: TopicPartition) -> float: ...
 
     def release(self, partitions: Collection[TopicPartition]) -> None: ...
-
-    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -106,8 +103,19 @@ class LoneMembership:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             opened.close()
-            raise ConsumerIdInUse(self.group, self.consumer_id, str(path)) from None
+            raise ConsumerIdInUse(self.group, self._holder(path), str(path)) from None
+        with suppress(OSError):  # a full disk: whoever waits does not know for whom
+            opened.truncate(0)
+            opened.write(f"{self.consumer_id}\n".encode())
+            opened.flush()
         return opened
+
+    def _holder(self, path: Path) -> str:
+        """Return the consumer that has locked the file, as it says."""
+        with suppress(OSError):
+            if name := path.read_text(encoding="utf-8", errors="replace").strip():
+                return name
+        return "unknown"
 
     def view(self) -> GroupView:
         """Return all partitions that hold or accept messages of the topics."""
@@ -139,10 +147,6 @@ class LoneMembership:
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Nobody waits for them."""
-
-    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
-        """Whether the storage has another offset."""
-        return stored != saved
 
     def close(self) -> None:
         """Unlock the file."""

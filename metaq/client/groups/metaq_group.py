@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
+from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.incarnations import Incarnations
@@ -76,6 +76,19 @@ class _ZooKeeperOffsets:
         """The membership closes the session."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedStarts:
+    """``starts`` of partitions that the group has never read: ``check`` raises ``MetaqError`` for the others."""
+
+    check: Callable[[TopicPartition], None]
+    starts: StartResolver
+
+    def resolve(self, where: TopicPartition) -> GroupOffset:
+        """See ``Starts``."""
+        self.check(where)
+        return self.starts.resolve(where)
+
+
 class MetaqCore(ConsumerCore[Delivery]):
     """One consumer of MetaQ's brokers."""
 
@@ -101,7 +114,7 @@ class MetaqCore(ConsumerCore[Delivery]):
             state,
             membership,
             storage,
-            StartResolver(cluster.directory, cluster.pool, options.start),
+            self._starts(options),
             lambda where, start, generation, saved: OwnedPartition(where, start, generation, read, state, saved),
             CoordinatorSettings(
                 strategy=options.strategy,
@@ -126,12 +139,18 @@ class MetaqCore(ConsumerCore[Delivery]):
                 options.topics,
                 session_s=options.session_s,
                 timeout_s=cluster.pool.timeouts.connect_s,
+                has_offsets=options.offsets is None,
             )
             return membership, options.offsets or _ZooKeeperOffsets(membership)
         folder = cluster.state_folder
         lock = None if options.offsets is not None else folder / f"{options.group}.lock"
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
         return lone, options.offsets or SqliteOffsets(folder / "offsets.sqlite")
+
+    def _starts(self, options: ConsumerOptions) -> Starts:
+        starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)
+        kept = self._membership.kept if isinstance(self._membership, ZooKeeperMembership) else None
+        return starts if kept is None else CheckedStarts(kept.check_unread, starts)
 
     def _send_away(self, delivery: Delivery) -> None:
         producer = Producer(self.cluster.directory, self.cluster.pool)

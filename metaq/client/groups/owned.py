@@ -65,6 +65,8 @@ class Owned(ABC, Generic[D, Q, O]):
         self.where, self.generation, self.saved = where, generation, saved
         self.revoking = False
         """No more messages are handed out, those in hand may still be settled."""
+        self.suspended = False
+        """It may be another consumer's now: the same, until that is known."""
         self.lost = False
         """Nothing is settled or saved any more."""
         self.busy = False
@@ -82,6 +84,11 @@ class Owned(ABC, Generic[D, Q, O]):
         self._is_decoding = False
         self._call, self._call_first = 0, 0  # a call of the reader's, and the offset of the first message that it took
         self._not_before = 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is fetched and handed out."""
+        return self.lost or self.revoking or self.suspended
 
     # what is fetched
 
@@ -119,7 +126,7 @@ class Owned(ABC, Generic[D, Q, O]):
         Raises:
             CorruptFrame, CorruptRecord: The next message is damaged, and damaged ones are not to be skipped.
         """
-        if self.lost or self.revoking:
+        if self.rests:
             return None
         if self._again:
             if now_s < self._again_s:
@@ -131,7 +138,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def take_many(self, count_max: int, seen: Seen | None = None, call: int = 0) -> list[D]:
         """Hand out messages as ``take`` does, up to one that was refused before: that one ``take`` hands out."""
-        if self.lost or self.revoking or self._again:
+        if self.rests or self._again:
             return []
         hand = self._hand
         self._note_call(call, hand.next_offset)
@@ -147,7 +154,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
         """Return messages that an iteration may take by itself, behind the only one in hand; see ``in_hand``."""
-        if self.lost or self.revoking or self._again:
+        if self.rests or self._again:
             return None
         return self._hand.stream(behind)
 

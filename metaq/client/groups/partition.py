@@ -53,7 +53,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
 
     def request(self, now_s: float) -> PartitionRequest | None:
         """See ``Owned``."""
-        if self.lost or self.revoking or self._asked is not None or self._runs.is_waiting or now_s < self._not_before:
+        if self.rests or self._asked is not None or self._runs.is_waiting or now_s < self._not_before:
             return None
         where, settings = self.where, self._settings
         max_bytes = self._share_of(settings.fetch_bytes)
@@ -64,7 +64,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
 
     def next_request_s(self) -> float | None:
         """See ``Owned``."""
-        waits = self.lost or self.revoking or self._asked is not None or self._runs.is_waiting
+        waits = self.rests or self._asked is not None or self._runs.is_waiting
         return None if waits else self._not_before
 
     def fetched(self, request: PartitionRequest, outcome: Polled | None, now_s: float) -> Jump | None:

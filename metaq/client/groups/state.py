@@ -86,33 +86,47 @@ class GroupState(Generic[D, Q, O]):
             self.notify()
 
     def keep(self, places: Collection[TopicPartition]) -> None:
-        """Go on with those of these that were about to be released."""
+        """Go on with those of these that were suspended, or about to be released."""
         with self.lock:
             kept = [where for where in places if self.partitions[where].revoking]
-            for where in kept:
-                self.partitions[where].revoking = False
+            is_changed = bool(kept) or any(self.partitions[where].suspended for where in places)
+            for where in places:
+                self.partitions[where].revoking = self.partitions[where].suspended = False
                 self._order.add(self.partitions[where])
             if kept:
                 self.changes.append(Change("assigned", tuple(sorted(kept))))
+            if is_changed:
+                self.notify()
+
+    def suspend(self, places: Collection[TopicPartition]) -> None:
+        """Read nothing of these for now."""
+        with self.lock:
+            for where in places:
+                self.partitions[where].suspended = True
+            if places:
                 self.notify()
 
     def revoke(self, places: Collection[TopicPartition]) -> None:
-        """Hand out nothing more of these; the reader is notified."""
+        """Hand out nothing more of these; the reader is notified, once."""
         with self.lock:
-            for where in places:
+            new = sorted(where for where in places if not self.partitions[where].revoking)
+            for where in new:
                 self.partitions[where].revoking = True
-            self.changes.append(Change("revoked", tuple(sorted(places))))
-            self.notify()
+            if new:
+                self.changes.append(Change("revoked", tuple(new)))
+                self.notify()
 
-    def remove(self, places: Collection[TopicPartition]) -> None:
-        """Own these no more: what is acknowledged later is refused."""
+    def remove(self, places: Collection[TopicPartition]) -> list[Owned[D, Q, O]]:
+        """Own these no more: what is acknowledged later is refused. Return those that were not lost before."""
         with self.lock:
-            for where in places:
-                partition = self.partitions.pop(where)
+            removed = [self.partitions.pop(where) for where in places]
+            left = [partition for partition in removed if not partition.lost]
+            for partition in removed:
                 partition.lost = True
                 self._order.discard(partition)
             self._divide_memory()
             self.notify()
+        return left
 
     def _divide_memory(self) -> None:
         for partition in self.partitions.values():
@@ -318,7 +332,9 @@ class GroupState(Generic[D, Q, O]):
 
     def wait_s(self, longest_s: float, now_s: float) -> float:
         """Return how long to wait for a change: less if a refused message is due before. The caller has the lock."""
-        due_s = min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
+        may_be = (one for one in self.partitions.values() if not (one.rests or one.busy))
+        times = (at for one in may_be if (at := one.retry_s) is not None and self.may_hand_out(one.where, now_s))
+        due_s = min(times, default=None)
         return longest_s if due_s is None else min(longest_s, max(0.0, due_s - now_s) + 0.001)
 
     def acknowledge(self, delivery: HandedOut) -> None:
@@ -395,12 +411,16 @@ class GroupState(Generic[D, Q, O]):
             return {where: partition.position for where, partition in self.partitions.items()}
 
     def unsaved(self, places: Collection[TopicPartition] | None = None) -> Mapping[TopicPartition, GroupOffset]:
-        """Return the positions that the offset storage does not have; of ``places`` only, if given."""
+        """Return the positions that the offset storage does not have; of ``places`` only, if given; else of all that
+        are read.
+        """
         with self.lock:
             return {
                 where: partition.position
                 for where, partition in self.partitions.items()
-                if (places is None or where in places) and partition.position != partition.saved
+                if (not partition.suspended if places is None else where in places)
+                and not partition.lost
+                and partition.position != partition.saved
             }
 
     def note_saved(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:

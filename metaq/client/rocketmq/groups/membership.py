@@ -24,7 +24,6 @@ from metaq.client.rocketmq.groups.locks import MemberLocks
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.discovery.zk_groups import GroupView
-from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import ConsumerIdInUse, MetaqError, TopicNotFound
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import Clock
@@ -250,10 +249,6 @@ class RocketMembership:
         """Unlock these, if they are locked."""
         if self._locks is not None:
             self._locks.unlock(partitions)
-
-    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
-        """Whether somebody is further: a broker that was killed may have lost the last positions saved."""
-        return stored.offset > position.offset and stored != saved
 
     def close(self) -> None:
         """Leave the group, and close the client."""

@@ -139,8 +139,10 @@ class BrokerOffsets:
 
         def unchanged(queues: Collection[TopicPartition]) -> Collection[TopicPartition]:
             for where, offset in self._offsets.committed(group, queues).items():
-                there = None if offset is None else GroupOffset(offset)
-                if not is_unchanged(there, expected.get(where), offsets[where]):
+                before = expected.get(where)
+                is_zero = offset == 0 and before is None and where not in self._zeros  # of a group that is not known
+                there = None if offset is None or is_zero else GroupOffset(offset)
+                if not is_unchanged(there, before, offsets[where]):
                     changed[where] = there
             return [where for where in queues if where not in changed]
 

@@ -100,7 +100,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
 
     def _waits(self) -> bool:
         full = self._buffered >= self._share_of(self._settings.buffer_bytes)
-        return self.lost or self.revoking or self._asked is not None or full
+        return self.rests or self._asked is not None or full
 
     def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> Jump | None:
         """See ``Owned``."""
@@ -128,7 +128,8 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         return None
 
     def _move(self, asked: int, moved: Moved, from_master: bool, now_s: float) -> Jump | None:
-        to = moved.first if asked < moved.first else moved.end
+        is_another = moved.first == 0 and from_master  # it ends before the position, and has its first message
+        to = moved.first if asked < moved.first or is_another else moved.end
         if to == asked or not (from_master or to > asked):  # a slave may be behind
             self._broker_id = 0
             self._pause(now_s)

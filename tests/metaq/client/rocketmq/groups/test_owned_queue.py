@@ -142,12 +142,23 @@ def test_an_offset_that_is_gone_leads_on_behind_what_was_pulled_before() -> None
 
 def test_only_the_master_knows_that_a_queue_ends_before_the_position() -> None:
     queue = owned(9)
-    assert queue.fetched(ask(queue), QueueAnswer(Moved(0, 4), False), 0.0) is None  # a slave that is behind
-    jump = queue.fetched(ask(queue, 1.0), QueueAnswer(Moved(0, 4), True), 1.0)
+    assert queue.fetched(ask(queue), QueueAnswer(Moved(1, 4), False), 0.0) is None  # a slave that is behind
+    jump = queue.fetched(ask(queue, 1.0), QueueAnswer(Moved(1, 4), True), 1.0)
     assert jump is not None
     assert jump.to == 4
     assert take(queue) is None
     assert queue.position == GroupOffset(4)
+
+
+def test_a_queue_that_is_shorter_and_has_its_first_message_is_another_one() -> None:
+    """As RocketMQ's brokers decide: nobody has read it, its broker came back empty."""
+    queue = owned(9)
+    jump = queue.fetched(ask(queue), QueueAnswer(Moved(0, 4), True), 0.0)
+    assert jump is not None
+    assert jump.to == 0
+    feed(queue, record(0), to=1)
+    assert offsets(queue) == [0]
+    assert queue.position == GroupOffset(0)
 
 
 def test_damage_is_raised_each_time_or_skipped() -> None:

@@ -1,0 +1,146 @@
+"""The members of one group, each a process, and who sends to them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from faults.groups.verdict import Handled
+from metaq import MetaQ
+from metaq.errors import MetaqError
+from metaq.model import Partition
+
+SAVE_S: Final = 0.5
+SESSION_S: Final = 2.0
+TOPIC: Final = "orders"
+PARTITIONS: Final = 6
+SEND_PAUSE_S: Final = 0.03
+END_S: Final = 30.0
+
+
+@dataclass
+class Member:
+    """One consumer and the file of what it has handled."""
+
+    name: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def expire(self) -> None:
+        """End its session at ZooKeeper."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("expire\n")
+        self.process.stdin.flush()
+
+    def freeze(self) -> None:
+        """Stop it in its tracks."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self.process.kill()
+        self.process.wait()
+
+    def leave(self) -> None:
+        """Have it leave the group, and end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(END_S)
+        finally:
+            self.kill()
+
+    def handled(self) -> list[Handled]:
+        """What it has handled; a last line may have been cut by a kill."""
+        if not self.log.exists():
+            return []
+        rows = (line.split("\t") for line in self.log.read_text().split("\n")[:-1])
+        return [Handled(int(ms), self.name, text) for ms, text in rows]
+
+
+@dataclass
+class Group:
+    """All members that ever were."""
+
+    cluster: str
+    name: str
+    start: str
+    folder: Path
+    members: list[Member] = field(default_factory=list)
+
+    def join(self) -> Member:
+        """Start a member."""
+        name = f"m{len(self.members)}"
+        log, errors = self.folder / f"{name}.log", self.folder / f"{name}.err"
+        given = (self.cluster, TOPIC, self.name, name, self.start, str(SAVE_S), str(SESSION_S), str(log))
+        with open(errors, "w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "faults.groups.member", *given],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                text=True,
+            )
+        self.members.append(Member(name, process, log))
+        return self.members[-1]
+
+    @property
+    def alive(self) -> list[Member]:
+        """Those that run."""
+        return [one for one in self.members if one.process.poll() is None]
+
+    def handled(self) -> list[Handled]:
+        """What all of them have handled."""
+        return [one for member in self.members for one in member.handled()]
+
+    def end(self) -> None:
+        """End those that still run."""
+        for member in self.alive:
+            member.kill()
+        for member in self.members:
+            if member.process.stdin is not None:
+                member.process.stdin.close()
+
+
+class Sender:
+    """Sends numbered messages in a thread, to all partitions in turn; ``sent`` are those that were acknowledged."""
+
+    def __init__(self, mq: MetaQ, prefix: str) -> None:
+        self._producer, self._prefix, self.sent = mq.producer(), prefix, list[str]()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Start to send."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.wait(SEND_PAUSE_S):
+            for index in range(PARTITIONS):
+                number += 1
+                text = f"{self._prefix}-{number}"
+                try:
+                    self._producer.send(TOPIC, text, partition=Partition(0, index))
+                except MetaqError:
+                    continue  # it may be stored all the same: it is not counted
+                self.sent.append(text)
+
+    def stop(self) -> None:
+        """Stop, and wait until nothing is sent any more."""
+        self._over.set()
+        self._thread.join(END_S)
+
+
+Wait = Callable[[Callable[[], bool], str], None]
+"""Waits for a condition, and fails with the sentence."""

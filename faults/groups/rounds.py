@@ -1,0 +1,235 @@
+"""Rounds of faults on a group of three members, while messages are sent; see ``FAULTS``.
+
+A series has a group of its own, which begins where one of ``STARTS`` says, and some rounds. After each round all that
+was sent until then has to be handled. At the end of a series ``verdict`` looks at everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from faults.broker_process import BrokerProcess, ServerSettings
+from faults.groups.group import PARTITIONS, SAVE_S, SESSION_S, TOPIC, Group, Sender
+from faults.groups.verdict import Fault, complaints, repeated
+from metaq import MetaQ
+from metaq.discovery.zk_client import connected
+from metaq.discovery.zk_layout import Layout
+from metaq.errors import MetaqError
+from metaq.net.clock import wall_clock_ms
+from peers.zookeeper import ZooKeeperServer
+
+TICK_MS: Final = 200
+MEMBERS: Final = 3
+OLD: Final = 60
+"""Messages that are there before the group begins."""
+STARTS: Final = ("earliest", "latest", "time")
+PATIENCE_S: Final = 120.0
+ALLOWED_S: Final = SAVE_S + 2.0
+"""A save period, and what a save takes on a busy machine."""
+
+
+class PromiseBroken(Exception):
+    """A message was lost, or repeated without reason; ``report`` says which. Everything is kept in ``folder``."""
+
+    def __init__(self, folder: Path, report: Sequence[str]) -> None:
+        self.folder, self.report = folder, report
+        super().__init__(f"{len(report)} complaints, kept in {folder}: {report[0]}")
+
+
+@dataclass
+class Figures:
+    """What a run did."""
+
+    rounds: Counter[str] = field(default_factory=Counter)
+    sent: int = 0
+    repeats: int = 0
+
+    def lines(self) -> list[str]:
+        """Return them as text."""
+        kinds = ", ".join(f"{count} {name}" for name, count in sorted(self.rounds.items()))
+        return [
+            f"{sum(self.rounds.values())} rounds: {kinds}",
+            f"{self.sent} messages, {self.repeats} repeated, 0 lost",
+        ]
+
+
+class Series:
+    """One group. ``report`` gets a line for each round."""
+
+    def __init__(
+        self, folder: Path, zookeeper: ZooKeeperServer, start: str, name: str, random: Random, figures: Figures
+    ) -> None:
+        folder.mkdir(parents=True)
+        self._folder, self._zookeeper, self._start, self._name = folder, zookeeper, start, name
+        self._random, self._figures = random, figures
+        self._faults: list[Fault] = []
+        self.group = Group(f"zk://{zookeeper.address}/{name}", "g", "", folder)
+
+    def run(self, mq: MetaQ, kinds: Sequence[str], report: Callable[[str], None]) -> None:
+        """Run a round of each of ``kinds``.
+
+        Raises:
+            PromiseBroken: See there.
+        """
+        old = Sender(mq, f"{self._name}-old")
+        old.start()
+        self._wait(lambda: len(old.sent) >= OLD, "the first messages are sent")
+        old.stop()
+        sender = Sender(mq, self._name)
+        self.group.start = str(wall_clock_ms()) if self._start == "time" else self._start
+        try:
+            for _ in range(MEMBERS):
+                self.group.join()
+            self._wait(self._has_begun, "the group has begun in all partitions")
+            sender.start()
+            for kind in kinds:
+                self._round(kind, sender, report)
+            sender.stop()
+            sent = [*(old.sent if self._start == "earliest" else ()), *sender.sent]
+            self._wait(lambda: self._is_handled(sent), "all is handled")
+            for member in self.group.alive:
+                member.leave()
+        finally:
+            sender.stop()
+            self.group.end()
+        self._judge(sent)
+
+    def _round(self, kind: str, sender: Sender, report: Callable[[str], None]) -> None:
+        began_s, began_ms = time.monotonic(), wall_clock_ms()
+        FAULTS[kind](self)
+        sent = list(sender.sent)
+        self._wait(lambda: self._is_handled(sent), f"{kind}: all that was sent is handled")
+        self._faults.append(Fault(kind, began_ms, wall_clock_ms(), kind != "emptied and killed"))
+        self._figures.rounds[kind] += 1
+        report(f"{self._name}, {self._start}: {kind}, all is handled ({time.monotonic() - began_s:.1f} s)")
+
+    def _judge(self, sent: Sequence[str]) -> None:
+        handled = self.group.handled()
+        found = list(complaints(sent, handled, self._faults, round(ALLOWED_S * 1000)))
+        if found:
+            raise PromiseBroken(self._folder, found)
+        self._figures.sent += len(sent)
+        self._figures.repeats += len(repeated(handled))
+
+    def _is_handled(self, sent: Sequence[str]) -> bool:
+        return {one.text for one in self.group.handled()} >= set(sent)
+
+    def _has_begun(self) -> bool:
+        layout = Layout(f"/{self._name}")
+        try:
+            with connected(self._zookeeper.address, SESSION_S) as client:
+                (offsets,) = client.children([f"{layout.offsets('g')}/{TOPIC}"])
+        except MetaqError:
+            return False
+        return len(offsets or ()) == PARTITIONS
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        end_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > end_s:
+                raise PromiseBroken(self._folder, [f"waited {PATIENCE_S:g} s in vain: {what}"])
+            time.sleep(0.1)
+
+    # the faults
+
+    def session_ended(self) -> None:
+        """A member's session ends; the member notices at once."""
+        self._random.choice(self.group.alive).expire()
+
+    def frozen(self) -> None:
+        """A member does not run for longer than its session."""
+        member = self._random.choice(self.group.alive)
+        member.freeze()
+        time.sleep(SESSION_S + self._random.uniform(0.5, 2.0))
+        member.thaw()
+
+    def killed(self) -> None:
+        """A member dies, and another one joins."""
+        self._random.choice(self.group.alive).kill()
+        self.group.join()
+
+    def stopped(self) -> None:
+        """ZooKeeper is away for longer than all sessions, and has everything when it is back."""
+        self._zookeeper.kill()
+        time.sleep(SESSION_S + self._random.uniform(0.0, 1.0))
+        self._zookeeper.start()
+
+    def emptied(self) -> None:
+        """ZooKeeper comes back without anything."""
+        self._zookeeper.kill()
+        self._zookeeper.empty()
+        time.sleep(self._random.uniform(0.0, SESSION_S))
+        self._zookeeper.start()
+
+    def emptied_and_frozen(self) -> None:
+        """The same, while a member does not run."""
+        member = self._random.choice(self.group.alive)
+        member.freeze()
+        self.emptied()
+        member.thaw()
+
+    def emptied_and_killed(self) -> None:
+        """The same, and a member dies, whose last offsets only others have seen; another one joins."""
+        self._zookeeper.kill()
+        self._random.choice(self.group.alive).kill()
+        self._zookeeper.empty()
+        self._zookeeper.start()
+        self.group.join()
+
+
+FAULTS: Final[dict[str, Callable[[Series], None]]] = {
+    "session ended": Series.session_ended,
+    "frozen": Series.frozen,
+    "killed": Series.killed,
+    "stopped": Series.stopped,
+    "emptied": Series.emptied,
+    "emptied and frozen": Series.emptied_and_frozen,
+    "emptied and killed": Series.emptied_and_killed,
+}
+
+
+def run(base: Path, rounds: int, seed: int, report: Callable[[str], None]) -> Figures:
+    """Run ``rounds``, each start and each fault in turn.
+
+    Raises:
+        PromiseBroken: See there.
+    """
+    random, figures = Random(seed), Figures()
+    kinds = [name for _ in range(rounds // len(FAULTS) + 1) for name in random.sample(list(FAULTS), len(FAULTS))]
+    shares = [kinds[index:rounds:3] for index in range(3)]
+    with ExitStack() as stack:
+        zookeeper = ZooKeeperServer(base / "zookeeper", TICK_MS)
+        stack.callback(zookeeper.kill)
+        zookeeper.start()
+        for start, share in zip(STARTS, shares, strict=True):
+            if share:
+                _series(base / start, zookeeper, start, share, random, figures, report)
+    return figures
+
+
+def _series(
+    folder: Path,
+    zookeeper: ZooKeeperServer,
+    start: str,
+    kinds: Sequence[str],
+    random: Random,
+    figures: Figures,
+    report: Callable[[str], None],
+) -> None:
+    series = Series(folder / "group", zookeeper, start, start, random, figures)
+    extra: dict[str, object] = {"unflushThreshold": 1000}
+    settings = ServerSettings({TOPIC: PARTITIONS}, 1 << 20, extra=extra, zookeeper=zookeeper.address, root=f"/{start}")
+    broker = BrokerProcess(folder / "broker", settings)
+    broker.start()
+    try:
+        with MetaQ(series.group.cluster) as mq:
+            series.run(mq, kinds, report)
+    finally:
+        broker.kill()

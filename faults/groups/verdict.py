@@ -1,0 +1,58 @@
+"""What a group may not do: leave a message out, or repeat one that was handled long before a fault. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+
+class Handled(NamedTuple):
+    """``member`` had handled the message ``text`` at ``ms`` since 1970."""
+
+    ms: int
+    member: str
+    text: str
+
+
+class Fault(NamedTuple):
+    """From the moment before it began to the moment when all that was sent until then had been handled."""
+
+    name: str
+    began_ms: int
+    ended_ms: int
+    is_bounded: bool
+    """Whether what was handled a save period before it may not come again."""
+
+
+def lost(sent: Collection[str], handled: Iterable[Handled]) -> list[str]:
+    """Return what nobody has handled."""
+    seen = {one.text for one in handled}
+    return [text for text in sent if text not in seen]
+
+
+def repeated(handled: Sequence[Handled]) -> dict[str, list[Handled]]:
+    """Return the messages that were handled more than once."""
+    found: dict[str, list[Handled]] = {}
+    for one in sorted(handled):
+        found.setdefault(one.text, []).append(one)
+    return {text: times for text, times in found.items() if len(times) > 1}
+
+
+def complaints(
+    sent: Collection[str], handled: Sequence[Handled], faults: Sequence[Fault], allowed_ms: int
+) -> Iterator[str]:
+    """Yield a sentence for each promise that was broken.
+
+    A message may come again if it was handled at most ``allowed_ms`` before a fault, or while that lasted.
+    """
+    for text in lost(sent, handled):
+        yield f"lost: {text}"
+    for text, times in repeated(handled).items():
+        if not any(_explains(fault, times, allowed_ms) for fault in faults):
+            yield f"repeated without reason: {text}: {', '.join(f'{one.member} at {one.ms}' for one in times)}"
+
+
+def _explains(fault: Fault, times: Sequence[Handled], allowed_ms: int) -> bool:
+    first, last = times[0].ms, times[-1].ms
+    is_late = not fault.is_bounded or first >= fault.began_ms - allowed_ms
+    return is_late and first <= fault.ended_ms and last >= fault.began_ms
