@@ -7,6 +7,7 @@ A line ``expire`` on its standard input ends its session at ZooKeeper; the end o
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -26,6 +27,7 @@ def parse_start(text: str) -> Any:
 
 def main(cluster: str, topic: str, group: str, name: str, start: str, save_s: str, session_s: str, log: str) -> None:
     """Consume until the standard input ends."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     options: dict[str, Any] = {"consumer_id": name, "start": parse_start(start), "poll_max_s": 0.1, "drain_s": 2.0}
     times: dict[str, Any] = {"save_s": float(save_s), "session_s": float(session_s)}

@@ -4,19 +4,26 @@ An emptied ZooKeeper knows nothing of a group. Each member saves again where it 
 Until all have had time to do so, nobody can say of a partition without an offset that the group has never read it: who
 joins first would begin where ``start`` says, and what another member had not read yet would be skipped::
 
-    the tree is younger than RETURN_S          partitions without an offset wait
-    an offset was there before                 it waits until this member is back for RETURN_S, then it is written again
-    else                                       the group has never read the partition
+    an offset was there before        it waits until this member is back for RETURN_S, then it is written again
+    the tree is younger than YOUNG_S  partitions without an offset wait
+    else                              the group has never read the partition
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
+
+RETURN_S: Final = 2.0
+"""How long other members have to come back, which may know a later offset than what this one has seen."""
+
+YOUNG_S: Final = 5.0
+"""How long members have to come back, and to write again what they have seen."""
 
 
 class OffsetAway(MetaqError):
@@ -32,10 +39,10 @@ class OffsetAway(MetaqError):
 
 
 class KeptOffsets:
-    """See the module. ``return_s``: how long members have to come back."""
+    """See the module."""
 
-    def __init__(self, return_s: float, clock: Clock) -> None:
-        self._return_s, self._clock = return_s, clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._seen: dict[TopicPartition, GroupOffset] = {}
         self._lost: set[TopicPartition] = set()
         self._returned_s = self._known_s = 0.0
@@ -43,8 +50,8 @@ class KeptOffsets:
     def registered(self, tree_age_s: float) -> None:
         """The consumer has become a member in a new session; the tree is so old."""
         now_s = self._clock.monotonic()
-        self._returned_s = now_s + self._return_s
-        self._known_s = now_s + max(0.0, self._return_s - tree_age_s)
+        self._returned_s = now_s + RETURN_S
+        self._known_s = now_s + max(0.0, YOUNG_S - tree_age_s)
 
     def look(
         self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, GroupOffset]

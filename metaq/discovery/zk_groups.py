@@ -29,9 +29,6 @@ from metaq.errors import ConsumerIdInUse, ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
 
-RETURN_S: Final = 5.0
-"""How long members have to come back after ZooKeeper has lost what it had stored, and to say how far they are."""
-
 SESSION_S: Final = 30.0
 """How long ZooKeeper waits for a consumer that says nothing, before others get its partitions. As in MetaQ's client."""
 
@@ -69,7 +66,7 @@ class ZooKeeperMembership:
         timeout_s: float = 5.0,
         has_offsets: bool = True,
     ) -> None:
-        self.kept = KeptOffsets(min(RETURN_S, session_s), SYSTEM_CLOCK) if has_offsets else None
+        self.kept = KeptOffsets(SYSTEM_CLOCK) if has_offsets else None
         """What is known of the group's offsets, if they are here."""
         self.group, self.consumer_id = check_name(group, "group"), check_name(consumer_id, "consumer id")
         self._topics = [check_name(topic, "topic") for topic in topics]

@@ -109,6 +109,9 @@ class PositionSaver:
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
         """
+        if places:
+            there = self._storage.load(self._membership.group, places)
+            self._state.note_missing(set(places) - there.keys())
         with self._state.lock:
             due = dict(self._state.unsaved(places))
             expected = {where: self._state.partitions[where].saved for where in due}

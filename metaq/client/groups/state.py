@@ -437,6 +437,13 @@ class GroupState(Generic[D, Q, O]):
                 if where in asked:
                     partition.saved = stored.get(where)
 
+    def note_missing(self, places: Collection[TopicPartition]) -> None:
+        """The offset storage has nothing of these, whatever it had."""
+        with self.lock:
+            for where in places:
+                if where in self.partitions:
+                    self.partitions[where].saved = None
+
     def _note_seen(self, message_id: int | str) -> None:
         self._seen[message_id] = None
         if len(self._seen) > self._seen_max:

@@ -178,3 +178,58 @@ def test_what_cannot_be_asked_or_stored_is_kept(failure: Exception) -> None:
     assert consumer.stored() == [10, 10]
     assert consumer.saver.save()
     assert consumer.stored() == [20, 20]
+
+
+def test_what_is_not_owned_any_more_is_saved_where_nobody_has_saved_since(storage: OffsetStorage) -> None:
+    consumer = Consumer(storage, Members())
+    consumer.members.mine = ()
+    consumer.other_saves(12)
+    consumer.saver.save_unclaimed([P0, P1])
+    assert consumer.stored() == [12, 20]
+    assert consumer.members.asked == 0
+    storage.close()
+
+
+def test_an_emptied_storage_gets_what_it_had_and_what_was_read() -> None:
+    """Also of a partition of which nothing new was read: its next owner would begin anew."""
+    offsets = MemoryOffsets()
+    consumer = Consumer(offsets, Members())
+    consumer.state.partitions[P1].saved = GroupOffset(20, 2)
+    offsets.offsets.clear()
+    consumer.saver.save_unclaimed([P0, P1])
+    assert consumer.stored() == [20, 20]
+
+
+def test_a_position_that_cannot_be_saved_at_a_release_is_kept_and_saved_later() -> None:
+    consumer = Consumer(MemoryOffsets(), Members())
+    consumer.saver.keep(consumer.state.remove([P0]))
+    assert consumer.stored() == [10, 10]
+    consumer.saver.save_unclaimed([], and_kept=True)
+    assert consumer.stored() == [20, 10]
+    assert consumer.saver.take_kept([P0], {P0: GroupOffset(20, 2)}) == {}
+
+
+@pytest.mark.parametrize(("other", "expected"), [(None, 20), (10, 20), (15, 20), (90, None)])
+def test_a_partition_that_comes_back_goes_on_at_the_later_position(other: int | None, expected: int | None) -> None:
+    consumer = Consumer(MemoryOffsets(), Members())
+    consumer.saver.keep(consumer.state.remove([P0]))
+    stored = {} if other is None else {P0: GroupOffset(other, 1 if other == 10 else 9)}
+    kept = consumer.saver.take_kept([P0], stored)
+    assert kept == ({} if expected is None else {P0: GroupOffset(expected, 2)})
+
+
+def test_partitions_that_were_made_anew_are_forgotten() -> None:
+    consumer = Consumer(MemoryOffsets(), Members())
+    consumer.state.partitions[P0].lost = True
+    consumer.saver.keep(consumer.state.remove([P0, P1]))
+    consumer.saver.forget([P1])
+    assert consumer.saver.take_kept([P0, P1], {}) == {}
+
+
+def test_where_a_group_begins_is_decided_by_who_is_first() -> None:
+    offsets = MemoryOffsets()
+    consumer = Consumer(offsets, Members())
+    assert consumer.saver.save_first({P0: GroupOffset(50)}) == ({P0: GroupOffset(10, 1)}, {P0: GroupOffset(10, 1)})
+    offsets.offsets.clear()
+    assert consumer.saver.save_first({P0: GroupOffset(50)}) == ({P0: GroupOffset(50)}, {P0: GroupOffset(50)})
+    assert offsets.load("g", [P0]) == {P0: GroupOffset(50)}
