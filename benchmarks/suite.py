@@ -241,6 +241,11 @@ BESIDE: Final[tuple[Program, ...]] = (
         "a streaming query over 4,000 partitions: CPU while nothing comes, and the trigger with one row",
     ),
     Program(
+        "idle-clients",
+        "idle_clients.py",
+        "CPU of each kind of client while the broker, name server or ZooKeeper that it needs is away",
+    ),
+    Program(
         "read-memory",
         "resources.py read-memory",
         "the memory of a task that reads, and that it does not grow with what is read",

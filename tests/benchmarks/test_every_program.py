@@ -25,6 +25,7 @@ TINY = {
     "fairness": ["--connections", "2", "--scale", "0.02"],
     "idle-memory": ["--scale", "0.01"],
     "cluster": ["--topics", "5"],
+    "idle-clients": ["--seconds", "0.2"],
     "zookeeper-away": ["--seconds", "0.2", "--scale", "1"],
     "scaling": ["--scale", "0.0001"],
     "planning": ["--scale", "0.005"],
@@ -48,7 +49,17 @@ LESS = {
 }
 """Constants of the programs that would only cost time here: pauses, what is not measured, numbers of similar points."""
 
-WITHOUT_SPARK = ("broker", "client", "codec", "log-append", "open-log", "idle-memory", "fairness", "cluster")
+WITHOUT_SPARK = (
+    "broker",
+    "client",
+    "codec",
+    "log-append",
+    "open-log",
+    "idle-memory",
+    "idle-clients",
+    "fairness",
+    "cluster",
+)
 PROGRAMS = [program for program in (*SUITE, *BESIDE) if not program.needs_peer]
 
 

@@ -1,0 +1,35 @@
+"""What the judge of the rounds for consumers in groups finds."""
+
+from __future__ import annotations
+
+from faults.groups.verdict import Fault, Handled, complaints, lost, repeated
+
+FAULT = Fault("frozen", 10_000, 14_000, True)
+
+
+def handled(text: str, *times: int) -> list[Handled]:
+    return [Handled(ms, "m0", text) for ms in times]
+
+
+def test_what_nobody_has_handled_is_lost() -> None:
+    assert lost(["a", "b"], handled("a", 1)) == ["b"]
+    assert list(complaints(["a", "b"], handled("a", 1), [], 500)) == ["lost: b"]
+
+
+def test_what_was_handled_shortly_before_a_fault_or_during_it_may_come_again() -> None:
+    for first in (9_500, 10_500, 14_000):
+        seen = handled("a", first, 15_000)
+        assert repeated(seen).keys() == {"a"}
+        assert list(complaints(["a"], seen, [FAULT], 500)) == []
+
+
+def test_what_was_handled_long_before_or_came_again_before_any_fault_may_not() -> None:
+    for times in ((9_499, 15_000), (9_600, 9_700), (14_001, 15_000)):
+        (complaint,) = complaints(["a"], handled("a", *times), [FAULT], 500)
+        assert complaint.startswith(f"repeated without reason: a: m0 at {times[0]}")
+
+
+def test_where_nobody_could_know_more_anything_may_come_again() -> None:
+    unbounded = FAULT._replace(is_bounded=False)
+    assert list(complaints(["a"], handled("a", 1, 12_000), [unbounded], 500)) == []
+    assert len(list(complaints(["a"], handled("a", 1, 2), [unbounded], 500))) == 1
