@@ -233,7 +233,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 # ---- what they need, and what they cost
 
 
-class Place(NamedTuple):
+class Needed(NamedTuple):
     """Where clients connect, and what takes away what they need."""
 
     at: str
@@ -241,13 +241,13 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Place]]:
+def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
     """Start what is needed."""
     from stage import BrokerProcess  # imports Spark, which no client needs
 
     from peers.zookeeper import ZooKeeperServer
 
-    found: dict[str, Place] = {}
+    found: dict[str, Needed] = {}
     with ExitStack() as stack:
         for need in sorted(needs):
             own = folder / need
@@ -255,7 +255,7 @@ def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Place]]:
             if need in ("broker", "rocketmq"):
                 local = stack.enter_context(LocalBroker(own))
                 at = str(local.address) if need == "broker" else local.name_servers
-                found[need] = Place(at, local.kill)
+                found[need] = Needed(at, local.kill)
                 continue
             zookeeper = ZooKeeperServer(own / "zookeeper", TICK_MS)
             stack.callback(zookeeper.kill)
@@ -264,7 +264,7 @@ def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Place]]:
             stack.callback(broker.kill)
             broker.start()
             at = f"zk://{zookeeper.address}/meta"
-            found[need] = Place(at, zookeeper.kill if need == "zookeeper" else broker.kill)
+            found[need] = Needed(at, zookeeper.kill if need == "zookeeper" else broker.kill)
         yield found
 
 
@@ -275,7 +275,7 @@ def cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def clients(folder: Path, at: Mapping[str, Place], names: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def clients(folder: Path, at: Mapping[str, Needed], names: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Run clients until the end of the block; they have worked when it begins."""
     running: dict[str, subprocess.Popen[str]] = {}
     try:
