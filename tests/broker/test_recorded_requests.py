@@ -59,7 +59,8 @@ DIFFERENCES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "TRAN_MSG without PGROUP": (0, HALF),
         "DELAY and TRAN_MSG": (0, HALF),
         **{f"{code}": (0, NAME_SERVER) for code in (105, 106)},
-        **{f"{code} without fields": (3, NOT_SUPPORTED) for code in (305, 314, 315, 317)},
+        "305 without fields": (0, "the system topics of this broker"),
+        **{f"{code} without fields": (3, NOT_SUPPORTED) for code in (314, 315, 317)},
     },
 }
 """Label of the step -> the code here, and why the answer is another. docs/rocketmq-broker.md lists them, too."""

@@ -27,6 +27,7 @@ from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
 
 pytestmark = pytest.mark.process
@@ -69,6 +70,24 @@ def pull(offset: int, wait_ms: int) -> RemotingCommand:
     sys_flag = SUBSCRIPTION | (SUSPEND if wait_ms else 0)
     header = pull_header(offset, topic="T", sys_flag=sys_flag, suspend_timeout_millis=wait_ms)
     return to_request(header, opaque=next(OPAQUES))
+
+
+EXPORTED: Final = (
+    *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums"),
+    *("flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn"),
+    *("traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup"),
+)
+"""What ``mqadmin exportConfigs`` wants of every broker."""
+
+
+def test_the_settings_have_what_administrators_export(golden: Wire) -> None:
+    answer = golden.ask(to_request(GetBrokerConfig(), opaque=next(OPAQUES)))
+    assert answer is not None
+    shown = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+    assert set(EXPORTED) - shown.keys() == set()
+    assert shown["fileReservedTime"] == "168"
+    assert shown["messageDelayLevel"].startswith("1s 5s 10s 30s 60s ")
+    assert shown["useTLS"] == "false"
 
 
 def test_a_pull_waits_for_a_message(golden: Wire) -> None:

@@ -58,6 +58,7 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.retention.policy import RetentionPolicy
 from metaq_broker.rocketmq.parts import (
     FrontEndParts,
     client_topics,
@@ -81,6 +82,15 @@ QUEUES_LOOKED_AT_MAX: Final = 256
 
 SCAN_S: Final = 5.0
 """Between two looks for members and brokers that were silent for too long."""
+
+FIXED_SETTINGS: Final = {
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+}
+"""Settings of RocketMQ that this broker does not have, as they are in effect here; tools expect them."""
 
 OWN_REQUESTS: Final = ChannelLimits(256, 4096)
 """What the broker may ask one client at a time, and tell it."""
@@ -311,7 +321,7 @@ class BrokerServer:
 
     def _settings(self) -> Mapping[str, str]:
         """Return the settings as RocketMQ's keys and values; secrets are not among them."""
-        config = self._config
+        config, system = self._config, self._parts.config.system
         texts: dict[type, Callable[[object], str]] = {bool: lambda value: str(value).lower()}
         shown = {key.name: getattr(config, key.attribute) for key in ROCKETMQ_KEYS}
         return {
@@ -323,6 +333,10 @@ class BrokerServer:
             "flushDiskType": "SYNC_FLUSH" if config.wait_for_disk else "ASYNC_FLUSH",
             "brokerId": "0",
             "brokerRole": "ASYNC_MASTER",
+            "fileReservedTime": str(RetentionPolicy.parse(system.delete_policy).age_ms_max // 3_600_000),
+            "messageDelayLevel": " ".join(f"{seconds}s" for seconds in config.delay_levels_s),
+            "useTLS": texts[bool](bool(system.tls_cert_file) and config.tls_mode != "disabled"),
+            **FIXED_SETTINGS,
         }
 
     def _settings_text(self) -> str:

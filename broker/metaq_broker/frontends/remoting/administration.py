@@ -1,4 +1,4 @@
-"""What administrators ask of a broker: topics (17, 215, 21, 351, 202), settings (25, 26) and figures (28).
+"""What administrators ask of a broker: topics (17, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
 
 A change is answered when it is on the disk, and the name servers hear of it at once. Settings of the broker itself are
 shown and not changed from afar: that is what its configuration file is for.
@@ -15,7 +15,7 @@ from metaq.errors import MetaqError
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
-from metaq.protocols.remoting.bodies.routes import KVTable
+from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import (
@@ -111,6 +111,7 @@ class AdministrationRequests:
         dispatcher.add([code.UPDATE_AND_CREATE_TOPIC], self._update_topic)
         dispatcher.add([code.DELETE_TOPIC_IN_BROKER], self._delete_topic)
         dispatcher.add([code.GET_ALL_TOPIC_CONFIG], self._all_topics)
+        dispatcher.add([code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER], self._system_topics)
         dispatcher.add([code.GET_TOPIC_CONFIG], self._one_topic)
         dispatcher.add([code.GET_TOPIC_STATS_INFO], self._topic_stats)
         dispatcher.add([code.GET_BROKER_CONFIG], self._show_configuration)
@@ -162,6 +163,10 @@ class AdministrationRequests:
 
     def _all_topics(self, call: Call) -> RemotingCommand:
         return call.request.reply(body=topic_configs(self._topics).to_json())
+
+    def _system_topics(self, call: Call) -> RemotingCommand:
+        names = tuple(topic for topic in sorted(self._topics.all()) if self._topics.is_built_in(topic))
+        return call.request.reply(body=TopicList(topic_list=names).to_json())
 
     def _one_topic(self, call: Call) -> RemotingCommand:
         topic = GetTopicConfig.from_ext(call.request.ext).topic

@@ -57,6 +57,13 @@ class GetAllTopicConfigResponse(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetSystemTopicListFromBroker(Request):
+    """Return the topics that every broker has, as JSON."""
+
+    CODE = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicConfig(Request):
     """Return one topic, as JSON (5.x)."""
 

@@ -28,7 +28,7 @@ from metaq.protocols.remoting.bodies.offsets import (
     TopicStats,
 )
 from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
-from metaq.protocols.remoting.bodies.routes import KVTable
+from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import (
@@ -40,6 +40,7 @@ from metaq.protocols.remoting.headers.administration import (
     GetBrokerRuntimeInfo,
     GetConsumeStats,
     GetSubscriptionGroupConfig,
+    GetSystemTopicListFromBroker,
     GetTopicConfig,
     GetTopicStatsInfo,
     QueryTopicConsumeByWho,
@@ -249,6 +250,11 @@ def test_all_offsets_and_readers(front: Front) -> None:
 
 # ---- the broker
 
+
+def test_system_topics_are_those_that_nobody_made(front: Front) -> None:
+    listed = TopicList.from_json(front.ask(GetSystemTopicListFromBroker()).body).topic_list
+    assert {"SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC", BROKER} <= set(listed)
+    assert "T" not in listed
 
 def test_settings_and_figures(front: Front) -> None:
     shown = front.ask(GetBrokerConfig())
