@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-START_DEADLINE_S: Final = 90.0
+START_DEADLINE_S: Final = 180.0
 STOP_DEADLINE_S: Final = 30.0
 POLL_S: Final = 0.1
 LOG_TAIL: Final = 3000

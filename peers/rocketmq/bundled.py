@@ -15,8 +15,8 @@ from peers.jvm import free_port
 from peers.rocketmq.ask import ask
 from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC
 
-DEADLINE_S: Final = 30.0
-TOPIC_DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 120.0
+TOPIC_DEADLINE_S: Final = 120.0
 
 SYSTEM: Final = {
     "brokerId": 0,

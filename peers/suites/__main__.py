@@ -20,10 +20,11 @@ from peers.isolation import isolated, raise_loopback
 from peers.jvm import fresh
 from peers.maven import Unavailable
 from peers.rocketmq.jars import release
-from peers.suites.folder import compiled_suite
+from peers.suites.admin_commands import COMMANDS
+from peers.suites.folder import CompiledSuite, compiled_suite
 from peers.suites.junit import console
 from peers.suites.results import Exceptions, Results, read_exceptions, surprises, table
-from peers.suites.servers import REAL_ROCKETMQ, SUITES, Job, Suite
+from peers.suites.servers import SUITES, Job, Suite
 
 MODULE: Final = "peers.suites"
 EXCEPTIONS: Final = Path(__file__).with_name("exceptions.toml")
@@ -35,7 +36,7 @@ def run_suite(suite: Suite, asked: argparse.Namespace, folder: Path) -> dict[str
     Raises:
         Unavailable: The suite is not in the folder.
     """
-    compiled = compiled_suite(asked.suites, suite.folder)
+    compiled = compiled_suite(asked.suites, suite.folder) if suite.folder else CompiledSuite(suite.name, folder)
     classes = [each for each in compiled.test_classes() if suite.has(each) and (asked.only or "") in each]
     sides = [side for side in suite.sides if not asked.side or side in asked.side]
     jar = console()
@@ -55,9 +56,9 @@ def _run_all(asked: argparse.Namespace, folder: Path) -> int:
         sides = run_suite(suite, asked, folder)
         print("\n".join(table(suite.name, sides, exceptions)), flush=True)
         for side, results in sides.items():
-            expected = {
-                name: why for name, why in exceptions.of(side).items() if (asked.only or "") in name.split(".")[0]
-            }
+            expected = exceptions.of(side)
+            if asked.only:
+                expected = {name: why for name, why in expected.items() if name in results}
             surprising += surprises(suite.name, side, results, expected)
     for each in surprising:
         print(each)
@@ -69,29 +70,38 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(each.name for each in SUITES))
     parser.add_argument("--suites", type=Path, metavar="FOLDER", help="the compiled suites (or the variable SUITES)")
     parser.add_argument("--only", metavar="TEXT", help="classes of tests whose names have this text")
-    parser.add_argument("--side", action="append", help="one of the sides, as they are printed")
+    sides = sorted({side for suite in SUITES for side in suite.sides})
+    parser.add_argument("--side", action="append", choices=sides, help="one of the sides, as they are printed")
     parser.add_argument("--folder", type=Path, help="keep logs and data here")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
+def _fault(asked: argparse.Namespace) -> str | None:
+    """What is wrong with the arguments."""
+    wrong = [each for each in asked.names if each not in {suite.name for suite in SUITES}]
+    if wrong:
+        return f"{wrong[0]}: suites are {', '.join(each.name for each in SUITES)}"
+    if all(suite.folder is None for suite in SUITES if suite.name in asked.names) and asked.names:
+        return None
+    if asked.suites is None or not asked.suites.is_dir():
+        where = "SUITES names no folder" if asked.suites is None else f"{asked.suites} is no folder"
+        return f"{where}; it has the compiled suites, see docs/testing.md"
+    return None
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the suites; return the exit status."""
     asked = _parser().parse_args(arguments)
-    named = asked.suites or (Path(os.environ["SUITES"]) if os.environ.get("SUITES") else None)
-    wrong = [each for each in asked.names if each not in {suite.name for suite in SUITES}]
-    if wrong:
-        print(f"{MODULE}: {wrong[0]}: suites are {', '.join(each.name for each in SUITES)}", file=sys.stderr)
+    asked.suites = asked.suites or (Path(os.environ["SUITES"]) if os.environ.get("SUITES") else None)
+    if fault := _fault(asked):
+        print(f"{MODULE}: {fault}", file=sys.stderr)
         return 2
-    if named is None or not named.is_dir():
-        where = "SUITES names no folder" if named is None else f"{named} is no folder"
-        print(f"{MODULE}: {where}; it has the compiled suites, see docs/testing.md", file=sys.stderr)
-        return 2
-    asked.suites = named
     try:
         if not asked.inside:
             console()
-            release(REAL_ROCKETMQ)
+            for version in COMMANDS:
+                release(version)
             command = [sys.executable, "-m", MODULE, "--inside", *arguments]
             return subprocess.run(isolated(command)).returncode
         raise_loopback()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from peers.jvm import SMALL, JavaServer, ends_with_us, fresh
 from peers.rocketmq.bundled import BundledServer
 from peers.rocketmq.jars import release
 from peers.rocketmq.servers import Cluster
+from peers.suites.admin_commands import COMMANDS
+from peers.suites.admin_sweep import compare
 from peers.suites.folder import CompiledSuite
 from peers.suites.junit import TestRun
 from peers.suites.results import Results, merged
@@ -49,11 +52,11 @@ class Job:
 class Suite:
     """A suite: its name among the exceptions, its folder, its sides (the original first), and what runs it.
 
-    ``has`` says which classes of the folder belong to it.
+    ``has`` says which classes of the folder belong to it. Without a folder, it needs nothing but what Maven fetches.
     """
 
     name: str
-    folder: str
+    folder: str | None
     sides: Sequence[str]
     run: Callable[[Job], Results]
     has: Callable[[str], bool] = lambda _: True
@@ -152,6 +155,10 @@ def _zookeeper_answers() -> bool:
         return False
 
 
+def _run_sweep(version: str, job: Job) -> Results:
+    return compare(version, ours=job.side == OURS)
+
+
 def _is_of_pairs(name: str) -> bool:
     return ".gregor." in name
 
@@ -160,5 +167,6 @@ SUITES: Final = (
     Suite("e2e-v4", "e2e-v4", (ORIGINAL, OURS), run_end_to_end),
     Suite("rocketmq-test", "rocketmq-test", (ORIGINAL, OURS), run_rocketmq_module),
     Suite("metaq-integration", "metaq-integration", (ORIGINAL, OURS), run_metaq, lambda name: not _is_of_pairs(name)),
+    *(Suite(f"mqadmin-{version}", None, (ORIGINAL, OURS), partial(_run_sweep, version)) for version in COMMANDS),
     Suite("gregor", "metaq-integration", (ORIGINAL, OURS, OUR_MASTER, OUR_SLAVE), run_metaq, _is_of_pairs),
 )
