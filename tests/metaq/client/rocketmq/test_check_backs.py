@@ -16,7 +16,7 @@ from listeners import Answer, RemotingServer, Served
 from metaq.backends.rocketmq import heartbeats
 from metaq.backends.rocketmq.errors import NameServersAway
 from metaq.backends.rocketmq.half_messages import Outcome
-from metaq.backends.rocketmq.heartbeats import Heartbeats, producer_groups
+from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.remoting import member_client
 from metaq.client.rocketmq import check_backs
 from metaq.client.rocketmq.check_backs import CheckBacks
@@ -57,7 +57,7 @@ class Member:
             *(self.client, "g", check),
             **{"workers": 1, "is_open": self.open.__contains__, "broker_name": lambda address: "broker-a", **options},
         )
-        self.heartbeats = Heartbeats(self.client, lambda: {"broker-a": server.address}, producer_groups("g"), 30.0)
+        self.heartbeats = Heartbeats(self.client, lambda: {"broker-a": server.address}, ProducerGroups("g").said, 30.0)
         self.heartbeats.start()
         wait_until(lambda: self.heartbeats.reached == {"broker-a"}, "the broker knows it")
 
@@ -206,7 +206,7 @@ def test_brokers_that_refuse_or_go_away_are_tried_again_and_named_once(
                 raise away.pop()
             return {"broker-a": server.address, "broker-b": Address("127.0.0.1", 1)}
 
-        beats = Heartbeats(client, masters, producer_groups("g"), 30.0)
+        beats = Heartbeats(client, masters, ProducerGroups("g").said, 30.0)
         beats.start()
         wait_until(lambda: len(server.received) > 5, "it is told again and again")
         assert beats.reached == frozenset()
@@ -228,7 +228,7 @@ def test_a_server_that_is_no_broker_is_named_and_left_alone(
         RemotingServer(lambda served, command: [garbage, None]) as server,
         member_client(Timeouts(1.0, 1.0)) as client,
     ):
-        beats = Heartbeats(client, lambda: {"broker-a": server.address}, producer_groups("g"), 30.0)
+        beats = Heartbeats(client, lambda: {"broker-a": server.address}, ProducerGroups("g").said, 30.0)
         beats.start()
         wait_until(lambda: len(server.connections) > 2, "it is tried again")
         beats.close()
