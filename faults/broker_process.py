@@ -42,6 +42,8 @@ class ServerSettings:
     """Where it registers, if anywhere."""
     root: str = "/meta"
     """Where in ZooKeeper; its sessions are short."""
+    name_server: str = ""
+    """Where it registers then; by itself it is its own name server."""
 
     def describe(self) -> str:
         """Return what is special about it, in one line."""
@@ -66,6 +68,8 @@ class ServerSettings:
             lines += [f"zk.zkConnect={self.zookeeper}", f"zk.zkRoot={self.root}", "zk.zkSessionTimeoutMs=2000"]
         if self.rocketmq:
             lines += ["[rocketmq]", "enabled=true", "brokerIP1=127.0.0.1", f"port={rocketmq_port}"]
+        if self.name_server:
+            lines += [f"namesrvAddr={self.name_server}", "registerNameServerPeriod=1000"]
         for topic, partitions in self.topics.items():
             lines += [f"[topic={topic}]", f"numPartitions={partitions}"]
         return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@
         ├── OptionError       an option is unknown, missing, misplaced or cannot be read
         ├── ColumnError       a DataFrame's columns are not what the sink takes, or a schema was asked of the source
         ├── CheckpointError   an offset in a checkpoint is not one this version can read
+        ├── NotSelected       a checkpoint has partitions that the options do not select
         ├── DataLoss          bytes the query still had to read are gone
         ├── ReadFailed        a task could not get its bytes from the broker
         ├── BrokerNotNamed    a partition's broker is none of those that the options name
@@ -64,6 +65,23 @@ class CheckpointError(ConnectorError):
 
     def __str__(self) -> str:
         return f"checkpoint offset {self.offset}: {self.reason}"
+
+
+class NotSelected(ConnectorError):
+    """A checkpoint has ``partitions`` (as text) that ``option`` does not select; ``alone``: it has no others."""
+
+    def __init__(self, partitions: str, option: str, alone: bool) -> None:
+        self.partitions, self.option, self.alone = partitions, option, alone
+        super().__init__(partitions, option, alone)
+
+    def __str__(self) -> str:
+        other = "; for another query, give it a checkpointLocation of its own" if self.alone else ""
+        return (
+            f"the checkpoint has {self.partitions}, which the option {self.option} does not select (any more); to read "
+            "on there, select it again; to go on without it for good, stop the query and run metaq-spark checkpoint "
+            "drop DIR --topic TOPIC; to go on without it in this run and keep its position, set failOnDataLoss to "
+            f"false{other}"
+        )
 
 
 class DataLoss(ConnectorError):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaq.errors import MetaqError
-from metaq.model import TopicPartition
+from metaq.model import Partition, TopicPartition
 from metaq_spark.backend import FORMATS, Backend, LagLookup, backend_named
 from metaq_spark.checkpoint.folder import (
     CheckpointFolderError,
@@ -19,7 +19,7 @@ from metaq_spark.checkpoint.folder import (
     read_checkpoint,
     remove_planned,
 )
-from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_move
+from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_drop, plan_move
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
 from metaq_spark.checkpoint.sources import Source, is_move, read_sources
 from metaq_spark.lag.unread import PartitionLag
@@ -46,11 +46,16 @@ def add_checkpoint_command(commands: Commands) -> None:
     move.add_argument(
         "--yes", action="store_true", help="do it: the query is stopped. Without, only say what would change"
     )
-    move.add_argument("--keep-state", action="store_true", help="move a stateful query and leave its state as it is")
-    move.add_argument(
-        "--abandon-planned", action="store_true", help="give up a batch that is planned and not committed"
-    )
+    _add_consents(move)
     move.set_defaults(command=_move)
+    drop = verbs.add_parser("drop", help="let the query forget a topic, or partitions of it")
+    _add_folder(drop)
+    _add_choice(drop, topic_required=True)
+    drop.add_argument(
+        "--yes", action="store_true", help="do it: the query is stopped. Without, only say what would change"
+    )
+    _add_consents(drop)
+    drop.set_defaults(command=_drop)
     undo = verbs.add_parser("undo", help="take back a move, as long as the query has not been started since")
     _add_folder(undo)
     undo.add_argument("--yes", action="store_true", help="do it: the query has not been started since the move")
@@ -83,12 +88,23 @@ def _add_position(parser: argparse.ArgumentParser) -> None:
     to.add_argument("--to", metavar="POSITION", help="earliest, latest, or JSON with offsets, as startingOffsets")
     to.add_argument("--to-time", metavar="TIME", help="the first message at or after: ms since 1970, or ISO 8601")
     to.add_argument("--to-batch", type=int, metavar="N", help="where batch N ended: batch N+1 is read again")
+    _add_choice(parser, topic_required=False)
+
+
+def _add_consents(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep-state", action="store_true", help="move a stateful query and leave its state as it is")
+    parser.add_argument(
+        "--abandon-planned", action="store_true", help="give up a batch that is planned and not committed"
+    )
+
+
+def _add_choice(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
     parser.add_argument("--source", type=int, metavar="N", help="only this source, as show numbers them")
-    parser.add_argument("--topic", help="only this topic")
+    parser.add_argument("--topic", required=topic_required, help="only this topic")
     parser.add_argument(
         "--partition",
         action="append",
-        metavar="BROKER_ID-INDEX",
+        metavar="PARTITION",
         help="only this partition of --topic; may be repeated",
     )
 
@@ -108,6 +124,19 @@ def _move(arguments: argparse.Namespace) -> int:
     cluster = backend.cluster(_raw_options(arguments))
     position, choice = _position(arguments, backend), _choice(arguments, backend)
     move = plan_move(checkpoint, cluster, position, choice, int(time.time() * 1000))
+    if arguments.yes:
+        add_batch(checkpoint, move.batch)
+    return _print(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    checkpoint = read_checkpoint(local_folder(arguments.folder))
+    check_movable(checkpoint, keep_state=arguments.keep_state, abandon_planned=arguments.abandon_planned)
+    partitions = None
+    if arguments.partition is not None:
+        named = (TopicPartition(arguments.topic, Partition.parse_any(name)) for name in arguments.partition)
+        partitions = frozenset(named)
+    move = plan_drop(checkpoint, Choice(arguments.source, arguments.topic, partitions), int(time.time() * 1000))
     if arguments.yes:
         add_batch(checkpoint, move.batch)
     return _print(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)

@@ -9,7 +9,7 @@ refuse other content under its id.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from metaq.model import PartitionState, TopicPartition
@@ -54,23 +54,24 @@ class Choice:
 class Step:
     """One partition's move, from and to an offset. ``back`` and ``skipped`` count offsets; one of them is 0.
 
-    ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation.
+    ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation; ``end`` for one
+    that it is to forget.
     """
 
     source: int
     where: TopicPartition
     start: int | None
-    end: int
+    end: int | None
 
     @property
     def back(self) -> int:
         """How much is read again."""
-        return 0 if self.start is None else max(0, self.start - self.end)
+        return 0 if self.start is None or self.end is None else max(0, self.start - self.end)
 
     @property
     def skipped(self) -> int:
         """How much is not read."""
-        return 0 if self.start is None else max(0, self.end - self.start)
+        return 0 if self.start is None or self.end is None else max(0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,47 @@ def plan_move(
             Step(source.number, where, _known(source.read_to, where, available), at) for where, at in found.items()
         ]
         lines[source.number - 1] = _line(source.read_to, found, available)
+    return _added(checkpoint, lines, steps, now_ms)
+
+
+def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
+    """Find out which partitions the query is to forget, and what the new batch is; no broker is asked.
+
+    Raises:
+        CheckpointFolderError: Nothing is chosen, or everything that a source reads.
+    """
+    base = checkpoint.committed
+    assert base is not None  # it was checked
+    lines, steps = list(base.lines), []
+    for source in read_sources(checkpoint):
+        if source.read_to is None or choice.source not in (None, source.number):
+            continue
+        gone = {where: at for where, at in source.read_to.offsets.items() if choice.takes(where)}
+        if gone and len(gone) == len(source.read_to.offsets):
+            raise CheckpointFolderError(
+                checkpoint.folder, f"source {source.number} reads nothing else; delete it to begin with other topics"
+            )
+        steps += [Step(source.number, where, at, None) for where, at in sorted(gone.items())]
+        if gone:
+            lines[source.number - 1] = _without(source.read_to, gone.keys())
+    return _added(checkpoint, lines, steps, now_ms)
+
+
+def _added(checkpoint: Checkpoint, lines: Sequence[str], steps: Sequence[Step], now_ms: int) -> Move:
     if not steps:
         raise CheckpointFolderError(checkpoint.folder, "no partition of the query is among those that were chosen")
-    metadata = dict(base.metadata)
+    assert checkpoint.committed is not None
+    metadata = dict(checkpoint.committed.metadata)
     metadata["batchTimestampMs"] = max(now_ms, int(metadata.get("batchTimestampMs", 0)))
     metadata["batchWatermarkMs"] = max(checkpoint.watermark_ms, int(metadata.get("batchWatermarkMs", 0)))
     return Move(Batch(checkpoint.next_batch_id, metadata, tuple(lines)), tuple(steps))
+
+
+def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
+    offsets = {where: at for where, at in read_to.offsets.items() if where not in gone}
+    incarnations = {where: one for where, one in read_to.incarnations.items() if where not in gone}
+    last = {where: one for where, one in read_to.last.items() if where not in gone}
+    return json.dumps(to_json(offsets, incarnations, last) | {"moved": True})
 
 
 def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:

@@ -75,7 +75,7 @@ def move_text(tree: Any) -> str:
             row["source"],
             _partition_name(row),
             _shown(row["from"]),
-            row["to"],
+            "dropped" if row["to"] is None else row["to"],
             row[f"read_again_{unit}"],
             row[f"skipped_{unit}"],
         )
@@ -87,6 +87,11 @@ def move_text(tree: Any) -> str:
         lines.append(
             f"Batch {tree['abandoned_batch']} was planned and is given up. What of it was written stays written;\n"
             "what is not moved is read from before it, again. Not for a file sink: its log must have every batch."
+        )
+    if any(row["to"] is None for row in tree["partitions"]):
+        lines.append(
+            "The query forgets what is dropped. If its options ever select that again, it is read from its first\n"
+            "message, so change the options first."
         )
     if tree["stateful"]:
         lines.append("The state of the query stays as it is.")

@@ -46,12 +46,24 @@ def topics_of(selection: Selection) -> list[str] | None:
             return None
 
 
+def option_of(selection: Selection) -> str:
+    """The option that says it."""
+    match selection:
+        case Named():
+            return "subscribe"
+        case Assigned():
+            return "assign"
+        case TopicPattern():
+            return "subscribePattern"
+
+
 def chosen(selection: Selection, found: Mapping[TopicPartition, _Value]) -> dict[TopicPartition, _Value]:
     """The part of ``found`` that the selection is about."""
-    return {where: value for where, value in found.items() if _is_chosen(selection, where)}
+    return {where: value for where, value in found.items() if is_chosen(selection, where)}
 
 
-def _is_chosen(selection: Selection, where: TopicPartition) -> bool:
+def is_chosen(selection: Selection, where: TopicPartition) -> bool:
+    """Whether the selection is about a partition."""
     match selection:
         case Named(topics):
             return where.topic in topics

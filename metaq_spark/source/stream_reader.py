@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,8 +31,9 @@ from pyspark.sql.streaming.datasource import (
 
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
-from metaq_spark.errors import ConnectorError
+from metaq_spark.errors import ConnectorError, NotSelected
 from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
+from metaq_spark.options.selection import chosen, option_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.backend import Source
 from metaq_spark.source.continuity import Continuity
@@ -43,6 +44,7 @@ from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspec
 from metaq_spark.source.resolution import starting_offsets
 from metaq_spark.source.tasks import read_task, tasks
 
+_SHOWN_MAX: Final = 10
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ceiling: Progress | None = None
         self._expected = False
         self._suspect_since_s: dict[TopicPartition, float] = {}
+        self._selected: tuple[Progress | None, Progress] = (None, Progress({}))
         self._known, self._idling = ProgressMemory(source.notation.parse_partition), IdleBackoff(source.clock)
         self._ends: tuple[AvailableRanges | None, Progress] = (None, Progress({}))
         self._trigger_delay = TriggerDelay(source.clock, source.options.trigger_delay_ms_max / 1000)
@@ -88,11 +91,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
         ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
         known = self._known.read(start)
+        selected = self._selected_of(known).offsets
         if not self._expected:
-            self._source.cluster.expect(known.offsets.keys())
+            self._source.cluster.expect(selected.keys())
             self._expected = True
         if known != self._initial:
-            self._pass_to_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
+            self._pass_to_group(selected)  # Spark does not call ``commit`` for the last batch of a run
         try:
             end = self._end_of_batch(known, limit, ends_run)
         except MetaqError as error:
@@ -138,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has the batch up to ``end`` in its checkpoint for good."""
         if self._options.commit_group_offsets:
-            self._pass_to_group(self._known.read(end).offsets)
+            self._pass_to_group(self._selected_of(self._known.read(end)).offsets)
 
     def _pass_to_group(self, offsets: Offsets) -> None:
         """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
@@ -146,6 +150,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert self._source.groups is not None  # the options were checked
             assert self._options.group is not None
             self._source.groups.commit(self._options.group, offsets)
+
+    def _selected_of(self, known: Progress) -> Progress:
+        """What the options still select of ``known``. The rest keeps its position, and nothing waits for it.
+
+        Raises:
+            NotSelected: There is a rest, and the option ``failOnDataLoss`` is true.
+        """
+        if known is not self._selected[0]:
+            selected = chosen(self._options.selection, known.offsets)
+            if len(selected) < len(known.offsets):
+                self._report_unselected(sorted(known.offsets.keys() - selected.keys()), alone=not selected)
+            self._selected = known, replace(known, offsets=selected)
+        return self._selected[1]
+
+    def _report_unselected(self, partitions: Sequence[TopicPartition], *, alone: bool) -> None:
+        names = ", ".join(map(str, partitions[:_SHOWN_MAX]))
+        more = f" and {len(partitions) - _SHOWN_MAX} more" if len(partitions) > _SHOWN_MAX else ""
+        option = option_of(self._options.selection)
+        if self._options.fail_on_data_loss:
+            raise NotSelected(names + more, option, alone)
+        if not self._expected:
+            _log.warning("the option %s does not select %s%s, so nothing of it is read", option, names, more)
 
     @cached_property
     def _checked(self) -> Source:
@@ -168,13 +194,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
         """What can be read. A run that ends with its last batch waits for partitions that may come back."""
         snapshot = self._lookup.latest(complete=last_chance)
-        if suspect(known, snapshot.available) - self._suspect_since_s.keys():
+        selected = self._selected_of(known)
+        if suspect(selected, snapshot.available) - self._suspect_since_s.keys():
             snapshot = self._lookup.latest(fresh=True, complete=last_chance)  # what is remembered may be too old
-        overdue = self._overdue(known, snapshot)
+        overdue = self._overdue(selected, snapshot)
         while last_chance and set(self._suspect_since_s) - overdue:
             self._clock.sleep(self._options.offset_poll_ms / 1000)
             snapshot = self._lookup.latest(fresh=True, complete=True)
-            overdue = self._overdue(known, snapshot)
+            overdue = self._overdue(selected, snapshot)
         return plan_batch(
             known,
             snapshot.available,

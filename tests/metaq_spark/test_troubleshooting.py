@@ -14,16 +14,24 @@ from pyspark.sql.types import LongType, StructField, StructType
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Xid
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq_spark.backends.metaq.exactly_once import coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.participants import require_extensions
 from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
-from metaq_spark.backends.metaq.options import parse_source_options
+from metaq_spark.backends.metaq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
-from metaq_spark.errors import BatchConflict, BatchesMissing, BatchSuperseded, BranchLost, ReadFailed
+from metaq_spark.errors import (
+    BatchConflict,
+    BatchesMissing,
+    BatchSuperseded,
+    BranchLost,
+    ParticipantMissing,
+    ReadFailed,
+    WriteFailed,
+)
 from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns
 
@@ -158,6 +166,12 @@ def read_failed() -> None:
     raise ReadFailed("orders/0-0", 20, "broker b:1: connect failed", "Check that the broker is running")
 
 
+def write_failed() -> None:
+    error = ConnectionFailed(ADDRESSES[0], "connect", "refused")
+    sink = parse_sink_options({"brokers": "b0:1", "brokerWaitMs": "1m"}, Use.STREAM_WRITE)
+    raise WriteFailed(str(error), sink.advice_after(error, ""))
+
+
 def in_foreach_batch() -> None:
     plan = TransactionPlan({0: ADDRESSES[0]}, None, written=False, timeout_s_max=60, single=True)
     batch_of_task(plan, {BATCH_ID: "3"}.get)
@@ -195,6 +209,9 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "end lost": end_lost,
     "not named": not_named,
     "task failed": read_failed,
+    "not selected": lambda: stream_of(Harness(), {"v": 1, "topics": {"carts": {"0-0": 0}}}),
+    "write failed": write_failed,
+    "participant": raised(ParticipantMissing(7, "the option brokers (b0:1)")),
     "no answer": raised(DeadlineExceeded(ADDRESSES[0], "get", 30.0)),
     "damage": damaged,
     "row": write({"value": [b"a", None]}),

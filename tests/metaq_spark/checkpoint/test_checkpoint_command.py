@@ -95,9 +95,26 @@ def test_show_move_and_undo_beside_a_broker(command: Command, dev_broker: Runnin
     assert files(folder) == before
 
 
+@pytest.mark.parametrize("queue", ["0-0", "broker-a:0"])
+def test_drop_and_undo(command: Command, tmp_path: Path, queue: str) -> None:
+    folder = query(tmp_path / "ck", offset(orders={queue: 0}), offset(orders={queue: 21}, gone={queue: 5}))
+    before = files(folder)
+    status, out, _ = command("checkpoint", "drop", folder, "--topic", "gone")
+    assert (status, files(folder)) == (0, before)
+    assert f"gone/{queue}" in out
+    assert "Nothing was changed." in out
+    _, out, _ = command("checkpoint", "drop", folder, "--topic", "gone", "--partition", queue, "--yes")
+    assert "Done: offsets/2 was added." in out
+    assert "gone" not in (folder / "offsets" / "2").read_text()
+    command("checkpoint", "undo", folder, "--yes")
+    assert files(folder) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
+        (["drop", "DIR"], 2, "the following arguments are required: --topic"),
+        (["drop", "DIR", "--topic", "orders"], 1, "source 1 reads nothing else; delete it to begin with other topics"),
         (["show", "DIR/nosuch"], 1, "there is no folder offsets in it"),
         (["show", "s3a://bucket/ck"], 1, "s3a is another file system"),
         (["show", "DIR", "--brokers", "nonsense"], 1, "option brokers: 'nonsense'"),

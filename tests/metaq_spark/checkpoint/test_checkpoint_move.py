@@ -20,7 +20,7 @@ from metaq.testing.memory import MemoryBroker, MemoryPartition, MemoryTransport
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.options import NOTATION, parse_broker_options
 from metaq_spark.checkpoint.folder import CheckpointFolderError, add_batch, read_checkpoint
-from metaq_spark.checkpoint.move import AfterBatch, Choice, Move, check_movable, plan_move
+from metaq_spark.checkpoint.move import AfterBatch, Choice, Move, check_movable, plan_drop, plan_move
 from metaq_spark.checkpoint.report import move_text, move_tree
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Latest, Position, Timestamps
@@ -266,3 +266,28 @@ def test_a_planned_batch_that_is_given_up_keeps_its_number(harness: Harness) -> 
     add_batch(checkpoint, move.batch)
     assert "batch 4 reads nothing" in move_text(move_tree(checkpoint, move, done=True))
     assert read_checkpoint(harness.folder).planned == move.batch
+
+
+def test_a_topic_is_dropped_without_asking_a_broker(harness: Harness) -> None:
+    checkpoint = read_checkpoint(harness.folder)
+    move = plan_drop(checkpoint, Choice(topic="b"), NOW_MS)
+    assert [(step.where, step.start, step.end) for step in move.steps] == [(B0, 6 * FRAME, None)]
+    stranger, ours = move.batch.lines
+    assert stranger == json.dumps({"logOffset": 2})
+    tree = json.loads(ours)
+    assert tree["topics"] == {"a": {"0-0": 6 * FRAME, "0-1": FRAME}}
+    assert (tree["incarnations"], tree["moved"]) == (harness.incarnations(A0, A1), True)
+    reported = move_text(move_tree(checkpoint, move, done=False))
+    assert "b/0-0" in reported
+    assert "dropped" in reported
+    assert "read from its first\nmessage" in reported
+    move = plan_drop(checkpoint, Choice(topic="a", partitions=frozenset({A1})), NOW_MS)
+    assert [step.where for step in move.steps] == [A1]
+    with pytest.raises(CheckpointFolderError, match="no partition of the query is among those that were chosen"):
+        plan_drop(checkpoint, Choice(topic="nosuch"), NOW_MS)
+
+
+def test_all_that_a_source_reads_is_not_dropped(tmp_path: Path) -> None:
+    folder = query(tmp_path, offset(orders={"broker-a:0": 3}))
+    with pytest.raises(CheckpointFolderError, match="source 1 reads nothing else; delete it to begin with other top"):
+        plan_drop(read_checkpoint(folder), Choice(topic="orders"), NOW_MS)

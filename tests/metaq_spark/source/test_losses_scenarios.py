@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from metaq.errors import ConnectionFailed
 from metaq.protocols.text.commands import Command, GetOffset, Stats
-from metaq_spark.errors import DataLoss
+from metaq_spark.errors import DataLoss, NotSelected
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -85,6 +85,49 @@ def test_a_run_that_ends_by_itself_does_not_end_without_a_broker(harness: Harnes
         harness.micro_batch(once, position, ReadAllAvailable())
     with pytest.raises(ConnectionFailed, match="b1:1"):
         harness.stream().prepareForTriggerAvailableNow()
+
+
+NARROWED = [
+    ({"subscribe": "orders"}, "subscribe", "carts/0-0, carts/1-0"),
+    ({"subscribePattern": "ord.*"}, "subscribePattern", "carts/0-0, carts/1-0"),
+    ({"assign": '{"orders": ["0-0"], "carts": ["0-0", "1-0"]}'}, "assign", "orders/0-1, orders/1-0"),
+]
+
+
+@pytest.mark.parametrize(("narrowed", "option", "names"), NARROWED)
+def test_a_narrowed_selection_is_no_loss_and_nothing_waits(
+    harness: Harness, caplog: pytest.LogCaptureFixture, narrowed: dict[str, str], option: str, names: str
+) -> None:
+    for topic, broker, index in (
+        ("orders", 0, 0),
+        ("orders", 0, 1),
+        ("orders", 1, 0),
+        ("carts", 0, 0),
+        ("carts", 1, 0),
+    ):
+        harness.put(topic, broker, index, b"1")
+    before, _ = harness.drain(harness.stream(subscribe="orders,carts", startingOffsets="earliest"))
+    harness.put("orders", 0, 0, b"2")
+    before_s = harness.clock.monotonic()
+    for run in (harness.stream, harness.available_now):
+        with pytest.raises(
+            NotSelected, match=f"checkpoint has {names}, which the option {option} does not sel.*drop D"
+        ):
+            harness.drain(run(**narrowed), before) if run == harness.stream else run(before, **narrowed)
+    position, read = harness.available_now(before, failOnDataLoss="false", **narrowed)
+    assert read == [[b"2"]]
+    assert harness.clock.monotonic() - before_s < 10
+    said = f"the option {option} does not select {names}, so nothing of it is read"
+    assert [record.message for record in caplog.records].count(said) == 1
+    harness.put("carts", 1, 0, b"3")  # what is selected again goes on where it was
+    assert harness.available_now(position, subscribe="orders,carts")[1] == [[b"3"]]
+
+
+def test_the_checkpoint_of_another_topic_is_said_to_be_that(harness: Harness) -> None:
+    harness.put("carts", 0, 0, b"1")
+    position, _ = harness.drain(harness.stream(subscribe="carts", startingOffsets="earliest"))
+    with pytest.raises(NotSelected, match=r"carts/0-0, which the option subscribe.*; for another query, give"):
+        harness.drain(harness.stream(subscribe="orders"), position)
 
 
 def went_back(harness: Harness) -> bytearray:

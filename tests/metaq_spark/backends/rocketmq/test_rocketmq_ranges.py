@@ -13,6 +13,7 @@ from rocketmq_harness import RocketMQHarness
 
 from metaq.errors import ConnectionFailed
 from metaq.protocols.remoting.codes import RequestCode
+from metaq_spark.errors import NotSelected
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 
@@ -128,6 +129,32 @@ def test_the_limits_of_a_batch_wait_for_a_broker_that_restarts(harness: RocketMQ
         end = reader.latestOffset(start, ReadMaxBytes(100))
     assert 0 < offsets(end)["broker-a:0"] < 300
     assert said
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "names"),
+    [
+        ({"subscribe": "orders"}, "carts/broker-a:0, carts/broker-a:1"),
+        ({"subscribePattern": "ord.*"}, "carts/broker-a:0, carts/broker-a:1"),
+        ({"assign": '{"orders": ["broker-a:0"]}'}, "carts/broker-a:0, carts/broker-a:1, carts/broker-b:0"),
+    ],
+)
+def test_a_narrowed_selection_is_no_loss_and_nothing_waits(
+    harness: RocketMQHarness, narrowed: dict[str, str], names: str
+) -> None:
+    harness.cluster.create_topic("carts", queues=2)
+    harness.put("a0", b"1")
+    harness.put("a1", b"1", topic="carts")
+    before, _ = harness.drained(harness.stream(subscribe="orders,carts", startingOffsets="earliest"))
+    harness.put("a0", b"2")
+    harness.put("a1", b"2", topic="carts")
+    before_s = harness.clock.monotonic()
+    with pytest.raises(NotSelected, match=f"checkpoint has {names}.*does not select"):
+        harness.drained(harness.stream(**narrowed), before)
+    position, read = harness.drained(harness.stream(failOnDataLoss="false", **narrowed), before)
+    assert read == [b"2"]
+    assert harness.clock.monotonic() - before_s < 10
+    assert harness.drained(harness.stream(subscribe="orders,carts"), position)[1] == [b"2"]
 
 
 def test_a_broker_that_is_away_for_too_long_fails_the_query(harness: RocketMQHarness) -> None:
