@@ -24,7 +24,7 @@ FED: Final = 1200
 AWAY_S_MAX: Final = 4.0
 """How long a broker stays away, at most: longer than the default tries of the connector take."""
 
-PATIENCE_S: Final = 240.0
+PATIENCE_S: Final = 900.0
 _POLL_S: Final = 0.02
 
 
