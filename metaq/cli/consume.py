@@ -60,33 +60,39 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     write = writer_of(options)
     if options.group is not None:
         return _run_in_group(options, profile, start, write)
-    out = sys.stdout.buffer
-    with (
-        profile.connect() as mq,
-        # What is browsed belongs to ``picked`` alone, and ends with it, before the connections are closed.
-        closing(_picked(_browse(mq, options, partitions, start), options.attribute, options.grep)) as picked,
-    ):
+    with profile.connect() as mq:
+        browser = _browser(mq, options, partitions, start)
+        messages = browser.follow(require_reader) if options.follow else browser
+        if not _print(messages, options, write) and browser.warning is not None:
+            complain(browser.warning)
+            return 1
+    return 0
+
+
+def _print(messages: Iterable[Received | RocketReceived], options: argparse.Namespace, write: Write) -> bool:
+    """Print up to as many as were asked for; return whether it were so many."""
+    out, is_enough = sys.stdout.buffer, False
+    # What is browsed belongs to ``picked`` alone, and ends with it, before the connections are closed.
+    with closing(_picked(messages, options.attribute, options.grep)) as picked:
         for number, message in enumerate(picked, 1):
             out.write(write(message))
             if options.follow:
                 out.flush()
-            if number == options.count:
+            if is_enough := number == options.count:
                 break
         out.flush()
-    return 0
+    return is_enough
 
 
-def _browse(
+def _browser(
     mq: MetaQ | RocketMQ, options: argparse.Namespace, partitions: list[Partition] | None, start: Start
-) -> Iterable[Received | RocketReceived]:
+) -> Browser | RocketBrowser:
     """Return the messages of the topic; RocketMQ's brokers leave out those with other tags."""
     from metaq.client.metaq import MetaQ
 
     if isinstance(mq, MetaQ) or options.attribute is None:
-        browser: Browser | RocketBrowser = mq.browse(options.topic, partitions=partitions, start=start)
-    else:
-        browser = mq.browse(options.topic, partitions=partitions, start=start, tags=options.attribute)
-    return browser.follow(require_reader) if options.follow else browser
+        return mq.browse(options.topic, partitions=partitions, start=start)
+    return mq.browse(options.topic, partitions=partitions, start=start, tags=options.attribute)
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:

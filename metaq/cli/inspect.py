@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from metaq.cli.arguments import parse_time, topic_name
 from metaq.cli.output import print_rows
+from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -52,7 +53,7 @@ def _topics(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _describe(options: argparse.Namespace, profile: Profile) -> int:
-    from metaq.client.cluster import PartitionInfo
+    from metaq.client.cluster import PartitionInfo, unlisted_warning
 
     with profile.connect() as mq:
         found = mq.cluster.describe(options.topic)
@@ -66,6 +67,8 @@ def _describe(options: argparse.Namespace, profile: Profile) -> int:
     if not all("bytes" in row for row in rows):
         columns = tuple(column for column in columns if column != "bytes")
     print_rows(rows, columns, as_json=options.json)
+    if (warning := unlisted_warning(found)) is not None:
+        complain(warning)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from metaq.backends.metaq.range_reader import read_range
 from metaq.client.groups.starts import checked_end, checked_start
 from metaq.client.records import Received, require_topic
 from metaq.discovery.base import Directory
+from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
 from metaq.errors import OffsetMoved, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, PartitionState, TopicPartition
@@ -32,6 +34,7 @@ POLL_S: Final = 0.2
 FETCH_BYTES: Final = 1 << 20
 
 M = TypeVar("M")
+_log = logging.getLogger(__name__)
 
 
 def checked_partitions(given: Collection[Partition] | None) -> Collection[Partition] | None:
@@ -82,6 +85,11 @@ class TopicBrowser(ABC, Generic[M]):
                     idle()
                 self._clock.sleep(POLL_S)
 
+    @property
+    def warning(self) -> str | None:
+        """What may hold messages that are not read, in a sentence; ``None`` if nothing is known to."""
+        return None
+
     @abstractmethod
     def poll(self) -> Generator[M, None, None]:
         """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
@@ -100,7 +108,8 @@ class Browser(TopicBrowser[Received]):
     Partitions are read one after the other, each in its order, up to what is readable when the iteration begins, or up
     to ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
     new partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
-    pass it as ``start`` to go on.
+    pass it as ``start`` to go on. ``unlisted`` has those that a Java broker offers and has not opened: what they hold
+    is not read, and the log says so.
 
     Raises:
         ValueError, TypeError: ``start``, ``end`` or ``partitions`` cannot be one.
@@ -130,18 +139,26 @@ class Browser(TopicBrowser[Received]):
         super().__init__(topic, partitions, start, end, follow, clock)
         self._directory, self._pool = directory, pool
         self._stops: dict[Partition, int] = {}
+        self.unlisted: list[Partition] = []
 
     def poll(self) -> Generator[Received, None, None]:
         """See ``TopicBrowser``."""
         available = self._available()
         if not self._is_begun:
             self._check(available)
+            self._note_unlisted(available)
             for partition, state in available.items():
                 self.positions[partition] = self._first_position(partition, state)
                 self._stops[partition] = self._stop_position(partition, state)
             self._is_begun = True
         for partition, state in available.items():
             yield from self._read(partition, state)
+
+    @property
+    def warning(self) -> str | None:
+        """See ``TopicBrowser``."""
+        names = [f"{self._topic}/{partition}" for partition in self.unlisted]
+        return unlisted_text(names) if names else None
 
     def _available(self) -> dict[Partition, PartitionState]:
         found = self._directory.available([self._topic])
@@ -166,6 +183,14 @@ class Browser(TopicBrowser[Received]):
         if missing := sorted(named - there):
             present = ", ".join(map(str, sorted(there))) or "none"
             raise ValueError(f"topic {self._topic!r} has no partition {', '.join(map(str, missing))}; it has {present}")
+
+    def _note_unlisted(self, available: Mapping[Partition, PartitionState]) -> None:
+        if available and all(state.incarnation is not None for state in available.values()):
+            return
+        found = unlisted_partitions(self._directory, self._pool, self._topic, available)
+        self.unlisted = [partition for partition in found if self._wanted is None or partition in self._wanted]
+        if self.unlisted:
+            _log.warning("%s", self.warning)
 
     def _first_position(self, partition: Partition, state: PartitionState) -> int:
         match self._start:

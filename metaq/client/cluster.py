@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from metaq.backends.metaq.boundaries import first_at_time
@@ -12,6 +12,7 @@ from metaq.client.groups.starts import Start, StartResolver
 from metaq.client.statistics import BrokerStatistics, TopicStatistics, broker_statistics, topic_statistics
 from metaq.discovery.base import Directory
 from metaq.discovery.group_offsets import GroupOffsetStore
+from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
@@ -23,7 +24,8 @@ class PartitionInfo:
     """A partition and what it holds: bytes ``[start, end)``. ``address`` is the broker that serves reads.
 
     ``messages`` is their number, ``None`` if the broker does not count (a Java broker). A partition that accepts
-    messages and has none yet has ``start`` = ``end`` = 0.
+    messages and has none yet has ``start`` = ``end`` = 0. ``listed`` is false where that is not certain: a Java broker
+    offers the partition and has not opened it.
     """
 
     topic: str
@@ -33,6 +35,7 @@ class PartitionInfo:
     end: int
     messages: int | None
     incarnation: str | None
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,12 @@ class OffsetChange:
     partition: Partition
     position: int | None
     to: int
+
+
+def unlisted_warning(infos: Iterable[object]) -> str | None:
+    """Return the sentence about the partitions among ``infos`` that are not listed; ``None`` if all are."""
+    names = [f"{one.topic}/{one.partition}" for one in infos if isinstance(one, PartitionInfo) and not one.listed]
+    return unlisted_text(names) if names else None
 
 
 class ClusterView:
@@ -111,9 +120,17 @@ class ClusterView:
                 raise
             accepting = {}
         found = [self._info(topic, partition, addresses[partition], available) for partition in sorted(addresses)]
+        unlisted = unlisted_partitions(self._directory, self._pool, topic, addresses) if accepting else []
         empty = [
             PartitionInfo(
-                topic=topic, partition=partition, address=address, start=0, end=0, messages=0, incarnation=None
+                topic=topic,
+                partition=partition,
+                address=address,
+                start=0,
+                end=0,
+                messages=None if partition in unlisted else 0,
+                incarnation=None,
+                listed=partition not in unlisted,
             )
             for partition, address in accepting.items()
             if partition not in addresses

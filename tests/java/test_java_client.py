@@ -12,6 +12,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.client.consumer import Consumer
+from metaq.client.metaq import MetaQ
 from metaq.client.producer import Producer, encode_block, put
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, TransactionError
@@ -31,6 +32,20 @@ def end_of(directory: Directory, place: TopicPartition) -> int:
     """The partition's readable end; a message is put first, so that there is one."""
     Producer(*directory).put(place.topic, Message(b"before the test"), place.partition)
     return directory[0].ends([place.topic])[place].end
+
+
+def test_partitions_that_it_has_not_opened_are_named(
+    java_directory: Directory, java_place: TopicPartition, java_broker: Address
+) -> None:
+    end_of(java_directory, java_place)
+    directory, _ = java_directory
+    offered, listed = set(directory.writable(java_place.topic)), set(directory.partitions(java_place.topic))
+    with MetaQ(str(java_broker)) as mq:
+        browser = mq.browse(java_place.topic)
+        assert len(list(browser)) > 0
+        described = {one.partition: one.listed for one in mq.cluster.describe(java_place.topic)}
+    assert set(browser.unlisted) == offered - listed
+    assert {partition for partition, is_listed in described.items() if not is_listed} == offered - listed
 
 
 def test_it_offers_no_extensions_and_reports_its_partitions(

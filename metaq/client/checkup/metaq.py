@@ -13,7 +13,17 @@ from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, 
 from metaq.client.checkup.machines import Asked, machine_findings, own_disk_finding
 from metaq.client.checkup.reach import ConnectSettings, since_text
 from metaq.client.checkup.registration import BrokerReport, Registered, registration_findings
-from metaq.discovery.stats import data_folder, lines_of, parse_broker, parse_figures, parse_offered
+from metaq.discovery.stats import (
+    data_folder,
+    lines_of,
+    parse_broker,
+    parse_figures,
+    parse_offered,
+    parse_offsets,
+    parse_settings,
+    parse_topics,
+)
+from metaq.discovery.unlisted import unlisted_text
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
@@ -121,11 +131,23 @@ def _bundled(what: str, session: Session) -> Iterator[Finding]:
 
 def _java(what: str, session: Session, address: Address) -> Iterator[Finding]:
     yield _clock_unknown(what)
-    folder = data_folder(session.stats(["config"])["config"])
+    texts = session.stats(["", "topics", "offsets", "config"])
+    if names := _unlisted(texts):
+        yield warn(f"{what} partitions", unlisted_text(names))
+    folder = data_folder(texts["config"])
     if folder is None or not is_own(address) or not Path(folder).is_dir():
         yield ok(f"{what} disk", "not known: a Java broker does not report it, and its data is not on this machine")
     else:
         yield own_disk_finding(what, Path(folder))
+
+
+def _unlisted(texts: Mapping[str, str]) -> list[str]:
+    """Return the partitions of topics with messages that a master offers and does not list."""
+    info, settings, listed = parse_broker(texts[""]), parse_settings(texts["config"]), parse_offsets(texts["offsets"])
+    topics = sorted({topic for topic, _ in listed} | set(parse_topics(texts["topics"])))
+    offered = [(topic, index) for topic in topics for index in range(settings.partition_count(topic))]
+    missing = [] if info.slave else [one for one in offered if one not in listed]
+    return [f"{topic}/{info.broker_id}-{index}" for topic, index in missing]
 
 
 def _clock_unknown(what: str) -> Finding:

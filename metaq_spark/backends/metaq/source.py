@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StringType
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.unlisted import unlisted_text
 from metaq.errors import BrokerError, DataMissing, MetaqError, TopicNotFound
 from metaq.formats.message_types import is_message_type
 from metaq.model import OffsetRange, TopicPartition
@@ -149,8 +150,6 @@ class MetaQSource:
 
 _log = logging.getLogger(__name__)
 
-_SHOWN_MAX = 10
-
 
 def report_unopened(options: SourceOptions, available: AvailableRanges, cluster: Cluster, *, streaming: bool) -> None:
     """Fail, or warn, because of partitions that may have messages and are not listed; see the module.
@@ -164,9 +163,9 @@ def report_unopened(options: SourceOptions, available: AvailableRanges, cluster:
     missing = _unknowable(_offered(options.selection, available, cluster) - available.keys(), cluster)
     named = [] if streaming or options.wait_for_topic else sorted(_named(options) & missing)
     if named:
-        report_data_loss(_text(named), fail=options.fail_on_data_loss)
+        report_data_loss(unlisted_text(list(map(str, named))), fail=options.fail_on_data_loss)
     if others := sorted(missing.difference(named)):
-        _log.warning("%s", _text(others))
+        _log.warning("%s", unlisted_text(list(map(str, others))))
 
 
 def _offered(selection: Selection, available: AvailableRanges, cluster: Cluster) -> set[TopicPartition]:
@@ -198,13 +197,3 @@ def _named(options: SourceOptions) -> set[TopicPartition]:
 def _unknowable(partitions: Iterable[TopicPartition], cluster: Cluster) -> set[TopicPartition]:
     """Those on brokers that do not report incarnations."""
     return {where for where, reported in cluster.reports_incarnations(sorted(partitions)).items() if not reported}
-
-
-def _text(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(map(str, partitions[:_SHOWN_MAX]))
-    more = f" and {len(partitions) - _SHOWN_MAX} more" if len(partitions) > _SHOWN_MAX else ""
-    return (
-        f"{names}{more}: the broker offers this partition, but does not list it, so nothing of it is read. It was "
-        "never written to, or the broker has not opened it since it was restarted: a Java broker opens some of its "
-        "partitions only with their next put"
-    )
