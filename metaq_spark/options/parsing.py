@@ -222,6 +222,7 @@ class ReadOptions(ConnectionOptions):
     topic_pattern: re.Pattern[str] | None
     assigned: Mapping[str, frozenset[Partition]] | None
     wait_for_topic: bool
+    required_brokers: tuple[str, ...] | None
     starting_offsets: Position
     starting_timestamp_ms: int | None
     starting_timestamps: Timestamps | None

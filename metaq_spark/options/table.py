@@ -71,6 +71,7 @@ class Option:
 def selection_rows(notation: Notation) -> tuple[Option, ...]:
     """What to read."""
     first, second = notation.examples
+    brokers = "broker ids" if first[0].isdigit() else "names such as `broker-a`"
     return (
         Option(
             "subscribe", "topics", values.topics, UNSET, READ,
@@ -88,6 +89,11 @@ def selection_rows(notation: Notation) -> tuple[Option, ...]:
         Option(
             "waitForTopic", "wait_for_topic", values.boolean, "false", READ,
             "Whether a topic that no broker knows yet is waited for (a batch reads nothing of it) instead of an error.",
+        ),
+        Option(
+            "requireBrokers", "required_brokers", values.names, UNSET, READ,
+            f"Brokers without which a read must not begin, separated by commas: {brokers}. Otherwise a batch, or the "
+            "first look of a run, takes the brokers that are found for all that there are.",
         ),
     )  # fmt: skip
 

@@ -48,6 +48,14 @@ def topics(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic(name) for name in names))
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, in the order given, doubles dropped."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise ValueError("expected names, separated by commas")
+    return tuple(dict.fromkeys(found))
+
+
 def path(text: str) -> str:
     """The path of a file."""
     if not text.strip():

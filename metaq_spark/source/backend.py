@@ -171,6 +171,20 @@ class Cluster(Protocol):
     def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
         """Like ``available``, of those brokers that answer at once; and why the others, by name, do not."""
 
+    def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
+        """Check that partitions that ``option`` names are there, as far as the system knows those without messages.
+
+        Raises:
+            MetaqError: The broker of one is not found, or it has no such partition.
+        """
+
+    def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
+        """Check that the brokers that ``option`` names are found, and can have something of ``selection``.
+
+        Raises:
+            MetaqError: One is not.
+        """
+
     def broker_of(self, where: TopicPartition) -> str | None:
         """The name of the broker that served a partition before, if one did; no request is sent."""
 
@@ -258,8 +272,9 @@ class Source(Protocol):
     def groups(self) -> GroupOffsets | None:
         """Where consumer groups are kept, if the options have to do with one."""
 
-    def check(self, *, streaming: bool) -> None:
-        """Refuse what the options name and no broker knows. A stream may name what has no messages yet.
+    def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
+        """Refuse what the options name and no broker knows. A stream may name what has no messages yet, and topics that
+        it has ``read`` before are waited for.
 
         Raises:
             MetaqError: There is no such topic, or no such partition, or a broker could not be asked.

@@ -12,7 +12,7 @@ from metaq_spark.offsets import Progress, Ranges, incarnations_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.backend import Source
 from metaq_spark.source.planning import ranges_between
-from metaq_spark.source.resolution import ending_offsets, starting_offsets
+from metaq_spark.source.resolution import ending_offsets, require_named, starting_offsets
 from metaq_spark.source.tasks import read_task, tasks
 
 
@@ -28,6 +28,7 @@ class BatchReader(DataSourceReader):
         freeze_modules()
         source = self._source
         source.check(streaming=False)
+        require_named(source)
         available = source.cluster.available(source.options.selection)
         spans = {where: one.offsets for where, one in available.items()}
         start = Progress(starting_offsets(source, spans))

@@ -20,11 +20,35 @@ from metaq_spark.options.positions import (
     Specific,
     Timestamps,
 )
+from metaq_spark.options.selection import chosen
 from metaq_spark.source.backend import Boundaries, Cuts, Positions, Source
 from metaq_spark.source.losses import ReportLoss, report_data_loss
 
 GroupPositions = Callable[[Collection[TopicPartition]], Offsets]
 """Where a consumer group is in each of some partitions."""
+
+
+def require_named(source: Source) -> None:
+    """Check that the partitions that start and end options name are there, whatever offset they are given.
+
+    Raises:
+        MetaqError: The broker of one is not found, or it has no such partition.
+    """
+    options = source.options
+    for option, position in ((options.start_option, options.start), (options.end_option, options.end)):
+        named = chosen(options.selection, dict.fromkeys(named_in(position)))
+        if named:
+            source.cluster.require_there(option, sorted(named))
+
+
+def named_in(position: Position) -> Collection[TopicPartition]:
+    """The partitions that a position names one by one."""
+    match position:
+        case Specific(offsets):
+            return offsets.keys()
+        case Timestamps(of_each_ms=of_each_ms):
+            return of_each_ms.keys()
+    return ()
 
 
 def starting_offsets(source: Source, available: Ranges) -> dict[TopicPartition, int]:

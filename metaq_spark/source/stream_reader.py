@@ -13,7 +13,7 @@ last, and for AvailableNow the ends at which the run is to stop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NoReturn
@@ -41,7 +41,7 @@ from metaq_spark.source.limits import Limits, TriggerDelay
 from metaq_spark.source.lookup import IdleBackoff, Lookup, Snapshot
 from metaq_spark.source.losses import LossReport
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
-from metaq_spark.source.resolution import starting_offsets
+from metaq_spark.source.resolution import require_named, starting_offsets
 from metaq_spark.source.tasks import read_task, tasks
 
 _SHOWN_MAX: Final = 10
@@ -57,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Progress | None = None
         self._ceiling: Progress | None = None
         self._expected = False
+        self._read_topics: Collection[str] = ()
         self._suspect_since_s: dict[TopicPartition, float] = {}
         self._selected: tuple[Progress | None, Progress] = (None, Progress({}))
         self._known, self._idling = ProgressMemory(source.notation.parse_partition), IdleBackoff(source.clock)
@@ -70,6 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
+            require_named(self._checked)
             available = self._lookup.latest(fresh=True, complete=True).available
             self._source.report_unlisted(available, streaming=True)
             at = starting_offsets(self._source, {where: one.offsets for where, one in available.items()})
@@ -91,6 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
         ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
         known = self._known.read(start)
+        self._read_topics = {where.topic for where in known.offsets}
         selected = self._selected_of(known).offsets
         if not self._expected:
             self._source.cluster.expect(selected.keys())
@@ -128,6 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
         upto = self._known.read(end)
+        self._read_topics = {where.topic for where in upto.offsets}
         if upto.last and upto is not self._planned and upto != self._initial:
             self._continuity.require_planned(upto, self._lookup.latest().available)
             self._planned = upto
@@ -176,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _checked(self) -> Source:
         """The source, when it is known that the brokers have what the options name."""
-        self._source.check(streaming=True)
+        self._source.check(streaming=True, read=self._read_topics)
         return self._source
 
     @cached_property

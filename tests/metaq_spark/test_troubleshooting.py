@@ -209,6 +209,7 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "end lost": end_lost,
     "not named": not_named,
     "task failed": read_failed,
+    "required": lambda: Harness().batch(requireBrokers="7"),
     "not selected": lambda: stream_of(Harness(), {"v": 1, "topics": {"carts": {"0-0": 0}}}),
     "write failed": write_failed,
     "participant": raised(ParticipantMissing(7, "the option brokers (b0:1)")),

@@ -158,6 +158,12 @@ class FakeCluster:
         }
         return chosen(selection, found), {name: ConnectionFailed(name, "connect", "refused") for name in away}
 
+    def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
+        pass
+
     def broker_of(self, where: TopicPartition) -> str | None:
         return where.partition.broker_name
 
@@ -205,7 +211,7 @@ class FakeSource:
     def pushed_columns(self) -> PushedColumns:
         return PushedColumns({}, "offset", "timestamp", None, lambda text: False)
 
-    def check(self, *, streaming: bool) -> None:
+    def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
         known = {where.topic for where in self.queues.messages}
         for topic in self.options.topics or ():
             if topic not in known:

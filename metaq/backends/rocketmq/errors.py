@@ -9,6 +9,8 @@
     ├── SendFailed             messages that are not stored, or not known to be
     ├── NameServersAway        none of the name servers answers              (retryable)
     ├── BrokerAway             a broker has no address in any route          (retryable)
+    ├── QueuesAway             no route has queues that must be there        (retryable)
+    ├── TopicNotReadable       no broker gives the messages of a topic out
     ├── RouteUnusable          a name server sends a route that cannot be right
     └── TopicListMissing       the name server does not list topics
 """
@@ -151,6 +153,38 @@ class BrokerAway(MetaqError):
     def __str__(self) -> str:
         servers = ", ".join(self.servers)
         return f"{self.wanted} of broker {self.broker_name!r} is not registered at the name servers {servers}"
+
+
+class QueuesAway(MetaqError):
+    """``what`` must be there, but ``brokers`` have no queue of the topic in a route of the name servers ``servers``."""
+
+    retryable = True
+    away = True
+
+    def __init__(self, what: str, brokers: Sequence[str], servers: Sequence[str]) -> None:
+        self.what, self.brokers, self.servers = what, list(brokers), list(servers)
+        super().__init__(what, self.brokers, self.servers)
+
+    def __str__(self) -> str:
+        brokers = ", ".join(map(repr, self.brokers))
+        return (
+            f"{self.what}: the name servers {', '.join(self.servers)} have no queue of the topic at broker {brokers}, "
+            "which is away, or does not have the topic; start it, or leave it out"
+        )
+
+
+class TopicNotReadable(MetaqError):
+    """No broker of ``topic`` gives its messages out, as the name servers ``servers`` say."""
+
+    def __init__(self, topic: str, servers: Sequence[str]) -> None:
+        self.topic, self.servers = topic, list(servers)
+        super().__init__(topic, self.servers)
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r} cannot be read: the route of the name servers {', '.join(self.servers)} has no "
+            "queue with read permission (perm 2 is write only); set perm to 6, or to 4 for reading only"
+        )
 
 
 class RouteUnusable(MetaqError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
+from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
 from metaq.backends.rocketmq.messages import read_messages
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
@@ -33,6 +34,8 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
 
     Iterating raises:
         TopicNotFound: No name server knows the topic.
+        TopicNotReadable: No broker gives the topic's messages out.
+        QueuesAway: The broker of a queue that is named is in no route.
         ValueError: A queue that is named is none of the topic's.
         OffsetOutOfRange: An offset in ``start`` is outside what the queue holds, or retention overtook the reader.
         CorruptRecord, CodecMissing: A message is damaged or cannot be decompressed; those before it were yielded.
@@ -81,10 +84,15 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
         return {where.partition: found for where, found in self._offsets.ranges(queues).items()}
 
     def _check(self, ranges: Mapping[Partition, OffsetRange]) -> None:
-        queues = self._directory.queues(self._topic)
-        if missing := sorted(map(str, self._named() - set(queues))):
-            present = ", ".join(map(str, queues)) or "none"
-            raise ValueError(f"topic {self._topic!r} has no queue {', '.join(missing)}; it has {present}")
+        queues, servers = self._directory.queues(self._topic), list(map(str, self._directory.servers))
+        missing = sorted(self._named() - set(queues))
+        if away := sorted({queue.broker_name for queue in missing} - {queue.broker_name for queue in queues}):
+            raise QueuesAway(", ".join(f"{self._topic}/{queue}" for queue in missing), away, servers)
+        if missing:
+            present, names = ", ".join(map(str, queues)) or "none", ", ".join(map(str, missing))
+            raise ValueError(f"topic {self._topic!r} has no queue {names}; it has {present}")
+        if not queues:
+            raise TopicNotReadable(self._topic, servers)
 
     def _first_positions(self, ranges: Mapping[Partition, OffsetRange]) -> dict[Partition, int]:
         match self._start:

@@ -31,7 +31,7 @@ from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.backends.metaq.last_messages import FrameHeads
 from metaq_spark.backends.metaq.options import BrokerOptions
-from metaq_spark.errors import BrokerNotNamed, OptionError
+from metaq_spark.errors import BrokerNotNamed, BrokersMissing, OptionError
 from metaq_spark.options.selection import Assigned, Selection, TopicPattern, chosen, topics_of
 
 __all__ = ["Cluster", "SessionPool", "pool_with"]
@@ -110,10 +110,11 @@ class Cluster:
         """
         return self._persist(lambda: self._directory.writable(topic))
 
-    def require(self, selection: Selection, *, stored: bool) -> None:
+    def require(self, selection: Selection, *, stored: bool, read: Collection[str] = ()) -> None:
         """Check what is named: that the brokers know it, by name in their configuration or because it has messages.
 
         Without ``stored`` it is enough that a broker would accept it: somebody may write its first message later.
+        Topics that a query has ``read`` need no check: they are waited for.
 
         Raises:
             TopicNotFound: No broker knows a topic, or accepts it.
@@ -121,7 +122,9 @@ class Cluster:
         """
         if isinstance(selection, TopicPattern):
             return
-        named = topics_of(selection) or []
+        named = [topic for topic in topics_of(selection) or [] if topic not in read]
+        if not named:
+            return
         known = self._persist(lambda: self._directory.topics(named))
         for topic in named:
             if topic not in known:
@@ -153,6 +156,21 @@ class Cluster:
         if broker_id not in self._addresses:
             raise BrokerNotNamed(str(where), broker_id, [f"{at} ({known})" for known, at in self._addresses.items()])
         return self._addresses[broker_id]
+
+    def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
+        """See ``Cluster``: a partition that nobody has written to is not listed, so its broker must be there."""
+        for where in partitions:
+            self.address_of(where)
+
+    def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
+        """See ``Cluster``."""
+
+        def look() -> None:
+            there = {str(broker_id) for broker_id in self._directory.brokers()}
+            if missing := sorted(set(names) - there):
+                raise BrokersMissing(option, missing, self._options.found_by)
+
+        self._persist(look)
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``source.backend.Cluster``: brokers list their partitions themselves."""

@@ -10,7 +10,7 @@ a warning names it: a partition of a new topic looks the same, and a stream read
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -106,11 +106,13 @@ class MetaQSource:
         """See ``Source``."""
         return Cluster(self.options, self._pool, self.clock)
 
-    def check(self, *, streaming: bool) -> None:
+    def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
         """See ``Source``."""
         options = self.options
         if not options.wait_for_topic:
-            self.cluster.require(options.selection, stored=not streaming)
+            self.cluster.require(options.selection, stored=not streaming, read=read)
+        if options.required_brokers is not None:
+            self.cluster.require_brokers("requireBrokers", options.required_brokers, options.selection)
         if options.dead_letter_topic is not None:
             self.cluster.writable(options.dead_letter_topic)  # an unknown one must not be found out at the first damage
 

@@ -8,10 +8,11 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Final
 
+from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
@@ -105,24 +106,59 @@ class Cluster:
         """See ``Cluster``."""
         return where.partition.broker_name
 
-    def require(self, selection: Selection) -> None:
-        """Check what is named, as far as it can be.
+    def require(self, selection: Selection, read: Collection[str] = ()) -> None:
+        """Check what is named, as far as it can be. Topics that a query has ``read`` need none: they are waited for.
 
         Raises:
             TopicNotFound: No name server knows a topic.
+            TopicNotReadable: No broker gives its messages out.
             TopicListMissing: A pattern is given, and the name server lists no topics.
+            QueuesAway: A queue's broker is in no route.
             OptionError: A topic has no queue of that name.
         """
         if isinstance(selection, TopicPattern):
             self.topics()
             return
         topics = selection.topics if isinstance(selection, Named) else tuple(selection.partitions)
-        for topic in topics:
-            listed = persist(lambda name=topic: self.directory.queues(name), self._policy, self._clock)  # type: ignore[misc]
-            if isinstance(selection, Assigned) and (missing := selection.partitions[topic] - set(listed)):
-                names = ", ".join(map(str, sorted(missing)))
+        for topic in (topic for topic in topics if topic not in read):
+            if not persist(partial(self.directory.queues, topic), self._policy, self._clock):
+                raise TopicNotReadable(topic, list(map(str, self.directory.servers)))
+            if isinstance(selection, Assigned):
+                named = [TopicPartition(topic, queue) for queue in selection.partitions[topic]]
+                self.require_there("assign", named)
+
+    def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
+        """See ``Cluster``: name servers list every queue of a broker that is there."""
+        persist(partial(self._require_there, option, sorted(partitions)), self._policy, self._clock)
+
+    def _require_there(self, option: str, partitions: Sequence[TopicPartition]) -> None:
+        for topic in sorted({where.topic for where in partitions}):
+            try:
+                listed = self.directory.queues(topic)
+            except TopicNotFound:
+                listed = []
+            missing = [where for where in partitions if where.topic == topic and where.partition not in listed]
+            there = {queue.broker_name for queue in listed}
+            away = sorted({where.partition.broker_name for where in missing} - there)
+            if away:
+                self.directory.invalidate()
+                names = ", ".join(str(where) for where in missing if where.partition.broker_name in away)
+                raise QueuesAway(f"option {option}: {names}", away, list(map(str, self.directory.servers)))
+            if missing:
+                names = ", ".join(str(where.partition) for where in missing)
                 present = ", ".join(map(str, listed)) or "none"
-                raise OptionError("assign", f"topic {topic!r} has no queue {names}; there is {present}")
+                raise OptionError(option, f"topic {topic!r} has no queue {names}; there is {present}")
+
+    def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
+        """See ``Cluster``."""
+
+        def look() -> None:
+            there = self._queues(selection)[1]
+            if missing := sorted(set(names) - set(map(str, there))):
+                self.directory.invalidate()
+                raise QueuesAway(f"option {option}", missing, list(map(str, self.directory.servers)))
+
+        persist(look, self._policy, self._clock)
 
     def require_writable(self, topic: str) -> None:
         """Check that messages can be sent to ``topic``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -98,11 +98,13 @@ class RocketMQSource:
         """See ``Source``."""
         return None if self.options.group is None else BrokerGroups(self.cluster.offsets, self.clock)
 
-    def check(self, *, streaming: bool) -> None:
+    def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
         """See ``Source``."""
         options = self.options
         if not options.wait_for_topic:
-            self.cluster.require(options.selection)
+            self.cluster.require(options.selection, read)
+        if options.required_brokers is not None:
+            self.cluster.require_brokers("requireBrokers", options.required_brokers, options.selection)
         if options.dead_letter_topic is not None:
             self.cluster.require_writable(options.dead_letter_topic)
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from metaq.errors import ConnectionFailed
 from metaq.protocols.text.commands import Command, GetOffset, Stats
-from metaq_spark.errors import DataLoss, NotSelected
+from metaq_spark.errors import BrokerNotNamed, BrokersMissing, DataLoss, NotSelected
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -128,6 +128,26 @@ def test_the_checkpoint_of_another_topic_is_said_to_be_that(harness: Harness) ->
     position, _ = harness.drain(harness.stream(subscribe="carts", startingOffsets="earliest"))
     with pytest.raises(NotSelected, match=r"carts/0-0, which the option subscribe.*; for another query, give"):
         harness.drain(harness.stream(subscribe="orders"), position)
+
+
+def test_a_broker_that_a_read_requires_and_nobody_finds(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"1")
+    words = r"option requireBrokers: broker 7 is none of the brokers found by the option brokers \(b0:1, b1:1\)"
+    for read in (harness.batch, lambda **more: harness.stream(**more).initialOffset()):
+        with pytest.raises(BrokersMissing, match=words):
+            read(requireBrokers="0,7")
+    assert harness.batch(requireBrokers="0,1") == [b"1"]
+
+
+@pytest.mark.parametrize("named", [{"startingOffsets": '{"orders": {"0-0": 0, "7-0": -2}}'}])
+def test_a_partition_of_a_broker_that_nobody_finds_is_refused_whatever_its_offset(
+    harness: Harness, named: dict[str, str]
+) -> None:
+    harness.put("orders", 0, 0, b"1")
+    with pytest.raises(BrokerNotNamed, match="orders/7-0 is on broker 7, but the options name only"):
+        harness.batch(**named)
+    with pytest.raises(BrokerNotNamed, match="orders/7-0 is on broker 7, but the options name only"):
+        harness.stream(**named).initialOffset()
 
 
 def went_back(harness: Harness) -> bytearray:

@@ -160,9 +160,9 @@ def test_what_is_not_there(harness: RocketMQHarness) -> None:
         harness.stream(subscribe="nope").initialOffset()
     with pytest.raises(TopicNotFound, match="topic 'nowhere'"):
         harness.batch(onCorrupt="deadletter", deadLetterTopic="nowhere")
-    missing = "topic 'orders' has no queue broker-c:0; there is broker-a:0, broker-a:1, broker-b:0, broker-b:1"
+    missing = "topic 'orders' has no queue broker-a:9; there is broker-a:0, broker-a:1, broker-b:0, broker-b:1"
     with pytest.raises(OptionError, match=missing):
-        harness.batch(assign='{"orders": ["broker-a:0", "broker-c:0"]}')
+        harness.batch(assign='{"orders": ["broker-a:0", "broker-a:9"]}')
     with pytest.raises(OptionError, match="orders/broker-a:1, orders/broker-b:0, orders/broker-b:1 is missing"):
         harness.batch(startingOffsets='{"orders": {"broker-a:0": 0}}')
 

@@ -11,9 +11,10 @@ from outages import when_waited_for
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 from rocketmq_harness import RocketMQHarness
 
-from metaq.errors import ConnectionFailed
+from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
+from metaq.errors import ConnectionFailed, TopicNotFound
 from metaq.protocols.remoting.codes import RequestCode
-from metaq_spark.errors import NotSelected
+from metaq_spark.errors import NotSelected, OptionError
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 
@@ -87,6 +88,76 @@ def test_values_that_are_json(harness: RocketMQHarness) -> None:
     assert [row["queue_offset"] for row in found] == [0, 1, 2]
     assert found[0]["value"] == {"id": 7, "name": "tea"}
     assert [row["value"] and row["value"]["id"] for row in found[1:]] == [None, None]
+
+
+def half(harness: RocketMQHarness) -> None:
+    """Broker b is away, and a process that has never heard of it looks at the route."""
+    harness.put("a0", b"1")
+    harness.put("b0", b"2")
+    harness.cluster.stop_broker("broker-b")
+    harness.restart()
+
+
+NAMED = [
+    {"startingOffsets": for_all(0)},
+    {"startingOffsets": for_all(-2)},
+    {"startingOffsetsByTimestamp": for_all(FIRST_MS), "startingOffsetsByTimestampStrategy": "latest"},
+    {"assign": '{"orders": ["broker-a:0", "broker-b:0"]}'},
+    {"requireBrokers": "broker-a,broker-b"},
+]
+
+
+@pytest.mark.parametrize("named", [*NAMED, {"endingOffsets": for_all(-1)}])
+def test_a_batch_that_names_a_queue_of_a_broker_that_is_away(harness: RocketMQHarness, named: dict[str, str]) -> None:
+    half(harness)
+    assert [row["value"] for row in harness.batch(columns="value")] == [b"1"]  # a route cannot tell
+    server = harness.cluster.name_servers[0]
+    with pytest.raises(QueuesAway, match=f"name servers {server} have no queue of the topic at broker 'broker-b'"):
+        harness.batch(retries="1", columns="value", **named)
+    with when_waited_for(lambda: harness.cluster.start_broker("broker-b")) as said:
+        rows = harness.batch(retries="1", columns="value", brokerWaitMs="1m", **named)
+    assert sorted(row["value"] for row in rows) == [b"1", b"2"]
+    assert "'broker-b'" in said[0]
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_stream_that_names_a_queue_of_a_broker_that_is_away(harness: RocketMQHarness, named: dict[str, str]) -> None:
+    half(harness)
+    with pytest.raises(QueuesAway, match="have no queue of the topic at broker 'broker-b'"):
+        harness.stream(retries="1", **named).initialOffset()
+    with pytest.raises(QueuesAway, match="have no queue of the topic at broker 'broker-b'"):
+        harness.stream(retries="1", requireBrokers="broker-b").prepareForTriggerAvailableNow()
+
+
+def test_a_queue_that_a_broker_does_not_have_is_refused_whatever_its_offset(harness: RocketMQHarness) -> None:
+    named = for_all(0).replace('"broker-a:0"', '"broker-a:7": 0, "broker-a:0"')
+    with pytest.raises(OptionError, match="startingOffsets: topic 'orders' has no queue broker-a:7; there is brok"):
+        harness.batch(startingOffsets=named)
+
+
+@pytest.mark.parametrize("mode", ["batch", "stream"])
+def test_a_topic_without_read_permission_is_refused(harness: RocketMQHarness, mode: str) -> None:
+    harness.cluster.create_topic("closed", queues=2, perm=2)
+    with pytest.raises(TopicNotReadable, match=r"topic 'closed' cannot be read: .*perm 2 is write only"):
+        harness.batch(subscribe="closed") if mode == "batch" else harness.stream(subscribe="closed").initialOffset()
+
+
+def test_a_run_waits_for_a_topic_of_its_checkpoint_that_no_name_server_knows(harness: RocketMQHarness) -> None:
+    harness.put("a0", b"1")
+    position, _ = harness.drained(harness.stream(startingOffsets="earliest"))
+    for broker in ("broker-a", "broker-b"):
+        harness.cluster.stop_broker(broker)
+    harness.restart()
+    with pytest.raises(TopicNotFound):
+        harness.stream(retries="0").initialOffset()
+    reader = harness.stream(retries="0", lossGraceMs="1s")
+    for _ in range(5):
+        assert harness.micro_batch(reader, position) == (position, [])
+    for broker in ("broker-a", "broker-b"):
+        harness.cluster.start_broker(broker)
+    harness.put("a0", b"2")
+    harness.directory.invalidate()
+    assert harness.micro_batch(reader, position)[1] == [b"2"]
 
 
 @pytest.mark.parametrize("in_route", [True, False])
