@@ -22,7 +22,7 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
-from metaq.client.shells import ClosedByAsyncBlock, behind_loop
+from metaq.client.shells import AsyncClient, behind_loop
 from metaq.client.statistics import BrokerStatistics, TopicStatistics
 from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.thread_calls import call_in_thread
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-class AsyncMetaQ(ClosedByAsyncBlock):
+class AsyncMetaQ(AsyncClient):
     """As ``MetaQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
 
     Consumers wait and fetch in the loop. What is asked rarely (brokers, topics, offsets) and what blocks by nature
@@ -107,14 +107,14 @@ class AsyncMetaQ(ClosedByAsyncBlock):
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> AsyncGroupConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. Raises as ``MetaQ.consumer``."""
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return AsyncGroupConsumer(self._mq.consumers, given, self._context)
+        return self._ends(AsyncGroupConsumer(self._mq.consumers, given, self._context))
 
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]
     ) -> AsyncGroupConsumer:
         """Return a consumer that reads all partitions. Raises as ``MetaQ.consumer``."""
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers), self._context)
+        return self._ends(AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers), self._context))
 
     def browse(
         self,

@@ -244,5 +244,6 @@ class Browser(TopicBrowser[Received]):
                         message = Received.of(where, frame)
                         self.positions[partition] = frame.end
                         yield message
+                        self._pool.check_open()
             finally:
                 runs.close()

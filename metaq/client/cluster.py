@@ -80,8 +80,13 @@ class ClusterView:
     def __init__(
         self, directory: Directory, pool: SessionPool, zookeeper: ZooKeeperAddress | None, timeouts: Timeouts
     ) -> None:
-        self._directory, self._pool = directory, pool
+        self._servers, self._pool = directory, pool
         self._zookeeper, self._timeouts = zookeeper, timeouts
+
+    @property
+    def _directory(self) -> Directory:
+        self._pool.check_open()  # it may know by itself
+        return self._servers
 
     def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from."""
@@ -255,6 +260,7 @@ class ClusterView:
         return addresses
 
     def _group_offsets(self) -> GroupOffsetStore:
+        self._pool.check_open()
         if self._zookeeper is None:
             raise ValueError("consumer groups are kept in ZooKeeper; name the cluster as zk://host:port/root")
         return GroupOffsetStore(self._zookeeper, self._timeouts.connect_s)

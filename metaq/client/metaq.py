@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, Unpack
-from weakref import WeakSet
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, End, Start
@@ -20,7 +19,7 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
-from metaq.client.shells import ClosedByBlock
+from metaq.client.shells import Client
 from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
@@ -38,7 +37,7 @@ XA_FORMAT: Final = 0x4D51
 EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
 
 
-class MetaQ(ClosedByBlock):
+class MetaQ(Client):
     """A cluster: the brokers at ``cluster``, or those that are registered in ZooKeeper.
 
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
@@ -66,6 +65,7 @@ class MetaQ(ClosedByBlock):
     ) -> None:
         self._cluster = cluster = _named(cluster, brokers)
         self._pool = SessionPool(timeouts, TCP if tls is None else TlsTransport(tls))
+        super().__init__(self._pool)
         self._zookeeper: ZooKeeperAddress | None = None
         if cluster.startswith(ZOOKEEPER_SCHEME):
             self._zookeeper = _zookeeper_address(cluster)
@@ -74,7 +74,6 @@ class MetaQ(ClosedByBlock):
         else:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts, self._tls = timeouts, tls
-        self._producers: WeakSet[Producer] = WeakSet()
         self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
         """What consumers are made from."""
 
@@ -92,12 +91,6 @@ class MetaQ(ClosedByBlock):
     def __repr__(self) -> str:
         return f"MetaQ({self._cluster!r})"
 
-    def close(self, timeout: float | None = None) -> None:
-        """Send what producers have taken, each for ``timeout`` seconds at most, and close idle connections."""
-        for producer in list(self._producers):
-            producer.close(timeout)
-        self._pool.close()
-
     def producer(
         self,
         partitioner: Partitioner | None = None,
@@ -112,15 +105,16 @@ class MetaQ(ClosedByBlock):
         Raises:
             ValueError: An option is outside of what is allowed.
         """
-        made = Producer(
-            *(self._directory, self._pool, partitioner),
-            linger_s=linger_s,
-            window=window,
-            on_overflow=on_overflow,
-            max_block_s=max_block_s,
+        self._require_open()
+        return self._ends(
+            Producer(
+                *(self._directory, self._pool, partitioner),
+                linger_s=linger_s,
+                window=window,
+                on_overflow=on_overflow,
+                max_block_s=max_block_s,
+            )
         )
-        self._producers.add(made)
-        return made
 
     def ordered_producer(
         self,
@@ -138,11 +132,14 @@ class MetaQ(ClosedByBlock):
         Raises:
             ValueError: The partitions, ``retry_s`` or ``send_timeout_s`` are outside of what is allowed.
         """
-        return OrderedProducer(
-            *(self._directory, self._pool, partitions, Path(spool)),
-            partitioner=partitioner,
-            retry_s=retry_s,
-            send_timeout_s=send_timeout_s,
+        self._require_open()
+        return self._ends(
+            OrderedProducer(
+                *(self._directory, self._pool, partitions, Path(spool)),
+                partitioner=partitioner,
+                retry_s=retry_s,
+                send_timeout_s=send_timeout_s,
+            )
         )
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> XaBranch:
@@ -176,10 +173,12 @@ class MetaQ(ClosedByBlock):
         follow: bool = False,
     ) -> Browser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
+        self._require_open()
         return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow)
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
         """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""
+        self._require_open()
         return by_id(self._directory, self._pool, topic, message_id, limit)
 
     def search_key(
@@ -196,6 +195,7 @@ class MetaQ(ClosedByBlock):
 
         ``since_ms`` and ``until_ms`` (since 1970) limit when the broker took them.
         """
+        self._require_open()
         return by_key(
             self._directory, self._pool, topic, key,
             partitions=partitions, since_ms=since_ms, until_ms=until_ms, limit=limit,
@@ -207,18 +207,21 @@ class MetaQ(ClosedByBlock):
         Raises:
             ValueError, TypeError: An option is outside of what is allowed.
         """
-        return GroupConsumer(self.consumers, ConsumerOptions(group=group, topics=topics, **options))
+        self._require_open()
+        return self._ends(GroupConsumer(self.consumers, ConsumerOptions(group=group, topics=topics, **options)))
 
     def broadcast_consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
         """Return a consumer that reads all partitions, whoever else does: its group is this machine's own.
 
         Offsets are in a file of this machine, unless ``offsets`` names another storage. Raises as ``consumer``.
         """
+        self._require_open()
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return GroupConsumer(self.consumers, broadcast(given, self.consumers))
+        return self._ends(GroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> ParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        self._require_open()
         return ParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
@@ -226,6 +229,7 @@ class MetaQ(ClosedByBlock):
 
         Servers that do not answer are findings, not errors.
         """
+        self._require_open()
         from metaq.client.checkup.metaq import MetaqCheckup
         from metaq.client.checkup.reach import ConnectSettings
 
@@ -235,6 +239,7 @@ class MetaQ(ClosedByBlock):
     @property
     def cluster(self) -> ClusterView:
         """What the cluster holds: topics, partitions, offsets, groups."""
+        self._require_open()
         return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
 
 

@@ -248,8 +248,7 @@ class OrderedProducer(ClosedByBlock):
             SendFailed: The broker refused the message for good; it does not wait.
             StoreFailed: It has to wait and cannot be kept. It is not sent.
         """
-        if self._thread is None or self._closed:
-            raise ValueError(self._closed_text)
+        self._require_open()
         message = Message(bytes_of(data, "data"), attribute)
         where = TopicPartition(topic, self._choose(topic, partition, key))
         with self._sending[where]:
@@ -268,10 +267,19 @@ class OrderedProducer(ClosedByBlock):
 
     def recover(self, timeout: float = 30.0) -> bool:
         """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
+        self._require_open()
         with self._done:
             self._wake.set()
             self._done.wait_for(lambda: self._closed or not self._spool.places(), timeout)
         return not self._spool.places()
+
+    def _require_open(self) -> None:
+        if self._thread is None or self._closed:
+            raise ValueError(self._closed_text)
+
+    def _end_with_client(self, timeout: float | None = None) -> None:
+        """As ``close``."""
+        self.close(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """End the thread and close the file. What waits is sent by the next producer with this file.

@@ -85,6 +85,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         Raises:
             TopicNotFound: No broker accepts one of them.
         """
+        self.submissions.check_open()
         for topic in topics:
             self._route(topic)
 
@@ -94,6 +95,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         Raises:
             TopicNotFound: No broker accepts the topic.
         """
+        self.submissions.check_open()
         if partition in self._route(topic).addresses:
             return True
         del self._routes[topic]
@@ -145,16 +147,19 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
 
     def transaction(self, timeout: int = 60) -> LocalTransaction:
         """Return a transaction for a ``with`` block; the broker drops it after ``timeout`` seconds (0: its maximum)."""
+        self.submissions.check_open()
         return LocalTransaction(self._choose_at, _message_of, self._pool, timeout)
 
     def xa(self, xid: Xid, timeout: int = 60) -> XaBranch:
         """Return a branch of an XA transaction for a ``with`` block; see ``XaBranch``."""
+        self.submissions.check_open()
         return XaBranch(xid, self._choose_at, _message_of, self._pool, timeout)
 
     def _choose_at(
         self, topic: str, partition: Partition | None, key: bytes | str | None, broker: int | None
     ) -> tuple[Partition, Address]:
         """Choose as ``send`` does, among the partitions of ``broker`` if one is named."""
+        self.submissions.check_open()
         if broker is None:
             where = self._choose(topic, partition, key)
             return where, self._route(topic).addresses[where]
@@ -175,6 +180,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             TypeError: ``message`` is no message.
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As the function ``put``.
         """
+        self.submissions.check_open()
         Message.require(message)
         partitions, addresses = self._route(topic)
         if partition is None:
@@ -203,6 +209,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             TypeError: ``data`` is neither bytes nor text; ``topic``, ``partition`` or the attribute is of a wrong type.
             SendFailed: The broker refused the message or could not be reached.
         """
+        self.submissions.check_open()
         return self._send(topic, [self.prepare(topic, data, attribute, partition, key)])[0]
 
     def send_many(
@@ -222,6 +229,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
             SendFailed: A broker refused a block or could not be reached; ``sent`` is what was acknowledged.
         """
+        self.submissions.check_open()
         require_list(messages)
         frames = [encode_message(one) if type(one) is bytes else _frame_of(one) for one in messages]
         if keys is not None and len(keys) != len(frames):

@@ -105,8 +105,7 @@ class Submissions(Generic[M, P, S]):
         byte_count = data_bytes + _OVERHEAD_BYTES
         with self._lock:
             if self._bytes + byte_count <= self.window_bytes or not self._bytes or self._wait_for_space(byte_count):
-                if self._closed:
-                    raise ValueError("the producer is closed")
+                self.check_open()
                 taken = self._gathering.add(topic, queue, message, byte_count)
                 self._bytes = byte_total = self._bytes + byte_count
                 if self._thread_waits:
@@ -116,6 +115,15 @@ class Submissions(Generic[M, P, S]):
                     self._start()
                 return taken
         return self._refuse(topic, message)
+
+    def check_open(self) -> None:
+        """Check that messages are taken.
+
+        Raises:
+            ValueError: The producer is closed.
+        """
+        if self._closed:
+            raise ValueError("the producer is closed")
 
     def _wait_for_space(self, byte_count: int) -> bool:
         """Wait until so many bytes fit, if that is wanted; return whether they do."""

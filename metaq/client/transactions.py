@@ -116,6 +116,7 @@ class _Open(ABC):
             self._require_open()
             self._ended = True
             with self._stack:
+                self._pool.check_open()
                 if self._steps is not None:
                     step(self._steps)
 
@@ -156,7 +157,7 @@ class LocalTransaction(_Open):
         if kind is None:
             self.commit()
             return
-        with suppress(MetaqError):  # the broker does it by itself; what went wrong first is raised
+        with suppress(MetaqError, ValueError):  # the broker does it by itself; what went wrong first is raised
             self.rollback()
 
 
@@ -192,7 +193,7 @@ class XaBranch(_Open):
     def _leave(self, kind: type[BaseException] | None) -> None:
         try:
             self.rollback()
-        except MetaqError:
+        except (MetaqError, ValueError):
             if kind is None:
                 raise
 

@@ -71,7 +71,7 @@ class Pool(Generic[S]):
         self._connect, self._clock, self._idle_s_max = connect, clock, idle_s_max
         self._idle_max_per_address = idle_max_per_address
         self._idle_by_process: dict[int, _Idle[S]] = {}
-        self._closed = False
+        self._closed = self._ended = False
         self.opened = 0
         """How many sessions were opened so far. While it stays the same, no server was restarted between two leases."""
 
@@ -83,8 +83,10 @@ class Pool(Generic[S]):
         back to the pool if the block ends well and nothing is under way on it; otherwise it is closed.
 
         Raises:
+            ValueError: The pool has ended.
             ConnectionFailed, DeadlineExceeded: There is none idle and no new one can be opened.
         """
+        self.check_open()
         process = os.getpid()
         session = self._take_idle(address)
         if session is None:
@@ -112,6 +114,20 @@ class Pool(Generic[S]):
         """Close this process's idle sessions, and keep no more: leased ones are closed when they come back."""
         self._closed = True
         self._idle().drain()
+
+    def end(self) -> None:
+        """As ``close``, and lease no more sessions: the client that has the pool is closed."""
+        self._ended = True
+        self.close()
+
+    def check_open(self) -> None:
+        """Check that sessions are leased.
+
+        Raises:
+            ValueError: The pool has ended.
+        """
+        if self._ended:
+            raise ValueError("the client is closed")
 
     def idle_count(self, address: Address) -> int:
         """How many sessions to ``address`` wait in this process."""

@@ -172,6 +172,7 @@ class AsyncGroupReader(GroupMember[D]):
         if settle and handed and self._options.auto_ack:
             self._settle_handed()
         if self._loop is None:
+            self._has_left = True
             return
         try:
             if settle and self._options.on_revoked is not None and (assigned := self.assignment):
@@ -179,7 +180,12 @@ class AsyncGroupReader(GroupMember[D]):
         finally:
             await self._leave()
 
+    async def _end_with_client(self) -> None:
+        """Leave the group at once, without settling what was handed out last: the client is closed."""
+        await self._close(settle=False)
+
     async def _leave(self) -> None:
+        self._has_left = True
         self._state.close()
         try:
             await carry_out(self._core.coordinator.close, CLOSE_S)

@@ -30,7 +30,9 @@ class GroupMember(Generic[D]):
         """Whether what is taken is given to a handler."""
         self._pending: Exception | None = None
         """What a call ran into that returned something all the same; the next one raises it."""
-        self._stopped = self._closed = self._is_parents = False
+        self._stopped = self._closed = False
+        self._has_left = False
+        """Whether it is closed, and the program's functions that are called meanwhile have returned."""
         self._closed_text = "the consumer is closed"
 
     def __repr__(self) -> str:
@@ -45,13 +47,13 @@ class GroupMember(Generic[D]):
 
     def _forked(self) -> None:
         """In a child process: the parent goes on reading, this process cannot."""
-        self._closed = self._stopped = self._is_parents = True
+        self._closed = self._stopped = self._has_left = True
         self._closed_text = forked_text("the consumer")
         self._state.forked()
 
     def _require_own(self) -> None:
-        """Refuse what would change the parent's position."""
-        if self._is_parents:
+        """Refuse what would change the position of a consumer that has left its group, or is the parent's."""
+        if self._has_left:
             raise ValueError(self._closed_text)
 
     @property

@@ -178,6 +178,10 @@ class GroupReader(GroupMember[D]):
         """
         self._close(settle=True, handed=not self._is_read_elsewhere())
 
+    def _end_with_client(self, timeout: float | None = None) -> None:
+        """Leave the group at once, without settling what was handed out last: the client is closed."""
+        self._close(settle=False)
+
     def _close(self, *, settle: bool, handed: bool = True) -> None:
         if self._closed:
             return
@@ -186,11 +190,13 @@ class GroupReader(GroupMember[D]):
         if settle and handed and self._options.auto_ack:
             self._settle_handed()
         if self._fetching is None:
+            self._has_left = True
             return
         try:
             if settle and self._options.on_revoked is not None and (assigned := self.assignment):
                 self._options.on_revoked(assigned)
         finally:
+            self._has_left = True
             self._state.close()
             self._core.coordinator.close(CLOSE_S)
             self._fetching.close(CLOSE_S)

@@ -25,14 +25,14 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
-from metaq.client.shells import ClosedByAsyncBlock, behind_loop
+from metaq.client.shells import AsyncClient, behind_loop
 from metaq.client.thread_calls import call_in_thread
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 
-class AsyncRocketMQ(ClosedByAsyncBlock):
+class AsyncRocketMQ(AsyncClient):
     """As ``RocketMQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
 
     Raises:
@@ -113,14 +113,14 @@ class AsyncRocketMQ(ClosedByAsyncBlock):
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> AsyncRocketConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. See ``RocketMQ.consumer``."""
-        return AsyncRocketConsumer(self._mq.consumers, RocketOptions(group=group, topics=topics, **options))
+        return self._ends(AsyncRocketConsumer(self._mq.consumers, RocketOptions(group=group, topics=topics, **options)))
 
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
     ) -> AsyncRocketConsumer:
         """Return a consumer that reads all queues, whoever else does. See ``RocketMQ.broadcast_consumer``."""
         given = RocketOptions(group=group, topics=topics, **options)
-        return AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers))
+        return self._ends(AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""

@@ -137,5 +137,6 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
                 message = RocketReceived.of(self._topic, queue, record)
                 self.positions[queue] = message.end
                 yield message
+                self._pool.check_open()
         finally:
             records.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Self, Unpack
-from weakref import WeakSet
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
@@ -26,14 +25,14 @@ from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
-from metaq.client.shells import ClosedByBlock
+from metaq.client.shells import Client
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 
-class RocketMQ(ClosedByBlock):
+class RocketMQ(Client):
     """A cluster: the brokers that are registered at ``name_servers``, ``host:port;host:port``.
 
     A proxy's remoting port is a name server, too. ``credentials`` are an account's keys, ``namespace`` is put in front
@@ -63,8 +62,8 @@ class RocketMQ(ClosedByBlock):
         self._credentials, self._timeouts, self._tls = credentials, timeouts, tls
         transport = TCP if tls is None else TlsTransport(tls)
         self._pool = SessionPool(timeouts, transport, credentials=credentials)
+        super().__init__(self._pool)
         self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
-        self._producers: WeakSet[RocketProducer] = WeakSet()
         self._presence = Presence(self._directory, lambda: member_client(timeouts, tls, credentials))
         self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
         """What consumers are made from."""
@@ -83,12 +82,9 @@ class RocketMQ(ClosedByBlock):
     def __repr__(self) -> str:
         return f"RocketMQ({self._name_servers!r})"
 
-    def close(self, timeout: float | None = None) -> None:
-        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
-        for producer in list(self._producers):
-            producer.close(timeout)
+    def _end_all(self, timeout: float | None) -> None:
+        super()._end_all(timeout)
         self._presence.close()
-        self._pool.close()
 
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
@@ -98,11 +94,10 @@ class RocketMQ(ClosedByBlock):
         Raises:
             ValueError: An option is outside of what is allowed.
         """
-        made = RocketProducer(
-            *(self._directory, self._pool, partitioner), group=group, presence=self._presence, **options
+        self._require_open()
+        return self._ends(
+            RocketProducer(*(self._directory, self._pool, partitioner), group=group, presence=self._presence, **options)
         )
-        self._producers.add(made)
-        return made
 
     def transactional_producer(
         self,
@@ -119,15 +114,16 @@ class RocketMQ(ClosedByBlock):
         Raises:
             ValueError, TypeError: An option is outside of what is allowed.
         """
+        self._require_open()
         client = member_client(self._timeouts, self._tls, self._credentials)
-        made = TransactionalProducer(
-            *(self._directory, self._pool, client, group, check, partitioner),
-            check_workers=check_workers,
-            heartbeat_s=heartbeat_s,
-            **options,
+        return self._ends(
+            TransactionalProducer(
+                *(self._directory, self._pool, client, group, check, partitioner),
+                check_workers=check_workers,
+                heartbeat_s=heartbeat_s,
+                **options,
+            )
         )
-        self._producers.add(made)
-        return made
 
     def browse(
         self,
@@ -149,6 +145,7 @@ class RocketMQ(ClosedByBlock):
         Raises:
             ValueError: ``tags`` or ``sql`` is no filter, or both are given.
         """
+        self._require_open()
         if sql is not None and tags != "*":
             raise ValueError("tags and sql: expected one of them")
         subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
@@ -163,7 +160,8 @@ class RocketMQ(ClosedByBlock):
         Raises:
             ValueError, TypeError: An option is outside of what is allowed.
         """
-        return RocketGroupConsumer(self.consumers, RocketOptions(group=group, topics=topics, **options))
+        self._require_open()
+        return self._ends(RocketGroupConsumer(self.consumers, RocketOptions(group=group, topics=topics, **options)))
 
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
@@ -172,11 +170,13 @@ class RocketMQ(ClosedByBlock):
 
         Offsets are in a file of this machine, unless ``offsets`` names another storage; what is given up is parked.
         """
+        self._require_open()
         given = RocketOptions(group=group, topics=topics, **options)
-        return RocketGroupConsumer(self.consumers, broadcast(given, self.consumers))
+        return self._ends(RocketGroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        self._require_open()
         return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
@@ -184,6 +184,7 @@ class RocketMQ(ClosedByBlock):
 
         Servers that do not answer are findings, not errors.
         """
+        self._require_open()
         from metaq.client.checkup.reach import ConnectSettings
         from metaq.client.checkup.rocketmq import RocketmqCheckup
 
@@ -193,14 +194,17 @@ class RocketMQ(ClosedByBlock):
     @property
     def cluster(self) -> RocketClusterView:
         """What the cluster holds: topics, queues, offsets, and the lag of groups."""
+        self._require_open()
         return RocketClusterView(self._directory, self._pool)
 
     @property
     def lookup(self) -> Lookup:
         """Finds single messages by id or by key."""
+        self._require_open()
         return Lookup(self._directory, self._pool)
 
     @property
     def topics(self) -> Topics:
         """Makes, changes and deletes topics."""
+        self._require_open()
         return Topics(self._directory, self._pool)

@@ -64,9 +64,14 @@ class RocketClusterView:
     """
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
-        self._directory, self._pool = directory, pool
+        self._servers, self._pool = directory, pool
         self._offsets = Offsets(pool, directory, within_s=pool.timeouts.all_tries_s)
         self._groups = RocketGroupView(directory, pool, self._offsets)
+
+    @property
+    def _directory(self) -> NameServerDirectory:
+        self._pool.check_open()  # it may know by itself
+        return self._servers
 
     def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read.

@@ -126,6 +126,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             TopicNotFound: No name server knows one of them, and no broker would make it.
             ValueError: One has no queue that may be written to.
         """
+        self.submissions.check_open()
         for topic in topics:
             self._sender.writable(topic)
 
@@ -141,6 +142,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
             TopicNotFound: No name server knows the topic.
         """
+        self.submissions.check_open()
         for queue in self._sender.writable(topic) if partition is None else [partition]:
             self._sender.require_timers(topic, queue)
 
@@ -167,6 +169,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             SendFailed: The broker refused the message or could not be reached.
             NameServersAway, RouteUnusable: Where the topic is could not be found out.
         """
+        self.submissions.check_open()
         message = message_of(data, **options)
         return self._sender.send(topic, [self._sender.row(topic, message, partition, key)])[0]
 
@@ -188,6 +191,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
                 a message is ``UnsendableMessage``, which has its number.
             SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
+        self.submissions.check_open()
         require_list(messages)
         listed = [one if isinstance(one, RocketMessage) else RocketMessage(data=one) for one in messages]
         if keys is not None and len(keys) != len(listed):
@@ -214,6 +218,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         Nothing is tried again, and what the broker refuses, it refuses silently. Raises as ``send``; ``SendFailed``
         means that the message could not be handed to the network.
         """
+        self.submissions.check_open()
         message = message_of(data, **options)
         row = self._sender.row(topic, message, partition, key)
         try:
@@ -274,6 +279,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             RequestRefused, AccessDenied: The broker refuses; the message may have been delivered.
             ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: It could not be asked.
         """
+        self.submissions.check_open()
         return recall(self._sender.pool, self._sender.directory, self.group, topic, recall_handle)
 
 

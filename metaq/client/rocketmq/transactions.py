@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -126,7 +126,7 @@ class TransactionalProducer(RocketProducer):
         properties = {TRANSACTION_MESSAGE: "true", PRODUCER_GROUP: self._group_name}
         if ask_after is not None:
             properties[CHECK_IMMUNITY_S] = str(ask_after)
-        return RocketTransaction(self._sender, self._heartbeats, self._open, properties)
+        return RocketTransaction(self._sender, self._heartbeats, self._open, properties, self.submissions.check_open)
 
     def close(self, timeout: float | None = None) -> None:
         """As ``RocketProducer.close``, and leave the group."""
@@ -157,9 +157,10 @@ class RocketTransaction:
         heartbeats: Heartbeats,
         open_ones: WeakValueDictionary[str, RocketTransaction],
         properties: Mapping[str, str],
+        check_producer: Callable[[], None],
     ) -> None:
         self._sender, self._heartbeats, self._open_ones = sender, heartbeats, open_ones
-        self._properties = properties
+        self._properties, self._check_producer = properties, check_producer
         self._halves: list[HalfMessage] = []
         self._ids: list[str] = []
         self._state: State = "open"
@@ -278,6 +279,7 @@ class RocketTransaction:
     def _require_open(self) -> None:
         if self._state != "open":
             raise ValueError(self._ended_text)
+        self._check_producer()
 
     def _end(self, how: Literal["commit", "rollback"], state: State) -> None:
         self._require_open()

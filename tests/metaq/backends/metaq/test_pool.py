@@ -129,6 +129,14 @@ def test_what_comes_back_to_a_closed_pool_is_closed(bench: Bench) -> None:
     assert bench.pool.idle_count(ADDRESS) == 0
 
 
+def test_a_pool_that_has_ended_leases_nothing(bench: Bench) -> None:
+    with bench.pool.lease(ADDRESS) as session:
+        bench.pool.end()
+    assert session.closed
+    with pytest.raises(ValueError, match="the client is closed"):
+        bench.use()
+
+
 def test_a_negative_maximum_is_refused() -> None:
     with pytest.raises(ValueError, match="idle_max_per_address=-1"):
         SessionPool(idle_max_per_address=-1)
