@@ -35,6 +35,10 @@ BATCHES: Final = 3
 """Batches of a round, each with a copy of the brokers before it."""
 
 PATIENCE_S: Final = 240
+STARTS_MAX: Final = 10
+SLOW_MACHINE: Final = "Python worker failed to connect back"
+"""What a query fails with if a Python process of Spark takes longer than ten seconds to start."""
+
 _REFUSED: Final = re.compile(r"nothing of it was written: the last batch of it that .* knows is ([^.]*)\.")
 _TIMEOUTS: Final = Timeouts(10.0, 60.0)
 
@@ -180,7 +184,16 @@ class PutBackRun:
         return {"brokers": ",".join(str(broker.address) for broker in brokers)}
 
     def _go_on(self, **options: str) -> None:
-        """Run the query to the end of what there is."""
+        """Run the query to the end of what there is; again where Spark gave up waiting for its own processes."""
+        for _ in range(STARTS_MAX - 1):
+            try:
+                return self._run_query(options)
+            except StreamingQueryException as error:
+                if SLOW_MACHINE not in str(error):
+                    raise
+        return self._run_query(options)
+
+    def _run_query(self, options: Mapping[str, str]) -> None:
         reader = self._spark.readStream.format("metaq").options(brokers=str(self._source.address), subscribe=SOURCE)
         rows = reader.option("startingOffsets", "earliest").load().select("value")
         writer = rows.writeStream.format(self._format).options(**self._servers(), topic=TARGET, **options)

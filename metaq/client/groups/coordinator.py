@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from metaq.client.groups.assignment import Order, Strategy, wanted_partitions
-from metaq.client.groups.incarnations import Incarnations
+from metaq.client.groups.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.saving import PositionSaver
@@ -79,7 +79,7 @@ class Coordinator:
         make: MakeOwned,
         settings: CoordinatorSettings,
         clock: Clock = SYSTEM_CLOCK,
-        incarnations: Incarnations | None = None,
+        incarnations: Incarnations | StoredOffsets | None = None,
     ) -> None:
         self._incarnations = incarnations
         self._state, self._membership, self._storage = state, membership, storage

@@ -7,6 +7,7 @@ offset::
 
     another incarnation than before                             begin where the group would without an offset, say so
     no incarnation is reported, the offset is behind the end    the same
+    the message consumed last is not there (``last_consumed``)  go on with what is newer than that message, say so
     else                                                        go on
 
 While a consumer runs, incarnations are compared whenever a broker is connected to anew.
@@ -21,6 +22,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from metaq.client.groups.last_consumed import LastConsumed
 from metaq.client.offsets import IncarnationStorage, OffsetStorage
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_layout import GroupOffset
@@ -43,9 +45,10 @@ class Incarnations:
         group: str,
         topics: Collection[str],
         begin: Callable[[TopicPartition], GroupOffset],
+        last: LastConsumed,
     ) -> None:
         self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
-        self._begin = begin
+        self._begin, self._last = begin, last
         self._lock = threading.Lock()
         self._known: dict[TopicPartition, str | None] = {}
         self._unsaved: set[TopicPartition] = set()
@@ -68,7 +71,11 @@ class Incarnations:
         before = self._stored_incarnations({*fresh, *unknown})
         offsets: dict[TopicPartition, GroupOffset] = {}
         for where in fresh:
-            if where in stored and (why := _why_not(stored[where], before.get(where), now.get(where))) is not None:
+            if where not in stored:
+                continue
+            if (why := _why_not(stored[where], before.get(where), now.get(where))) is None:
+                offsets |= resumed(self._last, self._group, where, stored[where])
+            else:
                 offsets[where] = self._begin(where)
                 _LOG.warning(
                     "group %s, %s: offset %d was stored of other messages than there are now: %s; beginning at %d",
@@ -111,6 +118,49 @@ class Incarnations:
                 raise
             return False  # positions cannot be saved either, and that is said
         return True
+
+
+class StoredOffsets:
+    """The same interface for a cluster with a registry: only the messages consumed last are looked at."""
+
+    def __init__(
+        self, directory: Directory, storage: OffsetStorage, group: str, topics: Collection[str], last: LastConsumed
+    ) -> None:
+        self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
+        self._last = last
+
+    def checked(
+        self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, GroupOffset]:
+        """See ``Incarnations``. A partition that ends before the offset is waited for: a slave may be behind."""
+        known = {where: stored[where] for where in fresh if where in stored and stored[where].offset}
+        now = self._directory.available(self._topics) if known else {}
+        offsets: dict[TopicPartition, GroupOffset] = {}
+        for where, offset in known.items():
+            if where in now and offset.offset <= now[where].offsets.end:
+                offsets |= resumed(self._last, self._group, where, offset)
+        if offsets:
+            self._storage.save(self._group, offsets)
+        return {**stored, **offsets}
+
+    def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+        """See ``Incarnations``: the registry says who a broker is."""
+        return set()
+
+
+def resumed(
+    last: LastConsumed, group: str, where: TopicPartition, stored: GroupOffset
+) -> dict[TopicPartition, GroupOffset]:
+    """Return where a group goes on in a partition that has an older copy; nothing where it has not."""
+    found = last.resumed(where, stored)
+    if found is None:
+        return {}
+    _LOG.warning(
+        "group %s, %s: message %d, which was consumed last, is not there, so the broker was put back to an older copy; "
+        "going on at %d instead of %d, with what is newer than that message",
+        *(group, where, stored.message_id, found.offset, stored.offset),
+    )
+    return {where: found}
 
 
 def _incarnation(state: PartitionState | None) -> str | None:

@@ -14,7 +14,8 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.incarnations import Incarnations
+from metaq.client.groups.incarnations import Incarnations, StoredOffsets
+from metaq.client.groups.last_consumed import LastConsumed
 from metaq.client.groups.membership import LoneMembership, Membership
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
@@ -104,11 +105,12 @@ class MetaqCore(ConsumerCore[Delivery]):
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
         membership, storage = self._members(options)
         self._membership = membership
-        incarnations = None
+        last, topics = LastConsumed(cluster.directory, cluster.pool), options.topics
+        incarnations: Incarnations | StoredOffsets = StoredOffsets(cluster.directory, storage, group, topics, last)
         if cluster.zookeeper is None:
             start = "earliest" if isinstance(options.start, Mapping) else options.start  # offsets say nothing any more
             begin = StartResolver(cluster.directory, cluster.pool, start).resolve
-            incarnations = Incarnations(cluster.directory, storage, group, options.topics, begin)
+            incarnations = Incarnations(cluster.directory, storage, group, topics, begin, last)
         read = options.read_settings(group)
         coordinator = Coordinator(
             state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from metaq.client.groups.deliveries import Delivery
 from metaq.client.offsets import OffsetStorage, file
 from metaq.client.sql_offsets import sqlite
 from metaq.protocols.text.extensions import EXT_INCARNATION
+from metaq.testing.memory_partition import MemoryPartition
 from metaq.testing.memory_server import MemoryServer
 
 OLD = [f"old {number}" for number in range(10)]
@@ -147,3 +149,43 @@ def test_a_restart_is_no_other_broker(server: MemoryServer, caplog: pytest.LogCa
     send(server, NEW)
     assert read(server, len(NEW)) == NEW
     assert not warnings(caplog)
+
+
+# ---- the same broker, put back to an older copy
+
+
+def put_back(server: MemoryServer, copied: dict[tuple[str, int], MemoryPartition]) -> None:
+    """End the broker, replace its partitions by a copy, with the same incarnations, and start it again."""
+    server.kill()
+    server.broker.partitions = copied
+    server.start()
+
+
+@pytest.mark.parametrize("count", [5, 30])
+def test_a_group_goes_on_with_what_came_since(
+    server: MemoryServer, storage: OffsetStorage | None, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    send(server, OLD[:4])
+    copied = copy.deepcopy(server.broker.partitions)
+    send(server, OLD[4:])
+    assert read(server, len(OLD), offsets=storage) == OLD
+    put_back(server, copied)
+    since = [f"old {number + 100}"[:5] for number in range(count)]
+    send(server, since)
+    assert read(server, count, offsets=storage) == since
+    assert len([record for record in caplog.records if "was put back to an older copy" in record.message]) == 1
+    send(server, ["later"])
+    assert read(server, 1, offsets=storage) == ["later"]
+
+
+def test_a_group_whose_last_message_retention_has_removed_goes_on(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.broker.segment_bytes_max = 64
+    send(server, OLD)
+    assert read(server, len(OLD)) == OLD
+    send(server, NEW)
+    partition = server.broker.partition("orders", 0)
+    partition.drop_segments(sum(1 for start, _ in partition.segments if start <= 256))
+    read(server, 10)
+    assert "older copy" not in caplog.text
