@@ -182,10 +182,12 @@ def test_a_group_whose_last_message_retention_has_removed_goes_on(
     server: MemoryServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.broker.segment_bytes_max = 64
-    send(server, OLD)
+    for text in OLD:
+        send(server, [text])
     assert read(server, len(OLD)) == OLD
-    send(server, NEW)
+    for text in NEW:
+        send(server, [text])
     partition = server.broker.partition("orders", 0)
-    partition.drop_segments(sum(1 for start, _ in partition.segments if start <= 256))
+    partition.drop_segments(sum(1 for start, _ in partition.segments if start <= 300))
     read(server, 10)
     assert "older copy" not in caplog.text

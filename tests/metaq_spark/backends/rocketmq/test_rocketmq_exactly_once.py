@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from metaq_spark.backends.rocketmq.options import parse_sink_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
-from metaq_spark.errors import BatchConflict, ParticipantMissing, WriteFailed
+from metaq_spark.errors import BatchConflict, BatchesMissing, ParticipantMissing, WriteFailed
 from metaq_spark.options.table import Use
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
@@ -259,3 +260,37 @@ def test_frames_have_one_fingerprint_whatever_their_keys() -> None:
     assert frames(70_000, rows[::-1]).fingerprint == first.fingerprint
     for change in ({"value": b"c"}, {"tags": "u"}, {"properties": [("n", "2")]}):
         assert frames(0, [rows[0] | change, rows[1]]).fingerprint != first.fingerprint
+
+
+def test_rows_under_the_number_of_a_batch_that_was_decided_without_rows(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(brokers, monkeypatch)
+    query.write(0, [])
+    query.write(0, [])
+    with pytest.raises(BatchConflict, match=r"batch 0 of query .* written before.* with no rows; now it has 1 rows"):
+        query.write(0, [b"a"])
+    query.write(1, [b"b"])
+    assert brokers.values() == [b"b"]
+
+
+def test_brokers_that_are_put_back_to_an_older_copy(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    query, no_sockets = Query(brokers, monkeypatch), shutil.ignore_patterns("*.sock")
+    query.write(0, [b"0"], [b"0"])
+    for broker_id in NAMES:
+        brokers.running[broker_id].kill()
+        shutil.copytree(tmp_path / str(broker_id) / "data", tmp_path / "copy" / str(broker_id), ignore=no_sockets)
+    brokers.restart(*NAMES)
+    for number in (1, 2):
+        query.write(number, [b"%d" % number], [b"%d" % number])
+    for put_back, words in (((7,), "batch 0, but other brokers know batch 2"), ((4,), r"batch 0\.")):
+        for broker_id in put_back:
+            brokers.running[broker_id].kill()
+            shutil.rmtree(tmp_path / str(broker_id) / "data")
+            shutil.copytree(tmp_path / "copy" / str(broker_id), tmp_path / str(broker_id) / "data")
+        brokers.restart(*put_back)
+        with pytest.raises(BatchesMissing, match=rf"batch 3 of query .* knows is {words}.*missingBatches to 1-2"):
+            query.write(3, [b"3"])
+    assert brokers.values() == [b"0", b"0"]
