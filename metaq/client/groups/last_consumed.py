@@ -20,11 +20,10 @@ from metaq.backends.metaq.positions import lookup
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import BrokerError
+from metaq.errors import BrokerError, ExtensionMissing
 from metaq.formats.frames import walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
-from metaq.protocols.text.extensions import EXT_TIMESTAMP
 
 SEARCHED_BYTES = 1 << 20
 """How far behind the place where the message must be it is searched: ids of transactions are not in order."""
@@ -46,11 +45,9 @@ class LastConsumed:
         if time_ms is None or address is None or not stored.offset:
             return None
         with self._pool.lease(address) as session:
-            if EXT_TIMESTAMP not in session.extensions:
-                return None
             try:
                 return _resumed(session, where, stored, time_ms)
-            except BrokerError:  # a closed partition, say: reading it will tell
+            except (ExtensionMissing, BrokerError):  # it keeps no times, or the partition is closed
                 return None
 
 
