@@ -147,6 +147,8 @@ def _follow(mq: Any) -> None:
 
 def _mirror(mq: Any, folder: Path) -> None:
     mq.producer().send(TOPIC, b"first")
+    if isinstance(mq, RocketMQ):
+        mq.topics.create(f"copy-{TOPIC}", queues=len(mq.cluster.partitions(TOPIC)))
     with ProgressFile(folder / "progress.json", "here", "here", "copy-") as progress:
         mirror = Mirror(mq, mq, [TOPIC], progress, prefix="copy-")
         mirror.copy()
