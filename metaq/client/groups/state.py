@@ -183,8 +183,10 @@ class GroupState(Generic[D, Q, O]):
 
     def requests(self, broker: int | str, now_s: float, limit: int) -> list[tuple[Owned[D, Q, O], Q]]:
         """Return the requests that are due at a broker, at most ``limit``: those of partitions that were asked for
-        longest ago. The caller has the lock.
+        longest ago; none while nothing is handed out. The caller has the lock.
         """
+        if self.paused is not None:
+            return []
         due = [one for one in self._of(broker) if (at := one.next_request_s()) is not None and at <= now_s]
         if len(due) > limit:
             due = nsmallest(limit, due, key=lambda one: one.asked)
@@ -198,6 +200,8 @@ class GroupState(Generic[D, Q, O]):
 
     def next_request_s(self, broker: int | str) -> float | None:
         """Return when the next request is due at a broker, ``None``: not by itself. The caller has the lock."""
+        if self.paused is not None:
+            return None
         times = [at for partition in self._of(broker) if (at := partition.next_request_s()) is not None]
         return min(times, default=None)
 

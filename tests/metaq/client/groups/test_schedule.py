@@ -206,6 +206,18 @@ def test_a_file_that_an_older_version_has_locked(tmp_path: Path) -> None:
     first.close()
 
 
+def test_nothing_is_asked_for_while_nothing_is_handed_out(bench: Bench) -> None:
+    bench.steps(1)
+    state, now_s = bench.state, bench.clock.monotonic()
+    assert state.next_request_s(0) is not None
+    bench.members.connected = False
+    bench.steps(1)
+    assert state.next_request_s(0) is None
+    assert state.requests(0, now_s, 10) == []
+    state.resume()
+    assert len(state.requests(0, now_s, 10)) == 2
+
+
 def test_a_reader_does_not_wake_up_for_a_message_that_it_may_not_have(bench: Bench) -> None:
     """One that was refused is due again, while the registry is away."""
     bench.steps(1)
