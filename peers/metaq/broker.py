@@ -35,7 +35,7 @@ ANSWER_S: Final = 1.0
 
 BROKER: Final = """\
 [system]
-brokerId=0
+brokerId={id}
 hostName=127.0.0.1
 serverPort={port}
 numPartitions=2
@@ -51,9 +51,19 @@ dataPath={data}
 [zookeeper]
 zk.zkEnable=true
 zk.zkConnect=127.0.0.1:{zookeeper}
+zk.zkSyncTimeMs=500
 
 [topic=test]
 """
+
+LOGGING: Final = """\
+log4j.rootLogger=WARN, output
+log4j.logger.com.taobao.metamorphosis.server.assembly.MetaMorphosisBroker=INFO
+log4j.appender.output=org.apache.log4j.ConsoleAppender
+log4j.appender.output.layout=org.apache.log4j.SimpleLayout
+"""
+STARTED: Final = "Start metamorphosis server successfully"
+"""What the log says when transactions may begin: until then, a Java broker rolls back those that it finds open."""
 
 
 @contextmanager
@@ -64,7 +74,7 @@ def java_broker(folder: Path, lib: Path) -> Iterator[JavaServer]:
         RuntimeError: One of them did not start.
     """
     zookeeper = _zookeeper(fresh(folder / "zookeeper"))
-    broker = _broker(fresh(folder / "broker"), lib)
+    broker = metaq_server(fresh(folder / "broker"), lib)
     zookeeper.start()
     try:
         broker.start()
@@ -79,12 +89,16 @@ def _zookeeper(folder: Path) -> JavaServer:
     return JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, lambda: _answers(ZOOKEEPER_PORT, b"conf"))
 
 
-def _broker(folder: Path, lib: Path) -> JavaServer:
-    config = folder / "server.ini"
-    config.write_text(BROKER.format(port=PORT, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
+def metaq_server(folder: Path, lib: Path, broker_id: int = 0, port: int = PORT) -> JavaServer:
+    """Return a broker that has its files in ``folder``, the messages in ``data``, and its ZooKeeper beside it."""
+    config, logging = folder / "server.ini", folder / "log4j.properties"
+    logging.write_text(LOGGING)
+    config.write_text(BROKER.format(id=broker_id, port=port, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
     main = "com.taobao.metamorphosis.server.MetamorphosisStartup"
-    command = [*FAST, *OPENED, f"-Duser.home={folder}", "-cp", f"{lib}/*", main, "-f", str(config)]
-    return JavaServer("Java broker", folder, PORT, command, lambda: _answers(PORT, b"version 1\r\n"))
+    size = FAST if broker_id == 0 else SMALL
+    home = f"-Duser.home={folder}", f"-Dlog4j.configuration=file:{logging}"
+    command = [*size, *OPENED, *home, "-cp", f"{lib}/*", main, "-f", str(config)]
+    return JavaServer("Java broker", folder, port, command, lambda: _answers(port, b"version 1\r\n"))
 
 
 def _answers(port: int, request: bytes) -> bool:

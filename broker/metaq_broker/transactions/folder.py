@@ -1,4 +1,4 @@
-"""The folder of the transaction journal: made, locked against a second broker, checked for a Java broker's files.
+"""The folder of the transaction journal: made, locked against a second broker.
 
 Its file ``extent``. The extent of the journal: where it begins and how far it certainly goes, kept beside its files.
 
@@ -17,8 +17,6 @@ older version has none and gets one at its first start.
 from __future__ import annotations
 
 import contextlib
-import logging
-import re
 import threading
 from pathlib import Path
 from typing import Final
@@ -27,10 +25,7 @@ from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.sealed_files import seal, unseal
 
-_log = logging.getLogger(__name__)
-
 LOCK_NAME: Final = "lock"
-_JAVA_JOURNAL: Final = re.compile(r"redo\.\d+|checkpoint\.\d+|heuristic\.log")
 
 
 def claim_folder(files: Files, directory: Path) -> int:
@@ -41,10 +36,6 @@ def claim_folder(files: Files, directory: Path) -> int:
         OSError: It cannot be made.
     """
     files.make_folders(directory)
-    foreign = [name for name in files.listdir(directory) if _JAVA_JOURNAL.fullmatch(name)]
-    if foreign:
-        rule = "transactions that a Java broker left unfinished in them are not taken over"
-        _log.warning("%s holds %s of a Java broker; %s", directory, ", ".join(foreign), rule)
     try:
         return files.lock_exclusive(directory / LOCK_NAME)
     except BlockingIOError:

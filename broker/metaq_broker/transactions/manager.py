@@ -31,6 +31,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.group_commit import OnDurable
+from metaq_broker.transactions import recovery
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
 from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
@@ -61,15 +62,8 @@ from metaq_broker.transactions.outcomes import (
 )
 from metaq_broker.transactions.puts import TransactionPuts
 from metaq_broker.transactions.records import NO_SERIAL
-from metaq_broker.transactions.recovery import (
-    RecoveryReport,
-    Replay,
-    adopt_memories,
-    adopt_transactions,
-    finish_commits,
-    report,
-)
 from metaq_broker.transactions.state import Event, State
+from metaq_broker.transactions.taking_over import take_over
 from metaq_broker.transactions.transaction import BufferPool, OpenTransactions, PartitionKey, Transaction
 
 _log = logging.getLogger(__name__)
@@ -183,9 +177,7 @@ class TransactionManager:
         self._add(key, connection, timeout_s or 0)
 
     def _add(self, key: TransactionId, connection: object, timeout_s: int) -> None:
-        self._last_serial += 1
-        owner = None if isinstance(key, Xid) else connection
-        transaction = Transaction(key, self._last_serial, self._clock.now_ms(), owner, self._pool)
+        transaction = self._new(key, None if isinstance(key, Xid) else connection)
         self._open.add(transaction)
         if isinstance(key, Xid):
             self.counters.tx_xa_begin += 1
@@ -193,6 +185,10 @@ class TransactionManager:
             self.counters.tx_begin += 1
         delay_s = min(timeout_s or self._timeout_s_max, self._timeout_s_max)
         transaction.timer = self._call_later(delay_s, partial(self._expired, transaction))
+
+    def _new(self, key: TransactionId, owner: object = None) -> Transaction:
+        self._last_serial += 1
+        return Transaction(key, self._last_serial, self._clock.now_ms(), owner, self._pool)
 
     def _expired(self, transaction: Transaction) -> None:
         if self._completion.lose(transaction, Event.EXPIRE):
@@ -435,13 +431,14 @@ class TransactionManager:
 
     # ---- start and stop
 
-    def recover_from_journal(self) -> RecoveryReport:
-        """Read the journal and go on where the broker stopped; see ``recovery`` for what that means.
+    def recover_from_journal(self) -> recovery.RecoveryReport:
+        """Read the journal and go on where the broker stopped; see ``recovery`` and ``taking_over``.
 
         Commits that were interrupted are appended now; they are readable a moment later, as their partitions sync.
 
         Raises:
             JournalDamaged, JournalIncomplete, JournalFailed: The broker must not start.
+            JavaJournalDamaged, BranchNotTakenOver: It must not, for what a Java broker left in the folder.
             StoreLocked: Another broker uses the folder.
             OSError: The disk does not answer.
         """
@@ -451,17 +448,18 @@ class TransactionManager:
             self.close()
             raise
 
-    def _recover(self) -> RecoveryReport:
+    def _recover(self) -> recovery.RecoveryReport:
         self._lock_fd = claim_folder(self._files, self._directory)
-        replay = Replay()
+        replay = recovery.Replay()
         self._journal.load(replay.visit)
         self._last_serial = replay.last_serial
-        adopt_memories(replay, self._heuristics, self._writer)
+        recovery.adopt_memories(replay, self._heuristics, self._writer)
         recovered = replay.recovered()
-        committed = adopt_transactions(recovered, self._open, self._writer)
-        finish_commits(committed, self._store, self._writer, self._journal, self._completion)
+        committed = recovery.adopt_transactions(recovered, self._open, self._writer)
+        recovery.finish_commits(committed, self._store, self._writer, self._journal, self._completion)
+        take_over(self._files, self._directory, self._store, self._open, self._writer, self._journal, self._new)
         self._checkpoint.start()
-        found = report(replay, recovered, committed)
+        found = recovery.report(replay, recovered, committed)
         _log.info("transactions recovered", extra={"fields": dataclasses.asdict(found)})
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from functools import partial
 from pathlib import Path
@@ -135,16 +134,6 @@ def test_two_brokers_cannot_share_the_folder(harness: Harness) -> None:
     with pytest.raises(StoreLocked):
         Harness(harness.root)
     harness.restart()
-
-
-def test_a_java_brokers_files_are_left_alone_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "transactions"
-    folder.mkdir()
-    (folder / "redo.1").write_bytes(b"java")
-    with caplog.at_level(logging.WARNING):
-        Harness(tmp_path).tx.close()
-    assert "redo.1 of a Java broker" in caplog.text
-    assert (folder / "redo.1").read_bytes() == b"java"
 
 
 def test_the_folder_is_made_with_its_parents(tmp_path: Path) -> None:

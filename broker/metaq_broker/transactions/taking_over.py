@@ -1,0 +1,140 @@
+"""Takes over what a Java broker left in the folder of transactions, when this broker starts there for the first time.
+
+Branches that are prepared in Java's journal become prepared branches of this one: RECOVER lists them, and COMMIT stores
+their messages, with the ids that they have. Then Java's files are moved into a folder of their own: a Java broker that
+is started here again must not replay them, since the partitions have gone on. A start that is killed in between finds
+the branches here and Java's files still there, and leaves those branches as they are.
+
+Source: docs/migration.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.model import Xid
+from metaq_broker.engine.outcomes import PartitionUnknown, TopicUnknown
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.interfaces import MIB, TransactionStore
+from metaq_broker.transactions.java_journal import JavaJournal, JavaMessage, StoredUnit, read_java_journal
+from metaq_broker.transactions.journal import Journal
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.outcomes import TransactionRefused
+from metaq_broker.transactions.puts import FIRST_ONLY
+from metaq_broker.transactions.state import State
+from metaq_broker.transactions.transaction import OpenTransactions, Transaction
+
+_log = logging.getLogger(__name__)
+
+FOLDER_NAME: Final = "java-journal"
+"""Where Java's files are moved to; ``-2`` and so on behind it, if a Java broker was here again in between."""
+
+
+class BranchNotTakenOver(MetaqError):
+    """A branch that a Java broker has prepared writes where this broker has nothing to write to."""
+
+    def __init__(self, key: Xid, message: JavaMessage, prepared: int) -> None:
+        self.key, self.message, self.prepared = key, message, prepared
+        super().__init__(key, message, prepared)
+
+    def __str__(self) -> str:
+        topic, partition = self.message.partition_key
+        return (
+            f"branch {self.key}, one of {self.prepared} that a Java broker has prepared, has messages for partition "
+            f"{partition} of topic {topic}, which server.ini does not have; add it"
+        )
+
+
+def take_over(
+    files: Files,
+    directory: Path,
+    store: TransactionStore,
+    transactions: OpenTransactions,
+    writer: JournalWriter,
+    journal: Journal,
+    begin: Callable[[Xid], Transaction],
+) -> None:
+    """Take over what a Java broker left in ``directory``, if anything (blocking). ``begin`` makes a transaction.
+
+    Raises:
+        JavaJournalDamaged, BranchNotTakenOver: The broker must not start.
+        TransactionRefused, JournalFailed: The journal does not take the branches.
+        OSError: The disk does not answer.
+    """
+    found = read_java_journal(files, directory)
+    if found is None:
+        return
+    _check(found, store)
+    taken = [
+        _prepared(begin(key), messages, writer)
+        for key, messages in found.prepared.items()
+        if transactions.find(key, None) is None
+    ]
+    journal.sync_now()
+    for transaction in taken:
+        transaction.state = State.PREPARED
+        transactions.add(transaction)
+    moved = _set_aside(files, directory, found.names)
+    _tell(found, taken, moved, store)
+
+
+def _check(found: JavaJournal, store: TransactionStore) -> None:
+    for key, messages in found.prepared.items():
+        for message in messages:
+            try:
+                store.check(*message.partition_key)
+            except TransactionRefused as refused:
+                if not isinstance(refused.refusal, TopicUnknown | PartitionUnknown):
+                    raise
+                raise BranchNotTakenOver(key, message, len(found.prepared)) from refused
+
+
+def _prepared(transaction: Transaction, messages: list[JavaMessage], writer: JournalWriter) -> Transaction:
+    for message in messages:
+        transaction.add(message.partition_key, message.frame, 1, FIRST_ONLY)
+        if transaction.buffered_bytes > MIB:
+            writer.spill(transaction)
+    writer.prepare(transaction, transaction.begun_ms)
+    return transaction
+
+
+def _set_aside(files: Files, directory: Path, names: list[str]) -> Path:
+    """Move the files; return to where."""
+    target = next(
+        path
+        for number in count(1)
+        if not files.exists(path := directory / (FOLDER_NAME if number == 1 else f"{FOLDER_NAME}-{number}"))
+    )
+    files.makedir(target)
+    for name in names:
+        files.rename(directory / name, target / name)
+    files.fsync_dir(target)
+    files.fsync_dir(directory)
+    return target
+
+
+def _tell(found: JavaJournal, taken: list[Transaction], moved: Path, store: TransactionStore) -> None:
+    fields = {"prepared": len(taken), "unfinished": found.unfinished, "files": ", ".join(found.names), "moved": moved}
+    _log.info("the transactions of a Java broker were taken over", extra={"fields": fields})
+    for transaction in taken:
+        known = {"key": transaction.key, "messages": transaction.messages, "bytes": transaction.byte_count}
+        _log.warning("a prepared branch of a Java broker waits for its coordinator", extra={"fields": known})
+    if found.torn_bytes:
+        _log.warning("the end of a Java broker's journal was cut", extra={"fields": {"bytes": found.torn_bytes}})
+    if found.has_outcomes:
+        _log.warning("branches that were ended by hand at the Java broker are not remembered here: heuristic.log")
+    lost = [unit for unit in found.stored_units if _is_lost(unit, store)]
+    if lost:
+        topic, partition = lost[0].partition_key
+        first = {"units": len(lost), "partition": f"{topic}-{partition}", "offset": lost[0].offset}
+        _log.warning("messages that a Java broker has committed are not in their partitions", extra={"fields": first})
+
+
+def _is_lost(unit: StoredUnit, store: TransactionStore) -> bool:
+    """Whether a commit has stored messages behind the end of what is there."""
+    return 0 < store.log_end(*unit.partition_key) < unit.end
