@@ -38,8 +38,7 @@ brokerConsumeStats -b {broker}
 producerConnection -g producers -t {topic}
 consumerConnection -g {group}
 consumerConnection#unknown -g unknown
-consumerProgress
-consumerProgress#group -g {group}
+consumerProgress -g {group}
 consumerStatus -g {group}
 producer -b {broker}
 statsAll -t {topic}
