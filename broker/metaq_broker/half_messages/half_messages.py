@@ -2,7 +2,8 @@
 
 A commit moves the message (``moves``) and then appends a note that it is ended. A kill between the two leaves a moved
 message without a note: after the restart it is found in its queue, and the note is written. A kill before leaves a half
-message that its producer is asked about again. So a decision may have to be made again, and is carried out once.
+message that its producer is asked about again. So a decision may have to be made again, and is carried out once. One
+that the disk refuses is kept, and tried again every ``RETRY_MS``; its producer is not asked meanwhile.
 
 ::
 
@@ -86,6 +87,8 @@ class HalfMessages(Generic[M]):
         self._early: list[_Early] = []
         self._pending: list[_Pending] = []
         self._noting = False
+        self._refused: dict[int, tuple[Half, bool]] = {}
+        self._retry_ms = 0
         self._to_ask: deque[Half] = deque()
         self._next_run_ms: int | None = None
         self._check()  # before there are new half messages, which are not to count as ended
@@ -124,11 +127,22 @@ class HalfMessages(Generic[M]):
         if refusal is not None or half is None:
             done(refusal or HalfUnknown(ordinal))
             return
+        self._carry_out(half, commit, done)
+
+    def _carry_out(self, half: Half, commit: bool, done: Done) -> None:
         half.deciding = True
+        self._refused.pop(half.ordinal, None)
+
+        def ended(failed: Refusal | None) -> None:
+            if failed is not None and not isinstance(failed, HalfUnknown):
+                self._refused[half.ordinal] = half, commit
+                self._wake()
+            done(failed or Decided(commit))
+
         if commit:
-            self._commit(half, done)
+            self._commit(half, ended)
         else:
-            self._end(half, (), lambda failed: done(failed or Decided(False)))
+            self._end(half, (), ended)
 
     def _refusal(self, half: Half | None, ordinal: int, origin: int, group: str) -> Refusal | None:
         if half is None:
@@ -139,7 +153,7 @@ class HalfMessages(Generic[M]):
             return GroupWrong(half.group)
         return HalfEnded(ordinal) if half.deciding else None
 
-    def _commit(self, half: Half, done: Done) -> None:
+    def _commit(self, half: Half, done: Callable[[Refusal | None], None]) -> None:
         stored = self._stored(half)
         if isinstance(stored, Refusal):
             half.deciding = False
@@ -148,7 +162,7 @@ class HalfMessages(Generic[M]):
             half.deciding = False
             done(HalfUnknown(half.ordinal))
         else:
-            self._move(half, stored.target, stored.message, lambda failed: done(failed or Decided(True)))
+            self._move(half, stored.target, stored.message, done)
 
     def _move(self, half: Half, queue: Queue, message: M, done: Callable[[Refusal | None], None]) -> None:
         if self._mover.was_moved(half.origin):
@@ -297,12 +311,24 @@ class HalfMessages(Generic[M]):
             early, self._early = self._early, []
             for each in early:
                 self.decide(*each)
+        self._retry(now_ms)
         self._write_notes()
         if self._hold is not None and not self._pending and not self._noting:
             self._hold.noted()
             self._hold = None
         next_ms = self._ask(now_ms)
-        return min(next_ms, now_ms + RETRY_MS) if self._pending else next_ms
+        return min(next_ms, now_ms + RETRY_MS) if self._pending or self._refused else next_ms
+
+    def _retry(self, now_ms: int) -> None:
+        """Carry out again what the disk has refused."""
+        if now_ms < self._retry_ms <= now_ms + RETRY_MS:
+            return
+        self._retry_ms = now_ms + RETRY_MS
+        for half, commit in list(self._refused.values()):
+            if self._ledger.get(half.ordinal) is half and not half.deciding:
+                self._carry_out(half, commit, lambda outcome: None)
+            else:
+                self._refused.pop(half.ordinal, None)
 
     def _ask(self, now_ms: int) -> int:
         interval_ms = self.policy.interval_ms
@@ -325,7 +351,7 @@ class HalfMessages(Generic[M]):
 
     def _ask_one(self, half: Half) -> bool:
         """Ask about a half message, or give it up; return whether it counts as asked."""
-        if self._ledger.get(half.ordinal) is not half:
+        if self._ledger.get(half.ordinal) is not half or half.ordinal in self._refused:
             return False
         stored = self._stored(half)
         if isinstance(stored, HalfUnknown):

@@ -5,8 +5,8 @@ partitions, one contiguous unit each, then they are durable there, then the jour
 the committer hears "done". A crash before the first step leaves nothing, a crash after it leaves a commit that recovery
 finishes.
 
-If a partition does not take its unit (its disk failed), the transaction stays committed: whoever asks gets that answer,
-and a restart of the broker, with the disk mended, makes it readable.
+If a partition does not take its unit (its disk is full, or has failed), the transaction stays committed: whoever asks
+gets that answer, and it is tried again until the partition takes it (``stalled``).
 
 Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
 partition is appended in a quantum of the loop: nobody else waits for more than that.
@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from metaq.errors import MetaqError
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import CommittedNotStored
+from metaq_broker.transactions.stalled import Failures, StalledCommits, Stores, Together
 from metaq_broker.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,6 @@ _log = logging.getLogger(__name__)
 AT_ONCE_BYTES: Final = MIB
 """A transaction of up to so many bytes is read and appended in one quantum of the loop, without another thread."""
 
-Done = Callable[[Exception | None], None]
 Units = Sequence[Sequence[Unit]]
 """What goes to the partitions, by partition."""
 
@@ -52,14 +51,16 @@ class Applier:
         self.call_later = call_later
         self.run_in_worker = run_in_worker
         self.writer = writer
-        self._store = store
         self._applied = applied
+        self._stores = Stores(store)
+        self.stalled = StalledCommits(writer, store, call_later, run_in_worker, self._stored)
         self._lane = _Lane(self)
         self.stopped = False
 
     def stop(self) -> None:
         """Append and note nothing more: the journal is about to close. The next start finishes what is left."""
         self.stopped = True
+        self.stalled.stop()
 
     def apply(self, transactions: Sequence[Transaction]) -> None:
         """Append the messages of transactions whose commit is durable, in order, behind all that were given here."""
@@ -69,30 +70,44 @@ class Applier:
         """Append the messages of transactions whose commit is durable, in order; others need not wait for them."""
         _Lane(self).add(transactions)
 
+    def resume(self, transaction: Transaction, units: Units) -> None:
+        """Append those units of a committed transaction that a restart has found missing in the partitions."""
+        self._stores.append(units, partial(self.finished, transaction, unsure=True))
+
     def append(self, transaction: Transaction, units: Units) -> None:
-        """Append those units of a committed transaction that are not in the partitions yet."""
-        if not units:
-            self.finished(transaction, None)
-            return
-        together = _Together(len(units), partial(self.finished, transaction))
+        """Append the units of a committed transaction."""
+        together = Together(len(units), partial(self.finished, transaction))
         for group in units:
-            self.append_group(group, together.one)
+            self.append_group(group, together)
 
-    def append_group(self, group: Sequence[Unit], done: Done) -> None:
-        """Append the units of one partition; ``done`` when they are readable, or with why they never will be."""
-        try:
-            self._store.append(group, done)
-        except (MetaqError, OSError) as error:
-            done(error)
+    def append_group(self, group: Sequence[Unit], together: Together) -> None:
+        """Append the units of one partition, unless those of an earlier transaction have to be before them."""
+        before = self.stalled.before(group[0].partition_key)
+        if before is None:
+            self._stores.append_group(group, together)
+        else:
+            together.one(group[0].partition_key, before)
 
-    def finished(self, transaction: Transaction, error: Exception | None) -> None:
-        """Take note that a transaction is readable, or why it is not."""
+    def unread(self, transaction: Transaction, error: Exception) -> None:
+        """Take note that the messages of a transaction cannot be read from the journal."""
+        self.finished(transaction, dict.fromkeys(transaction.contents, error))
+
+    def finished(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
+        """Take note that a transaction is readable, or which partitions do not take their messages now.
+
+        ``unsure``: some of its messages were there before.
+        """
         if self.stopped:
             return
-        if error is not None:
-            _log.error("transaction %s is committed, but not readable: %s", transaction.key, error)
-            fail(transaction, CommittedNotStored(transaction.key, str(error)))
+        if not failures:
+            self._stored(transaction)
             return
+        reason = str(next(iter(failures.values())))
+        _log.error("transaction %s is committed, but not readable yet: %s", transaction.key, reason)
+        self.stalled.add(transaction, failures, unsure=unsure)
+        fail(transaction, CommittedNotStored(transaction.key, reason))
+
+    def _stored(self, transaction: Transaction) -> None:
         self.writer.applied(transaction)
         self._applied(transaction)
 
@@ -103,7 +118,7 @@ class _Lane:
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
         self._waiting: deque[Transaction] = deque()
-        self._groups: deque[tuple[Sequence[Unit], Done]] = deque()
+        self._groups: deque[tuple[Sequence[Unit], Together]] = deque()
         self._reading = False
         self._scheduled = False
 
@@ -136,7 +151,7 @@ class _Lane:
         try:
             units = self._applier.writer.units(transaction)
         except (JournalDamaged, OSError) as error:
-            self._applier.finished(transaction, error)
+            self._applier.unread(transaction, error)
         else:
             self._applier.append(transaction, units)
 
@@ -148,28 +163,14 @@ class _Lane:
             units = writer.end_read(transaction, job)
             self._reading = False
             if error is None:
-                done = _Together(len(units), partial(self._applier.finished, transaction)).one
-                self._groups.extend((group, done) for group in units)
+                together = Together(len(units), partial(self._applier.finished, transaction))
+                self._groups.extend((group, together) for group in units)
             elif isinstance(error, Exception):
-                self._applier.finished(transaction, error)
+                self._applier.unread(transaction, error)
             if not self._scheduled:
                 self._run_quantum()
 
         self._applier.run_in_worker(job.run, read)
-
-
-class _Together:
-    """Calls ``done`` when ``one`` has been called so many times, with the first error of all."""
-
-    def __init__(self, left: int, done: Done) -> None:
-        self._left, self._done = left, done
-        self._error: Exception | None = None
-
-    def one(self, error: Exception | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if not self._left:
-            self._done(self._error)
 
 
 def settle(transaction: Transaction, refusal: Refusal | None) -> None:
@@ -180,6 +181,6 @@ def settle(transaction: Transaction, refusal: Refusal | None) -> None:
 
 
 def fail(transaction: Transaction, refusal: Refusal) -> None:
-    """Note that a transaction cannot come to its end before a restart, and tell everybody who waits."""
+    """Note that a transaction cannot come to its end now, and tell everybody who waits."""
     transaction.failure = refusal
     settle(transaction, refusal)

@@ -215,7 +215,11 @@ class Completion:
 
     def resume(self, transaction: Transaction, units: Sequence[Sequence[Unit]]) -> None:
         """Go on with a commit that a crash interrupted: ``units`` are still missing in the partitions."""
-        self._applier.append(transaction, units)
+        self._applier.resume(transaction, units)
+
+    def stalled(self) -> list[Transaction]:
+        """Return the committed transactions whose messages a partition does not take now."""
+        return self._applier.stalled.transactions()
 
     def stop(self) -> None:
         """Carry nothing further: the journal is about to close."""

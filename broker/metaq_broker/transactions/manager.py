@@ -369,9 +369,10 @@ class TransactionManager:
         return len(self._open)
 
     def stuck_commits(self) -> list[str]:
-        """Return the keys of transactions that are committed, but whose messages a restart has to make readable."""
+        """Return the keys of transactions that are committed, but whose messages are not readable now."""
         committing = (each for each in self._open if each.state is State.COMMITTING)
-        return [str(each.key) for each in committing if each.failure is not None]
+        stuck = [each for each in committing if each.failure is not None]
+        return [str(each.key) for each in (*stuck, *(each for each in self._completion.stalled() if each not in stuck))]
 
     def users_of(self, topic: str, partition: int) -> list[str]:
         """Return the keys of the transactions that have messages for a partition and have not ended."""

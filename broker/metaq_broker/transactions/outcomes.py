@@ -136,7 +136,7 @@ class DecisionUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class CommittedNotStored(Refusal):
-    """The commit is decided and durable, but a partition does not take the messages; a restart completes it."""
+    """The commit is decided and durable, but a partition does not take the messages now; it is tried again."""
 
     key: TransactionId
     reason: str

@@ -290,6 +290,40 @@ def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixt
     assert caplog.messages.count("half messages: the positions are behind the ends of their topics") == 1
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "rollback"])
+def test_a_decision_that_the_disk_refuses_is_carried_out_when_there_is_space(commit: bool) -> None:
+    broker = started()
+    half = broker.store("a")
+    refused = ORDERS if commit else NOTES
+    broker.log.refusals[refused] = DiskFull("there is no space")
+    broker.decide(half, commit)
+    broker.run()
+    assert broker.outcomes == [DiskFull("there is no space")]
+    for minute in range(1, 9):
+        broker.run(NOW + minute * 60_000)
+    assert (broker.halves.asked, broker.delivered()) == ([], []), "nobody has to decide again"
+    broker.log.refusals.clear()
+    broker.run(NOW + 9 * 60_000 + RETRY_MS)
+    assert (broker.delivered(), len(broker.half_messages)) == (["a"] if commit else [], 0)
+    assert len(broker.outcomes) == 1
+    broker.run(NOW + 30 * 60_000)
+    assert broker.delivered() == (["a"] if commit else [])
+
+
+def test_a_producer_may_change_a_decision_that_the_disk_has_refused() -> None:
+    broker = started()
+    half = broker.store("a")
+    broker.log.refusals[ORDERS] = DiskFull("there is no space")
+    broker.decide(half, commit=True)
+    broker.run()
+    broker.decide(half, commit=False)
+    broker.run()
+    broker.log.refusals.clear()
+    broker.run(NOW + 60_000)
+    assert broker.outcomes == [DiskFull("there is no space"), Decided(False)]
+    assert broker.delivered() == []
+
+
 @pytest.mark.parametrize("positions", [b"1,1", b"7,9"])
 def test_topics_that_were_numbered_anew_are_read_from_their_starts(
     positions: bytes, caplog: pytest.LogCaptureFixture

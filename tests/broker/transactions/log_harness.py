@@ -42,7 +42,7 @@ class LogPartitions(PlainStore):
     def __init__(self, files: Files, directory: Path, ids: IdWorker, clock: ManualClock) -> None:
         self.logs = LogStore.open(files, clock, directory, lambda topic: SETTINGS)
         self._ids, self._clock = ids, clock
-        self.broken, self.closed = set(), set()
+        self.broken, self.closed, self.full = set(), set(), set()
         self.hold, self.held = False, []
 
     def check(self, topic: str, partition: int) -> None:
@@ -89,9 +89,11 @@ class LogHarness(Harness):
     """See the module. ``gone``: offset and body of messages that retention may have taken away, per partition."""
 
     gone: dict[PartitionKey, dict[int, bytes]] = field(default_factory=dict)
+    full_at_start: set[PartitionKey] = field(default_factory=set)
 
     def open_partitions(self) -> LogPartitions:
         self.partitions = LogPartitions(self.files, self.root / "data", self.ids, self.clock)
+        self.partitions.full |= self.full_at_start
         return self.partitions
 
     def restart(self) -> None:

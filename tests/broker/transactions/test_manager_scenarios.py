@@ -363,11 +363,11 @@ def test_weaker_durability_answers_without_an_fsync(tmp_path: Path, durability: 
     assert harness.bodies() == [b"m"]
 
 
-def test_a_partition_that_fails_leaves_the_commit_for_the_restart(harness: Harness) -> None:
+def test_a_commit_that_a_partition_does_not_take_is_finished_by_the_restart(harness: Harness) -> None:
     harness.prepare_with(X1, b"m")
     harness.store.broken.add(("orders", 0))
     reply = harness.commit(X1, False)
-    words = "is committed, but readable only after a restart"
+    words = "is committed, and readable once the broker can store its messages"
     assert reply.startswith(f"500 XAException:code=-3,msg=transaction '{X1}' {words}")
     assert harness.commit(X1, False) == reply
     assert harness.recover() == []

@@ -19,6 +19,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
 from metaq_broker.frontends.text.put_runs import Worded
 from metaq_broker.frontends.text.refusals import RefusalTexts
+from metaq_broker.storage.errors import LogFull
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, SpaceCheck, TransactionLimits, Unit, no_space_check
@@ -35,7 +36,7 @@ TEXTS = RefusalTexts(5, "here", 8123)
 
 
 class PlainStore:
-    """A ``TransactionStore``: one file per partition, durable at once. ``broken`` partitions take no unit.
+    """A ``TransactionStore``: one file per partition, durable at once. ``broken`` and ``full`` ones take no unit.
 
     With ``hold`` set, units wait in ``held`` until ``release_held``.
     """
@@ -43,6 +44,7 @@ class PlainStore:
     def __init__(self, files: Files, directory: Path, ids: IdWorker, clock: ManualClock) -> None:
         self._files, self._directory, self._ids, self._clock = files, directory, ids, clock
         self.broken: set[tuple[str, int]] = set()
+        self.full: set[tuple[str, int]] = set()
         self.closed: set[tuple[str, int]] = set()
         self.hold = False
         self.held: list[Callable[[], None]] = []
@@ -87,7 +89,9 @@ class PlainStore:
         return self._ids.reserve(count, self._clock.now_ms())
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        if self.hold:
+        if units[0].partition_key in self.full:
+            done(LogFull(f"{units[0].topic}-{units[0].partition}", "there is no space"))
+        elif self.hold:
             self.held.append(lambda: self._append(units, done))
         else:
             self._append(units, done)

@@ -164,7 +164,7 @@ _TRANSACTIONS: Final[dict[type[Refusal], Callable[..., str]]] = {
         f"decision on batch {it.batch_id} of query {it.query_id} is known after a restart of the broker: {it.reason}"
     ),
     CommittedNotStored: lambda it: (
-        f"transaction '{it.key}' is committed, but readable only after a restart of the broker: {it.reason}"
+        f"transaction '{it.key}' is committed, and readable once the broker can store its messages: {it.reason}"
     ),
     AlreadyDecided: lambda it: (
         f"XA transaction '{it.key}' was committed with batch {it.batch_id} of query {it.query_id}"

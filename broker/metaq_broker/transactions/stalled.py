@@ -1,0 +1,201 @@
+"""Committed transactions whose messages a partition does not take now: its disk is full, or it is read-only.
+
+They are tried again, in the order of their commits, until every partition has its messages, so no restart is needed.
+What is committed meanwhile for a partition that waits so waits behind it.
+
+A write that found no space has left nothing behind. After any other failure nobody knows what is there, if the
+partition was recovered meanwhile: then it is read from where it ended at the commit, as at a restart, and gets what is
+missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq_broker.storage.errors import LogFull
+from metaq_broker.transactions.interfaces import CallLater, RunInWorker, Timer, TransactionStore, Unit
+from metaq_broker.transactions.journal import JournalRead
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.outcomes import CommittedNotStored
+from metaq_broker.transactions.recovery import missing_units
+from metaq_broker.transactions.transaction import PartitionKey, Transaction
+
+_LOG: Final = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+RETRY_S_MAX: Final = 8.0
+"""Between two attempts if the ones before have failed."""
+
+Failures = Mapping[PartitionKey, Exception]
+"""The partitions that did not take their unit, and why."""
+
+OnStored = Callable[[Failures], None]
+
+
+class StalledBefore(MetaqError):
+    """The partition has not got the messages of an earlier transaction; the text says why."""
+
+
+class Stores:
+    """Appends units to their partitions, and tells which of these have failed."""
+
+    def __init__(self, store: TransactionStore) -> None:
+        self._store = store
+
+    def append(self, units: Sequence[Sequence[Unit]], done: OnStored) -> None:
+        """Append units of several partitions; ``done`` when all are readable or have failed."""
+        if not units:
+            done({})
+            return
+        together = Together(len(units), done)
+        for group in units:
+            self.append_group(group, together)
+
+    def append_group(self, group: Sequence[Unit], together: Together) -> None:
+        """Append the units of one partition, one of those that ``together`` waits for."""
+        one = partial(together.one, group[0].partition_key)
+        try:
+            self._store.append(group, one)
+        except (MetaqError, OSError) as error:
+            one(error)
+
+
+class Together:
+    """Calls ``done`` when ``one`` has been called ``left`` times."""
+
+    def __init__(self, left: int, done: OnStored) -> None:
+        self._left, self._done = left, done
+        self._failures: dict[PartitionKey, Exception] = {}
+
+    def one(self, partition_key: PartitionKey, error: Exception | None) -> None:
+        """Take note that a partition has its unit, or why not."""
+        if error is not None:
+            self._failures[partition_key] = error
+        self._left -= 1
+        if not self._left:
+            self._done(self._failures)
+
+
+@dataclass(slots=True, eq=False)
+class _Stalled:
+    """``left`` are the partitions that have not got their unit; those in ``unsure`` may have a part of it."""
+
+    transaction: Transaction
+    left: set[PartitionKey]
+    unsure: set[PartitionKey]
+
+
+class StalledCommits:
+    """See the module. ``stored`` is called with each transaction whose messages are all readable."""
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        store: TransactionStore,
+        call_later: CallLater,
+        run_in_worker: RunInWorker,
+        stored: Callable[[Transaction], None],
+    ) -> None:
+        self._writer, self._store, self._stored = writer, store, stored
+        self._call_later, self._run_in_worker = call_later, run_in_worker
+        self._stores = Stores(store)
+        self._stalled: list[_Stalled] = []
+        self._todo: deque[_Stalled] = deque()
+        self._blocked: set[PartitionKey] = set()
+        self._timer: Timer | None = None
+        self._under_way = self._stopped = False
+        self._delay_s = RETRY_S
+
+    def transactions(self) -> list[Transaction]:
+        """Return the transactions that wait, in the order of their commits."""
+        return [each.transaction for each in self._stalled]
+
+    def before(self, partition_key: PartitionKey) -> StalledBefore | None:
+        """Return why nothing more may be appended to a partition now: the messages of another have to be before."""
+        for each in self._stalled:
+            if partition_key in each.left:
+                failure = each.transaction.failure
+                reason = failure.reason if isinstance(failure, CommittedNotStored) else failure
+                return StalledBefore(str(reason))
+        return None
+
+    def add(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
+        """Try a transaction again later. ``unsure``: some of its messages may be in the partitions."""
+        parts = {key for key, error in failures.items() if unsure or not isinstance(error, LogFull | StalledBefore)}
+        self._stalled.append(_Stalled(transaction, set(failures), parts))
+        self._arm()
+
+    def stop(self) -> None:
+        """Try nothing more: the journal is about to close. The next start finishes what is left."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---- rounds
+
+    def _arm(self) -> None:
+        if self._timer is None and not self._under_way and not self._stopped:
+            self._timer = self._call_later(self._delay_s, self._begin_round)
+
+    def _begin_round(self) -> None:
+        self._timer, self._under_way = None, True
+        self._delay_s = min(2 * self._delay_s, RETRY_S_MAX)
+        self._todo = deque(self._stalled)
+        self._blocked.clear()
+        self._next()
+
+    def _next(self) -> None:
+        """Try the next one whose partitions are not needed by one before it that is not finished."""
+        while self._todo and not self._stopped:
+            each = self._todo.popleft()
+            if each.left.isdisjoint(self._blocked):
+                job = self._writer.begin_read(each.transaction)
+                self._run_in_worker(job.run, partial(self._read, each, job))
+                return
+            self._blocked |= each.left
+        self._under_way = False
+        if self._stalled:
+            self._arm()
+        else:
+            self._delay_s = RETRY_S
+
+    def _read(self, stalled: _Stalled, job: JournalRead, error: BaseException | None) -> None:
+        units = self._writer.end_read(stalled.transaction, job)
+        if self._stopped:
+            return
+        if error is not None:
+            failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            self._tried(stalled, dict.fromkeys(stalled.left, failure))
+            return
+        left = [group for group in units if group[0].partition_key in stalled.left]
+        known = [group for group in left if group[0].partition_key not in stalled.unsure]
+        unsure = [group for group in left if group[0].partition_key in stalled.unsure]
+        try:
+            unsure = list(missing_units(unsure, stalled.transaction.ends, self._store)) if unsure else []
+        except (MetaqError, OSError) as failure:
+            self._tried(stalled, dict.fromkeys(stalled.left, failure))
+            return
+        self._stores.append([*known, *unsure], partial(self._tried, stalled))
+
+    def _tried(self, stalled: _Stalled, failures: Failures) -> None:
+        transaction = stalled.transaction
+        if self._stopped:
+            return
+        stalled.left = set(failures)
+        stalled.unsure |= {key for key, error in failures.items() if not isinstance(error, LogFull)}
+        if failures:
+            self._blocked |= stalled.left
+            transaction.failure = CommittedNotStored(transaction.key, str(next(iter(failures.values()))))
+        else:
+            self._stalled.remove(stalled)
+            self._delay_s = RETRY_S
+            transaction.failure = None
+            _LOG.warning("transaction %s is readable now", transaction.key)
+            self._stored(transaction)
+        self._next()
