@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,8 @@ from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import PartitionMaintenance
+from metaq_broker.engine.steady_time import FILE_NAME as JUMPS_NAME
+from metaq_broker.engine.steady_time import SteadyTime
 from metaq_broker.engine.stores import EndsRecorder, TopicStores
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
@@ -93,6 +96,7 @@ class Broker:
         make_commit = PairedCommit if paired else GroupCommit
         self._commit = make_commit(self._flush_policy, kernel=KernelSyncs.open)
         self._closing = contextlib.AsyncExitStack()
+        self._keeping_jumps = threading.Lock()
 
     async def open(self) -> None:
         """Take the port, load what is on the disk and finish what a crash interrupted.
@@ -128,9 +132,30 @@ class Broker:
         self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
         self._engine.port = self.port
         self._texts = RefusalTexts(self.config.system.broker_id, self.config.system.host_name, self.port)
+        self._engine.id_clock.steady = steady = self._read_jumps()
+        steady.changed = self._keep_jumps
         last_used = [store.last_used_ms for store in self._stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self._engine.id_clock.expect(max(last_used))
+
+    def _read_jumps(self) -> SteadyTime:
+        try:
+            return SteadyTime.read(self._files, Path(self.config.system.data_path))
+        except OSError as error:
+            raise StartFailed(f"file {error.filename} cannot be read: {error.strerror}") from error
+
+    def _keep_jumps(self) -> None:
+        """Write down that the clock has jumped, or is accepted, so that the next start knows."""
+        path, steady = Path(self.config.system.data_path) / JUMPS_NAME, self._engine.id_clock.steady
+
+        def write() -> None:
+            try:
+                with self._keeping_jumps:
+                    self._files.write_atomic(path, steady.content())
+            except OSError as error:
+                _LOG.warning("that the clock has jumped is not kept", extra={"fields": {"reason": str(error)}})
+
+        self._jumps_kept = asyncio.get_running_loop().run_in_executor(None, write)
 
     def _open_retention(self) -> None:
         """Have the disk watched and old segments removed, and partitions maintained."""
@@ -139,9 +164,9 @@ class Broker:
             self._files, self._stores, self._guard, _watched_files(self.config), interval_ms
         )
         self._closing.push_async_callback(self._folder_watch.stop)
-        trusted = self._engine.id_clock.is_trusted
+        doubt = self._engine.id_clock.doubt
         self._retention = Retention(
-            self._files, self._clock, self.config, self._stores, self._transactions, clock_is_trusted=trusted
+            self._files, self._clock, self.config, self._stores, self._transactions, doubt=doubt
         )
         self._closing.push_async_callback(self._retention.stop)
         self._maintenance = PartitionMaintenance(

@@ -101,6 +101,8 @@ class Harness:
         for partition_key, info in enumerate(log.segments()):
             written_s = NOW_MS / 1000 - 10 * (segments - partition_key)
             os.utime(info.path, (written_s, written_s))
+        for segment in log.layout.segments:
+            segment.written_s = None  # as if it had been before a restart
         self.partitions[topic, index] = log
         return log
 

@@ -117,6 +117,8 @@ def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for folder in result["data"]:
         if folder["puts_refused"]:
             yield "PUTS REFUSED", folder["puts_refused"]
+    if result.get("clock"):
+        yield "NOTHING DELETED", f"by age, {result['clock']}; `clock accept` if it is right"
     for row in result["read_only"]:
         yield "READ-ONLY", f"{_partition(row)}: {row['reason']}"
     for row in result["not_served"]:
@@ -127,7 +129,7 @@ def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         bytes_gone = f"bytes {row['start']} to {row['end']}: {row['reason']}"
         yield "DATA LOST", f"{_partition(row)}, {bytes_gone}; `acknowledge` ends this line"
     for key in result["stuck_commits"]:
-        yield "NEEDS A RESTART", f"transaction {key} is committed, its messages are not readable yet"
+        yield "NOT READABLE YET", f"transaction {key} is committed, and the broker tries to store its messages"
     for row in result["closed"]:
         yield "closed", _partition(row)
 
@@ -259,6 +261,7 @@ ANSWERS: Final[Mapping[str, Lines]] = {
     "transactions": _transactions,
     "transaction": _transaction,
     "retention": _retention,
+    "clock": lambda _result: ["the clock is believed; messages are deleted by age again"],
     "reload": _reload,
     "promote": _promoted,
     "shutdown": _shutdown,

@@ -18,6 +18,7 @@ from metaq_broker.admin.services import BrokerParts
 from metaq_broker.config.configuration import TopicSettings
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.replication.roles import PromotionRefused
+from metaq_broker.retention.retention import RetentionFailed, Retired
 from metaq_broker.storage.losses import Loss
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.recovery import RecoveryReport
@@ -151,7 +152,7 @@ def _key(text: str) -> TransactionId:
 
 
 class BrokerCommands:
-    """``retention``, ``reload``, ``promote`` and ``shutdown``."""
+    """``retention``, ``clock``, ``reload``, ``promote`` and ``shutdown``."""
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
@@ -172,9 +173,23 @@ class BrokerCommands:
                 "bytes": each.byte_count,
                 "failure": each.failure,
             }
-            for each in await self._parts.retention.run_now(topic)
+            for each in await self._run_retention(topic)
         ]
         return {"removed": rows}
+
+    async def _run_retention(self, topic: str | None) -> list[Retired]:
+        try:
+            return await self._parts.retention.run_now(topic)
+        except RetentionFailed as refused:
+            raise CommandRefused(REFUSED, str(refused)) from refused
+
+    async def clock(self, arguments: Arguments) -> Result:
+        """Believe the machine's clock, which has jumped."""
+        arguments.end()
+        clock = self._parts.engine.id_clock
+        if not clock.accept():
+            raise CommandRefused(REFUSED, clock.fault or "the clock is trusted: there is nothing to accept")
+        return {"accepted": True}
 
     async def reload(self, arguments: Arguments) -> Result:
         """Read the configuration again."""
@@ -253,6 +268,7 @@ class Listing:
                 {"topic": topic, "index": index, "reason": reason} for topic, index, reason in self._stores.refused()
             ],
             "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
+            "clock": self._engine.id_clock.doubt(),
             "lost": [_loss(*each) for each in self._stores.losses()],
         }
 
@@ -393,6 +409,7 @@ def control_commands(parts: BrokerParts) -> dict[str, Command]:
         "transactions": transactions.transactions,
         "transaction": transactions.transaction,
         "retention": broker.retention,
+        "clock": broker.clock,
         "reload": broker.reload,
         "promote": broker.promote,
         "shutdown": broker.shutdown,

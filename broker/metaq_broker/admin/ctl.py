@@ -63,6 +63,8 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     retention = _add(actions, "retention", "remove old segments without waiting for deleteWhen")
     retention.add_argument("verb", choices=["run"])
     retention.add_argument("topic", nargs="?")
+    clock = _add(actions, "clock", "believe a clock that has jumped: messages are deleted by age again")
+    clock.add_argument("verb", choices=["accept"])
     promote = _add(actions, "promote", "make a slave a master, for good")
     promote.add_argument("--force", action="store_true", help="without checking whether its master is running")
     shutdown = _add(actions, "shutdown", "stop the broker, as SIGTERM does")

@@ -80,6 +80,7 @@ def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distributi
         *_traffic(parts.engine, labels),
         *_storage(logs, labels),
         *_retention(parts.retention),
+        *_clock(parts.engine),
         *_troubles(parts.engine, logs),
         *_disks(parts.guard),
         *_replication(parts.replication),
@@ -164,6 +165,11 @@ def _troubles(engine: Engine, logs: Sequence[PartitionLog]) -> Iterator[Measure]
     yield _gauge("metaq_partitions_closed", "Partitions that an operator closed.", closed)
     yield _gauge("metaq_quarantined_bytes", "Damaged bytes that are not served.", quarantined)
     yield _gauge("metaq_lost_bytes", "Durable bytes that were found gone, until that is acknowledged.", lost)
+
+
+def _clock(engine: Engine) -> Iterator[Measure]:
+    doubted = "1 while the clock is wrong, or has jumped within a day: nothing is deleted by age."
+    yield _gauge("metaq_clock_doubted", doubted, engine.id_clock.doubt() is not None)
 
 
 def _retention(retention: Retention) -> Iterator[Measure]:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from metaq_broker.clock import Clock
 from metaq_broker.moves.fault_reports import FaultReports
 from metaq_broker.moves.mover import Mover
 
@@ -24,11 +23,15 @@ WAIT_MS_MIN: Final = 2
 class Rounds:
     """Calls each ``Run`` when it asked for it and after ``wake``, on the running event loop, and lets floors rise.
 
+    ``now_ms`` is on a line on which every second is a second, whatever becomes of the wall clock.
+
     Nothing is called while ``may_run`` says no, such as on a slave; it is asked again every second.
     """
 
-    def __init__(self, mover: Mover[Any], clock: Clock, may_run: Callable[[], bool] = lambda: True) -> None:
-        self._mover, self._clock, self._may_run = mover, clock, may_run
+    def __init__(
+        self, mover: Mover[Any], now_ms: Callable[[], int], may_run: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._mover, self._now_ms, self._may_run = mover, now_ms, may_run
         self._runs: list[Run] = []
         self._timer: asyncio.Handle | None = None
         self._next_tick_ms = 0
@@ -70,7 +73,7 @@ class Rounds:
         self._timer = loop.call_later(wait_ms / 1000, self._round) if wait_ms > 0 else loop.call_soon(self._round)
 
     def _round(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         next_ms = now_ms + TICK_MS
         self._timer = None
         if not self._may_run():
@@ -82,7 +85,7 @@ class Rounds:
         for run in self._runs:
             next_ms = min(next_ms, self._call(run, now_ms))
         if self._timer is None and not self._stopped:
-            self._schedule(max(next_ms - self._clock.now_ms(), WAIT_MS_MIN))
+            self._schedule(max(next_ms - self._now_ms(), WAIT_MS_MIN))
 
     def _raise_floors(self, now_ms: int) -> int:
         self._mover.tick()

@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from itertools import takewhile
+from math import inf
 from typing import Final, NamedTuple
 
 from croniter import CroniterBadDateError, croniter
@@ -83,14 +84,16 @@ class RetentionPolicy:
             raise ValueError(_ALLOWED)
         return cls(removal, int(time[1]) * _UNIT_MS[time[2]])
 
-    def expired(self, segments: Sequence[SegmentInfo], now_ms: int) -> list[SegmentInfo]:
+    def expired(self, segments: Sequence[SegmentInfo], now_ms: int, grown_s: float = inf) -> list[SegmentInfo]:
         """Return those of ``segments`` (a whole partition, oldest first) that are not kept any more, oldest first.
 
-        Never the one that is being written, and none behind one that is kept.
+        Never the one that is being written, and none behind one that is kept. ``now_ms`` is the wall clock, ``grown_s``
+        the one that only grows: what was written since the start is too old by both.
         """
 
         def too_old(segment: SegmentInfo) -> bool:
-            return segment.read_only and now_ms - segment.mtime_ms > self.age_ms_max
+            is_new = segment.written_s is not None and (grown_s - segment.written_s) * 1000 <= self.age_ms_max
+            return segment.read_only and not is_new and now_ms - segment.mtime_ms > self.age_ms_max
 
         return list(takewhile(too_old, segments))
 

@@ -26,6 +26,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
@@ -110,14 +111,16 @@ class SegmentRetirement:
         self._interrupted = threading.Event()
         self._stopping = False
 
-    async def retire(self, log: PartitionLog, policy: RetentionPolicy, now_ms: int) -> Retired | None:
+    async def retire(
+        self, log: PartitionLog, policy: RetentionPolicy, now_ms: int, grown_s: float = inf
+    ) -> Retired | None:
         """Apply a policy to one partition; ``None`` if there was nothing to do.
 
         One call at a time. Never raises: what went wrong is in the result and in the broker's log.
         """
         progress, failure = _Progress(), None
         try:
-            await self._retire(log, policy, now_ms, progress)
+            await self._retire(log, policy, (now_ms, grown_s), progress)
         except (PackingStopped, _OutOfService):
             pass
         except (OSError, RetentionFailed) as error:
@@ -145,9 +148,11 @@ class SegmentRetirement:
 
     # ---- the steps
 
-    async def _retire(self, log: PartitionLog, policy: RetentionPolicy, now_ms: int, progress: _Progress) -> None:
+    async def _retire(
+        self, log: PartitionLog, policy: RetentionPolicy, now: tuple[int, float], progress: _Progress
+    ) -> None:
         await self._finish(log, progress)
-        expired = policy.expired(log.segments(), now_ms)[: log.removable]
+        expired = policy.expired(log.segments(), *now)[: log.removable]
         expired = self._not_needed(log, expired)
         if not expired:
             return
@@ -299,10 +304,11 @@ class Retention:
         partitions: Partitions,
         commits: Commits,
         run_in_worker: RunInWorker = asyncio.to_thread,
-        clock_is_trusted: Callable[[], bool] = lambda: True,
+        doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """``doubt`` says why the clock is not sure, so that nothing may be called old; ``None`` if it is."""
         self._files, self._clock = files, clock
-        self._clock_is_trusted = clock_is_trusted
+        self._doubt = doubt
         self._partitions = partitions
         self._run_in_worker = run_in_worker
         self._retirement = SegmentRetirement(files, self._in_service, commits, run_in_worker)
@@ -344,7 +350,12 @@ class Retention:
         """Apply the policies now, to one topic or to all; return what was done, partition by partition.
 
         Partitions that had nothing to remove are not in the list.
+
+        Raises:
+            RetentionFailed: The clock is not sure: nothing is removed.
         """
+        if (doubt := self._doubt()) is not None:
+            raise RetentionFailed(f"nothing is removed by age, {doubt}; say `ctl clock accept` if the clock is right")
         return await self._run(lambda name: topic is None or name == topic)
 
     async def settle(self, log: PartitionLog) -> None:
@@ -389,7 +400,7 @@ class Retention:
 
     async def tick(self) -> list[Retired]:
         """Do what is due now; return it."""
-        if not self._clock_is_trusted():
+        if self._doubt() is not None:
             return []  # a wrong clock would make everything old
         due = self._timetable.due(self._clock.now_ms())
         return await self._run(lambda topic: self._config.topic_settings(topic).delete_when in due) if due else []
@@ -402,7 +413,8 @@ class Retention:
             for log in list(self._partitions.logs()):
                 if not self._stopping and wanted(log.topic) and self._in_service(log):
                     policy = RetentionPolicy.parse(self._config.topic_settings(log.topic).delete_policy)
-                    retired = await self._retirement.retire(log, policy, self._clock.now_ms())
+                    now = self._clock.now_ms(), self._clock.since_boot()
+                    retired = await self._retirement.retire(log, policy, *now)
                     if retired is not None:
                         self._figures.setdefault(log.topic, RetentionFigures()).add(retired)
                         done.append(retired)

@@ -313,7 +313,7 @@ class PartitionLog:
             self._unsynced.fail()
             self._fail(f"making offsets {self.readable_end} to {job.end} durable", error)
             return
-        self._unsynced.settle(job)
+        self._unsynced.settle(job, self._clock.since_boot())
         self.readable_end = job.end
         self.durable_ordinal = job.ordinal
 

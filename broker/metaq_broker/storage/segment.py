@@ -58,7 +58,8 @@ class Segment:
 
     ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than
     ``first_ms``. ``handle`` is its open file: always there while it is written or not yet durable, else opened when
-    needed. ``named``: whether the file has its name; ``end`` is the offset behind its last byte.
+    needed. ``named``: whether the file has its name; ``end`` is the offset behind its last byte. ``written_s``: when it
+    was last written, by the clock that only grows, if that was since the log was opened.
     """
 
     start: int
@@ -71,6 +72,7 @@ class Segment:
     synced: int = 0
     named: bool = True
     handle: FileHandle | None = None
+    written_s: float | None = None
 
     @property
     def end(self) -> int:
@@ -91,7 +93,7 @@ class Segment:
 class SegmentInfo(NamedTuple):
     """What retention and listings need to know of a segment.
 
-    ``read_only``: finished and durable, so that nothing will change it any more.
+    ``read_only``: finished and durable, so that nothing will change it any more. ``written_s``: see ``Segment``.
     """
 
     start: int
@@ -100,6 +102,7 @@ class SegmentInfo(NamedTuple):
     index_path: Path
     mtime_ms: int
     read_only: bool
+    written_s: float | None = None
 
 
 def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo:
@@ -110,7 +113,8 @@ def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo
     except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
         mtime_ms = 0
     read_only = segment.settled and not active
-    return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)
+    start, size, index = segment.start, segment.size, segment.index.path
+    return SegmentInfo(start, size, path, index, mtime_ms, read_only, segment.written_s)
 
 
 def delete_segment(files: Files, segment: SegmentInfo) -> None:

@@ -173,12 +173,13 @@ class Unsynced:
         )
         return self.under_way
 
-    def settle(self, job: SyncJob) -> None:
-        """Take note that the job under way is done; files of finished segments are closed."""
+    def settle(self, job: SyncJob, now_s: float) -> None:
+        """Take note that the job under way is done, at ``now_s``; files of finished segments are closed."""
         self.under_way = None
         self._incarnation.durable |= job.incarnation_written
         for target in job.targets:
             target.settle(job.indexes_written)
+            target.segment.written_s = now_s
         *older, active = self._segments
         for segment in older:
             if segment.settled:

@@ -60,6 +60,7 @@ def test_status_reports_what_runs(broker: RunningBroker, ini: Path) -> None:
         "read_only": [],
         "not_served": [],
         "quarantined": [],
+        "clock": None,
         "lost": [],
     }
 

@@ -30,7 +30,7 @@ class Calls:
 
 def rounds(may_run: Callable[[], bool] = lambda: True) -> Rounds:
     log = MemoryLog(Disk())
-    return Rounds(Mover[Message](log, log), Clock(), may_run)
+    return Rounds(Mover[Message](log, log), Clock().now_ms, may_run)
 
 
 @in_loop

@@ -51,7 +51,7 @@ async def test_while_the_clock_is_not_believed_nothing_is_old(harness: Harness) 
     ids = IdClock(harness.clock)
     assert ids.is_trusted()
     arguments = harness.files, harness.clock, config(ORDERS), harness, harness.commits
-    retention = Retention(*arguments, at_once, clock_is_trusted=ids.is_trusted)
+    retention = Retention(*arguments, at_once, doubt=ids.doubt)
     right = harness.clock.now_ms()
     harness.clock.set_now_ms(4_070_908_800_000)
     assert await retention.tick() == []

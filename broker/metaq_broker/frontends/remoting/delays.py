@@ -138,9 +138,10 @@ class DelayedDelivery:
             due_ms = self._due_ms(properties)
         except ValueError as error:
             return DelayInvalid(str(error))
-        if due_ms is None or due_ms <= self._clock.now_ms():
+        clocks_ms = self._clock.now_ms(), self._store.steady_ms()  # one of them may be wrong
+        if due_ms is None or due_ms <= min(clocks_ms):
             return None
-        if due_ms - self._clock.now_ms() > TIMER_MAX_MS:
+        if due_ms - max(clocks_ms) > TIMER_MAX_MS:
             return BlockInvalid(
                 f"timer message illegal, the delay time should not be bigger than the max delay {TIMER_MAX_MS}ms"
             )
@@ -247,18 +248,23 @@ class WaitingTopic:
         waiting = []
         for record in read[0]:
             properties = record.property_map()
+            stored_ms = self._store.steady_time_of(record.store_timestamp)
             waiting.append(
                 WaitingMessage(
                     record.queue_offset,
                     record.physical_offset,
-                    record.store_timestamp,
-                    number_of(properties.get(DUE_MS)) or 0,
+                    stored_ms,
+                    self._due_ms(number_of(properties.get(DUE_MS)) or 0, record.store_timestamp, stored_ms),
                     real_queue(properties),
                     to_move(record),
                     record.size,
                 )
             )
         return Read(waiting, read[1])
+
+    def _due_ms(self, due_ms: int, wall_ms: int, stored_ms: int) -> int:
+        """Return when a message is due that was stored at ``wall_ms``, on the line without jumps: of two, the later."""
+        return max(stored_ms + due_ms - wall_ms, self._store.steady_time_of(due_ms))
 
 
 def _number(properties: Mapping[str, str], name: str) -> int:

@@ -425,6 +425,14 @@ class MessageStore:
         log = self._log(topic, queue)
         return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
 
+    def steady_ms(self) -> int:
+        """Return the time on the line without jumps, by which it is told what is due (``engine.steady_time``)."""
+        return self._engine.id_clock.steady_ms()
+
+    def steady_time_of(self, wall_ms: int) -> int:
+        """Return where a time that this broker's clock has shown is on that line."""
+        return self._engine.id_clock.steady.of(wall_ms)
+
     def renumbered(self, topic: str, queue: int) -> int | None:
         """Return the first queue offset if the queue was numbered anew when it was opened, else ``None``."""
         log = self._log(topic, queue)

@@ -147,7 +147,8 @@ class Transactions:
         def stored(outcome: StoredBatch | Refusal) -> None:
             if isinstance(outcome, StoredBatch):
                 origin = outcome.physical_offsets[0]
-                self.half_messages.stored(Half(outcome.queue_offset, origin, group, outcome.store_time, patience_ms))
+                stored_ms = self._store.steady_time_of(outcome.store_time)
+                self.half_messages.stored(Half(outcome.queue_offset, origin, group, stored_ms, patience_ms))
             done(outcome)
 
         self._store.append(HALF_TOPIC, 0, [half._replace(sys_flag=half.sys_flag & ~TRANSACTION)], stored)
@@ -214,7 +215,7 @@ class HalfTopics:
             record.queue_offset,
             record.physical_offset,
             properties.get(PRODUCER_GROUP, ""),
-            record.store_timestamp,
+            self._store.steady_time_of(record.store_timestamp),
             _patience_ms(properties.get(PATIENCE_S)),
             self._target(properties),
             committed,

@@ -50,7 +50,7 @@ class WaitingParts:
     ) -> None:
         make_topic = topic_maker(topics)
         mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
-        self.rounds = Rounds(mover, clock, may_run)
+        self.rounds = Rounds(mover, store.steady_ms, may_run)
         self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
             store, mover, state, self.rounds, clock, sessions_of(members, may_send), policy, self.delays.levels

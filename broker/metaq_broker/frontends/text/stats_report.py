@@ -197,6 +197,8 @@ class StatsReport:
             yield f"{topic} part {index} lost_from {loss.start} lost_to {loss.end} {loss.reason}"
         if not self._engine.id_clock.is_trusted():
             yield f"clock puts_refused {self._engine.id_clock.fault}"
+        if (doubt := self._engine.id_clock.doubt()) is not None:
+            yield f"clock nothing_deleted_by_age {doubt}"
         for folder in self._guard.folders():
             if folder.refusal is not None:
                 yield f"{folder.path} puts_refused {folder.refusal}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,78 @@ def test_delayed_messages(tmp_path: Path, jump_ms: int) -> None:
     play(tmp_path, scenario, clock=clock)
 
 
+@pytest.mark.parametrize("jump_ms", [-HOUR_MS, HOUR_MS, DAY_MS, 3650 * DAY_MS])
+def test_nothing_is_delivered_early_or_late(tmp_path: Path, jump_ms: int) -> None:
+    """Before a jump, while the clock is not trusted, after it, and when it is back."""
+    clock = ManualClock(NOW)
+
+    async def due(broker: WaitingBroker, at_s: float, *bodies: bytes) -> None:
+        """Let time pass until ``at_s`` seconds from the start: one more message is there then, and not before."""
+        clock.advance(round(1000 * (at_s - clock.monotonic())) - 1)
+        await settled(broker)
+        assert broker.bodies("t", 0) == list(bodies[:-1]), "early"
+
+        def there() -> bool:
+            clock.advance(20)
+            broker.parts.rounds.wake()
+            return len(broker.bodies("t", 0)) == len(bodies)
+
+        await until(there)
+        assert broker.bodies("t", 0) == list(bodies)
+        assert clock.monotonic() < at_s + 5, "late"
+
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"timed", {"TIMER_DELAY_SEC": "100"})
+        await broker.stored(b"level", {"DELAY": "5"})  # a minute
+        clock.set_now_ms(clock.now_ms() + jump_ms)
+        await settled(broker)
+        assert isinstance(await broker.send(b"refused"), ClockImplausible)
+        await due(broker, 60, b"level")
+        assert broker.engine.id_clock.is_trusted()
+        later_s = clock.monotonic() + 80
+        await broker.stored(b"timed later", {"TIMER_DELAY_SEC": "80"})
+        await due(broker, 100, b"level", b"timed")
+        await due(broker, later_s, b"level", b"timed", b"timed later")
+        back_s = clock.monotonic() + 90
+        await broker.stored(b"back", {"TIMER_DELAY_SEC": "90"})
+        clock.set_now_ms(clock.now_ms() - jump_ms)
+        await settled(broker)
+        await due(broker, back_s, b"level", b"timed", b"timed later", b"back")
+        assert broker.engine.id_clock.doubt() is None
+
+    play(tmp_path, scenario, clock=clock)
+
+
+def test_a_moment_that_is_over_by_a_wrong_clock_only_is_waited_for(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"first")
+        await jump(broker, clock, 3650 * DAY_MS)
+        await broker.stored(b"moment", {"TIMER_DELIVER_MS": str(NOW + 2 * HOUR_MS)})
+        await settled(broker)
+        await broker.bodies_are(b"first")
+        clock.advance(2 * HOUR_MS)
+
+        def there() -> bool:
+            clock.advance(20)
+            broker.parts.rounds.wake()
+            return len(broker.bodies("t", 0)) == 2
+
+        await until(there)
+        assert broker.bodies("t", 0) == [b"first", b"moment"]
+
+    play(tmp_path, scenario, clock=clock)
+
+
+async def settled(broker: WaitingBroker) -> None:
+    """Let what is due be delivered, if anything is."""
+    for _ in range(20):
+        broker.parts.rounds.wake()
+        await asyncio.sleep(0)
+        await broker.commit.drain()
+
+
 @JUMPS
 def test_transactions_are_asked_about_and_members_stay(tmp_path: Path, jump_ms: int) -> None:
     clock = ManualClock(NOW)
@@ -94,6 +167,7 @@ def test_transactions_are_asked_about_and_members_stay(tmp_path: Path, jump_ms: 
 
         await until(asked)
         assert producer.pushed[0].code == 39
+        assert 90 <= clock.monotonic() < 95, "neither early nor late"
 
-    policy = AskPolicy(patience_ms=2 * HOUR_MS if jump_ms < 0 else 1000, interval_ms=1000)
+    policy = AskPolicy(patience_ms=90_000, interval_ms=1000)
     play(tmp_path, scenario, policy, clock=clock)
