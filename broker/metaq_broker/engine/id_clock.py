@@ -39,7 +39,7 @@ IDLE_MAX_S: Final = 400 * 86_400.0
 """Data that was not used for longer may as well have met a wrong clock."""
 
 
-REST_MAX_MS: Final = DAY_MS
+REST_MAX_MS: Final = 2 * DAY_MS
 """A clock that shows that data was not used for longer is not sure: that may be a jump while nobody looked."""
 
 
