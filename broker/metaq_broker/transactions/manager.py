@@ -370,13 +370,17 @@ class TransactionManager:
 
     def stuck_commits(self) -> list[str]:
         """Return the keys of transactions that are committed, but whose messages are not readable now."""
-        committing = (each for each in self._open if each.state is State.COMMITTING)
-        stuck = [each for each in committing if each.failure is not None]
-        return [str(each.key) for each in (*stuck, *(each for each in self._completion.stalled() if each not in stuck))]
+        committing = (each for each in self._not_ended() if each.state is State.COMMITTING)
+        return [str(each.key) for each in committing if each.failure is not None]
+
+    def _not_ended(self) -> list[Transaction]:
+        """Return the transactions that have begun and not ended, also local ones whose connections are gone."""
+        known = list(self._open)
+        return [*known, *(each for each in self._completion.stalled() if each not in known)]
 
     def users_of(self, topic: str, partition: int) -> list[str]:
         """Return the keys of the transactions that have messages for a partition and have not ended."""
-        return [str(each.key) for each in self._open if (topic, partition) in each.contents]
+        return [str(each.key) for each in self._not_ended() if (topic, partition) in each.contents]
 
     def outcomes(self) -> list[tuple[Xid, Outcome]]:
         """Return what operators did and no coordinator has acknowledged yet, in the order in which it was done."""
