@@ -256,6 +256,7 @@ def test_system_topics_are_those_that_nobody_made(front: Front) -> None:
     assert {"SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC", BROKER} <= set(listed)
     assert "T" not in listed
 
+
 def test_settings_and_figures(front: Front) -> None:
     shown = front.ask(GetBrokerConfig())
     assert shown.body == b"brokerName=broker-a\n"
