@@ -241,6 +241,12 @@ BESIDE: Final[tuple[Program, ...]] = (
         "a streaming query over 4,000 partitions: CPU while nothing comes, and the trigger with one row",
     ),
     Program(
+        "busy-partition",
+        "busy_partition.py",
+        "how long a message of a quiet partition waits beside one that always has messages",
+        runs=10,
+    ),
+    Program(
         "idle-clients",
         "idle_clients.py",
         "CPU of each kind of client while the broker, name server or ZooKeeper that it needs is away",

@@ -58,6 +58,7 @@ WITHOUT_SPARK = (
     "idle-memory",
     "idle-clients",
     "fairness",
+    "busy-partition",
     "cluster",
 )
 PROGRAMS = [program for program in (*SUITE, *BESIDE) if not program.needs_peer]
