@@ -86,6 +86,28 @@ class ConnectionFailed(MetaqError):
         return f"broker {self.address}: {self.action} failed: {self.reason}; check that a broker listens there"
 
 
+class WrongServer(MetaqError):
+    """At ``address`` is ``found``, not ``expected``: the port of another protocol, or of one with or without TLS."""
+
+    def __init__(self, address: object, expected: str, found: str) -> None:
+        self.address, self.expected, self.found = str(address), expected, found
+        super().__init__(self.address, expected, found)
+
+    def __str__(self) -> str:
+        return f"{self.address} is {self.found}, not {self.expected}; check the port, and whether to use TLS"
+
+
+class TlsRefused(MetaqError):
+    """This side or the server at ``address`` refuses a certificate; ``reason`` says whose, and why."""
+
+    def __init__(self, address: object, reason: str) -> None:
+        self.address, self.reason = str(address), reason
+        super().__init__(self.address, reason)
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.reason}"
+
+
 class DeadlineExceeded(MetaqError):
     """``action`` at ``address`` took longer than ``seconds``."""
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded
+from metaq.errors import ConnectionFailed, DeadlineExceeded, WrongServer
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.tls import TlsSettings, TlsTransport
@@ -232,8 +232,9 @@ class TlsConnector:
         deadline = SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             return SecuredDuplexStream(self._transport.connect_secured(address, timeout_s), address)
-        except ConnectionFailed as error:
-            if self._mode is not TlsMode.PERMISSIVE or error.action == "connect":
+        except (ConnectionFailed, WrongServer) as error:
+            is_there = isinstance(error, WrongServer) or error.action != "connect"
+            if self._mode is not TlsMode.PERMISSIVE or not is_there:
                 raise
         left_s = max(0.001, deadline - SYSTEM_CLOCK.monotonic())
         return DuplexStream(open_socket(address, left_s), address)

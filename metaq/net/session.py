@@ -6,14 +6,16 @@ comes next; the session is then closed and stays closed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError, WrongServer
 from metaq.model import Address
 from metaq.net.clock import Clock, wait_s_until
-from metaq.net.transport import Stream, Timeouts
+from metaq.net.identification import IDENTIFY_S, SILENT_S, identify
+from metaq.net.transport import Stream, TcpStream, Timeouts
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -27,13 +29,15 @@ class Decoder(Protocol):
         """Bytes of a response that has arrived in part."""
 
 
-class RequestSession(Generic[Request, Response]):
+class RequestSession(ABC, Generic[Request, Response]):
     """The state of a conversation. A subclass sends and receives; ``request`` is what it knows a request by."""
 
     protocol: ClassVar[str]
     server: ClassVar[str]
     response: ClassVar[str]
     """What errors call them: ``RocketMQ's protocol``, ``server``, ``response``."""
+    kind: ClassVar[str]
+    """What ``identify`` calls a server of this protocol."""
 
     _stream: Stream
     _decoder: Decoder
@@ -46,6 +50,8 @@ class RequestSession(Generic[Request, Response]):
         self._waiting: dict[int, Request] = {}
         self._answered: dict[int, Response] = {}
         self._abandoned: set[int] = set()
+        self._identified = False
+        """Whether the server has answered, or was asked what it is."""
 
     def _action(self, request: Request) -> str:
         """What errors call ``request``."""
@@ -90,6 +96,7 @@ class RequestSession(Generic[Request, Response]):
 
     def _take(self, opaque: int, response: Response) -> None:
         """Keep a response that has arrived until it is collected, unless it was abandoned."""
+        self._identified = True
         if self._waiting.pop(opaque, None) is None:
             raise ProtocolError(f"a {self.response} to request {opaque}, which is not under way")
         if opaque in self._abandoned:
@@ -107,6 +114,38 @@ class RequestSession(Generic[Request, Response]):
         if remaining_s <= 0:
             raise DeadlineExceeded(self.address, "receive", 0.0)
         return remaining_s
+
+    @abstractmethod
+    def _receive(self, deadline: float) -> None:
+        """Wait for bytes, and take what they complete. Raises ``DeadlineExceeded`` at ``deadline``."""
+
+    def _receive_first(self, deadline: float) -> None:
+        """As ``_receive``. A server that says nothing for a while after the first request is asked what it is.
+
+        Raises:
+            WrongServer: It is another one.
+        """
+        soon = self.clock.monotonic() + SILENT_S
+        if self._identified or deadline <= soon + IDENTIFY_S:
+            self._receive(deadline)
+            return
+        try:
+            self._receive(soon)
+        except DeadlineExceeded:
+            self._require_kind()
+
+    def _require_kind(self) -> None:
+        """Ask the server what it is, once.
+
+        Raises:
+            WrongServer: It is not what this session is for.
+        """
+        if self._identified or type(self._stream) is not TcpStream:  # with TLS, the handshake would have failed
+            return
+        self._identified = True
+        found = identify(self.address)
+        if found is not None and found != self.kind:
+            raise WrongServer(self.address, self.kind, found)
 
     def _end_of_stream(self) -> ConnectionFailed:
         """The error for a connection that ends while a response is waited for."""
@@ -132,6 +171,8 @@ class RequestSession(Generic[Request, Response]):
         except BaseException as error:
             action = self._action(request)
             self.close(f"{type(error).__name__} in {action}")
+            if isinstance(error, ConnectionFailed | ProtocolError):
+                self._require_kind()
             if isinstance(error, ConnectionFailed):
                 raise ConnectionFailed(self.address, action, error.reason) from error
             if isinstance(error, DeadlineExceeded):

@@ -10,16 +10,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from metaq.errors import ConnectionFailed, DeadlineExceeded, TlsRefused, WrongServer
 from metaq.model import Address, Buffer
+from metaq.net.identification import IDENTIFY_S, SILENT_S, TLS, identify
 from metaq.net.transport import A, R, Stream, TcpStream, map_exceptions, mapped, open_socket, reason_of
 
 if TYPE_CHECKING:
     import ssl
 
 _NAMES: Final = ("DNS", "IP Address")
+ALERT_S: Final = 0.2
+"""How long a server's reason is waited for once it has closed a connection."""
 _PEEK_BYTES: Final = 1 << 14
 """What one TLS record holds at most."""
 
@@ -77,7 +82,6 @@ def _no_password() -> NoReturn:
 
 class TlsStream(TcpStream):
     """A connected TLS socket; made by ``TlsTransport.connect_tcp``."""
-
     def __init__(self, secured: ssl.SSLSocket, address: Address) -> None:
         super().__init__(secured, address)
         self._secured = secured
@@ -85,7 +89,12 @@ class TlsStream(TcpStream):
         self._ended = False
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
-        super().send(data, timeout_s)  # a secured socket knows no flags
+        try:
+            super().send(data, timeout_s)  # a secured socket knows no flags
+        except ConnectionFailed:
+            with suppress(ConnectionFailed, DeadlineExceeded):
+                self._receive(self._secured.recv, 1, ALERT_S)  # with TLS 1.3 it may say why it has closed
+            raise
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         if self._available:
@@ -106,6 +115,8 @@ class TlsStream(TcpStream):
             self._secured.settimeout(timeout_s)
             return receive(where)
         except OSError as error:
+            if (reason := alert_text(error)) is not None:  # with TLS 1.3, behind the handshake
+                raise TlsRefused(self._address, reason) from error
             raise mapped(error, self._address, "receive", timeout_s) from error
 
     def readable(self) -> bool:
@@ -162,7 +173,7 @@ class TlsTransport:
         connected = open_socket(address, timeout_s)
         try:
             with map_exceptions(address, "secure the connection", timeout_s):
-                return self._secured(connected, address)
+                return self._secured(connected, address, timeout_s)
         except BaseException:
             connected.close()
             raise
@@ -177,10 +188,60 @@ class TlsTransport:
             until = None if "notAfter" not in shown else int(ssl.cert_time_to_seconds(shown["notAfter"])) * 1000
             return Certificate(names, until, secured.version() or "")
 
-    def _secured(self, connected: Any, address: Address) -> ssl.SSLSocket:
+    def _secured(self, connected: Any, address: Address, timeout_s: float) -> ssl.SSLSocket:
         import ssl
 
+        host = address.host
+        secured = self._context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
         try:
-            return self._context.wrap_socket(connected, server_hostname=address.host)
-        except ssl.SSLCertVerificationError as error:
-            raise OSError(f"the broker's certificate is not trusted: {error.verify_message}") from error
+            self._shake_hands(secured, address, timeout_s)
+        except BaseException as error:
+            secured.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason = f"the broker's certificate is not trusted: {error.verify_message}"
+                raise TlsRefused(address, reason) from error
+            if isinstance(error, OSError):
+                _require_tls(address)
+                if (alert := alert_text(error)) is not None:
+                    raise TlsRefused(address, alert) from error
+            raise
+        return secured
+
+    def _shake_hands(self, secured: ssl.SSLSocket, address: Address, timeout_s: float) -> None:
+        """Secure a connection. A server that says nothing for a while is asked what it is."""
+        secured.settimeout(min(SILENT_S, timeout_s))
+        try:
+            secured.do_handshake()
+        except TimeoutError:
+            if timeout_s <= SILENT_S + IDENTIFY_S:
+                raise
+            _require_tls(address)
+            secured.settimeout(timeout_s - SILENT_S)
+            secured.do_handshake()
+
+
+def _require_tls(address: Address) -> None:
+    """Check a server with which no connection could be secured.
+
+    Raises:
+        WrongServer: It uses no TLS.
+    """
+    found = identify(address)
+    if found is not None and found != TLS:
+        raise WrongServer(address, TLS, f"{found} without TLS")
+
+
+_ALERTS: Final = {
+    "CERTIFICATE_REQUIRED": "the server requires a certificate of the client (cert_file)",
+    "UNKNOWN_CA": "the server does not trust the CA of this client's certificate",
+    "CERTIFICATE_EXPIRED": "this client's certificate has expired",
+    "BAD_CERTIFICATE": "the server does not accept this client's certificate",
+    "CERTIFICATE_UNKNOWN": "the server does not accept this client's certificate",
+    "HANDSHAKE_FAILURE": "the server accepts none of the ways to secure the connection, or requires a certificate",
+}
+
+
+def alert_text(error: OSError) -> str | None:
+    """Return what the server has against this client's certificate, if that is why TLS failed."""
+    reason = getattr(error, "reason", None) or ""
+    return next((text for alert, text in _ALERTS.items() if alert in reason and "ALERT" in reason), None)

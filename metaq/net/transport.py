@@ -112,7 +112,6 @@ def reason_of(error: Exception) -> str:
 
 class TcpStream:
     """A connected TCP socket. Public only for its type; made by ``TCP.connect_tcp``."""
-
     def __init__(self, connected: socket.socket, address: Address) -> None:
         self._socket = connected
         self._address = address
@@ -225,6 +224,19 @@ def refuses(address: Address, timeout_s: float) -> bool:
         return True
     except OSError:
         return False
+
+
+def first_answer(address: Address, request: bytes, timeout_s: float) -> bytes:
+    """Send ``request`` over a new connection, and return the first bytes of the answer; none if it is closed instead.
+
+    Connecting and the answer may take ``timeout_s`` each. Raises as ``Transport.connect_tcp``.
+    """
+    with (
+        map_exceptions(address, "ask", timeout_s),
+        socket.create_connection((address.host, address.port), timeout_s) as connection,
+    ):
+        connection.sendall(request)
+        return connection.recv(1024)
 
 
 def share_server(some: Iterable[Address], others: Iterable[Address]) -> bool:

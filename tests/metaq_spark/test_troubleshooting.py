@@ -16,7 +16,9 @@ from metaq.backends.metaq.session import Session
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Xid
+from metaq.protocols.text.commands import Stats
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq_spark.backends.metaq.exactly_once import coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.participants import require_extensions
@@ -75,6 +77,11 @@ def filled() -> Harness:
 def no_such_broker() -> None:
     with SessionPool(transport=MemoryTransport({})).lease(Address("nobody", 1)):
         pass
+
+
+def wrong_port() -> None:
+    with ScriptedCluster() as cluster:
+        Session.connect(cluster.name_servers[0]).ask(Stats("", 0))
 
 
 def one_broker_twice() -> None:
@@ -193,6 +200,7 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "misplaced": lambda: options(topic="x"),
     "nothing to read": lambda: parse_source_options({"brokers": "a:1"}, Use.BATCH_READ),
     "no broker": no_such_broker,
+    "wrong port": wrong_port,
     "no topic": lambda: Harness().batch(subscribe="ordres"),
     "one broker twice": one_broker_twice,
     "column": lambda: find_sink_columns(StructType([StructField("x", LongType())]), "orders", SINK_COLUMNS),

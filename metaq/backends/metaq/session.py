@@ -15,6 +15,7 @@ from typing import Final
 from metaq.errors import BrokerError, ProtocolError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.identification import METAQ
 from metaq.net.session import RequestSession
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.text.commands import (
@@ -85,7 +86,7 @@ class TextReplies(ABC):
 class Session(RequestSession[Command, Reply | Filled], TextReplies):
     """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
 
-    protocol, server, response = "MetaQ's protocol", "broker", "reply"
+    protocol, server, response, kind = "MetaQ's protocol", "broker", "reply", METAQ
     _decoder: ReplyDecoder
 
     def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
@@ -117,6 +118,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         self._stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
         self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, buffers=self._buffer_for)
         self._closed_because = None
+        self._identified = False
         self._version: str | None = None
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
@@ -275,7 +277,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
     def _take_reply(self, deadline: float) -> None:
         reply = self._decoder.next_reply()
         while reply is NEED_DATA:
-            self._receive(deadline)
+            self._receive_first(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
         buffer = self._buffers.pop(reply.opaque, None)

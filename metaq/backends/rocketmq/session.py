@@ -18,6 +18,7 @@ from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.identification import ROCKETMQ
 from metaq.net.session import RequestSession
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials, sign
@@ -45,7 +46,7 @@ R = TypeVar("R", bound=Response)
 class Session(RequestSession[str, RemotingCommand]):
     """A connection to the server at ``address``, which is a broker or a name server. Made by ``Session.connect``."""
 
-    protocol, server, response = "RocketMQ's protocol", "server", "response"
+    protocol, server, response, kind = "RocketMQ's protocol", "server", "response", ROCKETMQ
     _decoder: FrameDecoder
 
     def __init__(
@@ -182,7 +183,7 @@ class Session(RequestSession[str, RemotingCommand]):
             with self._conversation(self._waiting[opaque], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while opaque not in self._answered:
-                    self._receive(deadline)
+                    self._receive_first(deadline)
         response = self._answered.pop(opaque)
         self._answered_bytes -= _byte_count(response)
         return response
@@ -208,7 +209,7 @@ class Session(RequestSession[str, RemotingCommand]):
             with self._conversation(self._waiting[opaques[0]], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while not any(map(self.is_answered, opaques)):
-                    self._receive(deadline)
+                    self._receive_first(deadline)
 
     def is_answered(self, opaque: int) -> bool:
         """Whether ``wait`` would return the response to this request at once."""
@@ -224,7 +225,7 @@ class Session(RequestSession[str, RemotingCommand]):
             with self._conversation(action, None) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while self._waiting and self._stream.readable():
-                    self._receive(deadline)
+                    self._receive_first(deadline)
 
     def _receive(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)

@@ -14,7 +14,15 @@ import pytest
 from fix_tls import Certificates
 from listeners import Answer, RemotingServer, Served, echo
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError, TooManyInFlight
+from metaq.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    MetaqError,
+    ProtocolError,
+    TlsRefused,
+    TooManyInFlight,
+    WrongServer,
+)
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import ClientSettings, RemotingClient
@@ -413,7 +421,7 @@ class TestTls:
         with (
             RemotingServer() as server,
             RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client,
-            pytest.raises(ConnectionFailed, match="secure the connection failed"),
+            pytest.raises(WrongServer, match="is a RocketMQ server without TLS"),
         ):
             client.call(server.address, request(11))
 
@@ -426,7 +434,7 @@ class TestTls:
                 assert client.call(server.address, request(11, body=b"x")).body == b"x"
             with (
                 RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls()) as client,
-                pytest.raises(ConnectionFailed, match="certificate is not trusted"),
+                pytest.raises(TlsRefused, match="certificate is not trusted"),
             ):
                 client.call(server.address, request(11))
 

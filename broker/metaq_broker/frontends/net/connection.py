@@ -35,6 +35,7 @@ from typing import Final, NoReturn, Protocol, cast
 from metaq.model import Buffer
 from metaq.net.loopback import disable_pacing, same_host
 from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
+from metaq_broker.frontends.net.foreign import Foreign, foreign_client
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.net.session import Client, Limits, SessionFactory
@@ -73,6 +74,9 @@ SHORT_QUANTUM_S: Final = 0.0002
 
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
+
+FIRST_BYTES: Final = 16
+"""Of a connection, by which clients of other protocols are known."""
 
 _NOTHING: Final = memoryview(b"")
 
@@ -143,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         "_file",
         "_file_sent",
         "_finishing",
+        "_fresh",
         "_input",
         "_into_block",
         "_limits",
@@ -182,6 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         self._input = False  # the session may hold whole commands
         self._eof = False
         self._finishing = False  # the server stops
+        self._fresh = True  # nothing was received
         self._linger: asyncio.TimerHandle | None = None
         self._quantum_end = 0.0
         self.last_activity = self._loop.time()
@@ -237,9 +243,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.last_activity = self._loop.time()
         self._server.step.came_from(id(self))
+        if self._fresh:
+            self._fresh = False
+            if (foreign := foreign_client(bytes(data[:FIRST_BYTES]), self._session.protocol)) is not None:
+                self._refuse(foreign)
+                return
         if not self._session.finished:
             self._session.receive_data(data)
             self._carry_out()
+
+    def _refuse(self, foreign: Foreign) -> None:
+        fields = {"peer": self.peer, "speaks": foreign.protocol, "port_speaks": self._session.protocol}
+        _LOG.warning("connection closed: the client speaks another protocol", extra={"fields": fields})
+        if foreign.answer:
+            self._transport.write(foreign.answer)
+        self._transport.close()
 
     def _carry_out(self) -> None:
         self._input = True

@@ -53,6 +53,9 @@ class ConnectionCounts(Protocol):
 class Session(Protocol):
     """One client's conversation in one protocol."""
 
+    protocol: str
+    """``METAQ`` or ``ROCKETMQ``, as in ``foreign``."""
+
     expects_block: bool
     """Whether the next request most likely brings a large body."""
 

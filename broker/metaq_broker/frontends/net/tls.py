@@ -9,9 +9,12 @@ Source: docs/operations.md, "TLS".
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import ssl
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, cast
 
@@ -48,6 +51,7 @@ def server_context(system: TlsKeys) -> ssl.SSLContext | None:
     if not system.tls_cert_file:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = _AlertingObject
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.verify_mode = _VERIFY_MODES[system.tls_client_auth]
@@ -108,6 +112,34 @@ def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset((*common, *(value for _kind, value in certificate.get("subjectAltName", ()))))
 
 
+_DESCRIPTOR: ContextVar[int] = ContextVar("_DESCRIPTOR", default=-1)
+"""The socket of the connection that is being secured: asyncio makes the object below in the context of that task."""
+
+
+class _AlertingObject(ssl.SSLObject):
+    """Tells the client why its handshake failed. asyncio closes the connection without sending that."""
+
+    outgoing: ssl.MemoryBIO
+    descriptor: int
+
+    @classmethod
+    def _create(cls, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *values: Any, **named: Any) -> Any:
+        made = super()._create(incoming, outgoing, *values, **named)  # type: ignore[misc]
+        made.outgoing, made.descriptor = outgoing, _DESCRIPTOR.get()
+        return made
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.descriptor >= 0:
+                with contextlib.suppress(OSError):  # it does not wait for a client that takes nothing
+                    os.write(self.descriptor, self.outgoing.read())
+            raise
+
+
 class TlsHandshake(asyncio.Protocol):
     """A client that is accepted and not yet secured; replaces itself by a ``Connection``."""
 
@@ -129,6 +161,7 @@ class TlsHandshake(asyncio.Protocol):
 
     async def _secure(self) -> None:
         timeout_s = self._server.limits.tls_handshake_timeout_ms / 1000
+        _DESCRIPTOR.set(self._raw.get_extra_info("socket").fileno())
         try:
             # Nothing is read before: start_tls stops the reading in the same turn in which the client was accepted.
             secured = await self._server.loop.start_tls(
@@ -195,8 +228,15 @@ class TlsHandshake(asyncio.Protocol):
         return False
 
 
+_REASONS: Final = {
+    "HTTP_REQUEST": "the client speaks HTTP without TLS",
+    "WRONG_VERSION_NUMBER": "the client speaks no TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
+}
+
+
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         detail = getattr(error, "verify_message", "")
-        return f"{error.reason}: {detail}" if detail else error.reason
+        return f"{error.reason}: {detail}" if detail else _REASONS.get(error.reason, error.reason)
     return str(error) or type(error).__name__

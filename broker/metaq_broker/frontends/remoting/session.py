@@ -24,6 +24,7 @@ from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, R
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
+from metaq_broker.frontends.net.foreign import ROCKETMQ
 from metaq_broker.frontends.net.replies import FileReply, ReplyQueue
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
@@ -106,6 +107,7 @@ class RemotingSession:
 
     __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
 
+    protocol = ROCKETMQ
     expects_block = False
     buffer = None
 

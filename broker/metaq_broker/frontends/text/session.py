@@ -47,6 +47,7 @@ from metaq_broker.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
 from metaq_broker.engine.type_filter import LargeFrame
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
+from metaq_broker.frontends.net.foreign import METAQ
 from metaq_broker.frontends.net.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.text.access import Access
@@ -103,6 +104,8 @@ class TextServices:
 
 class TextSession:
     """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
+
+    protocol = METAQ
 
     def __init__(
         self,

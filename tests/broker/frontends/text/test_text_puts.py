@@ -276,11 +276,12 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_pa
         assert all(isinstance(reply, Result) and reply.code == 200 for reply in client.replies(200))
     wait_until(lambda: _compiled(broker), "the compiled loops")
     stored: dict[int, int] = {}
-    killer = threading.Timer(0.7, broker.process.kill)
-    killer.start()
+    killer = threading.Timer(0.1, broker.process.kill)
 
     def send_on() -> None:
         while True:
+            if len(stored) > 2000 and killer.ident is None:
+                killer.start()
             client.send(run() + run() + run())
             for reply in client.replies(600):
                 assert isinstance(reply, Result)

@@ -12,7 +12,7 @@ from fix_tls import Certificates
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, WrongServer
 from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import TCP, Timeouts, Transport
@@ -50,6 +50,6 @@ def test_or_not_as_java_clients_do(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.slow
-def test_without_tls_nothing_is_reported(cluster: ScriptedCluster) -> None:
-    with pytest.raises(MetaqError, match="no name server answers"):
+def test_without_tls_the_port_is_named(cluster: ScriptedCluster) -> None:
+    with pytest.raises(WrongServer, match="is a server that requires TLS"):
         ranges(cluster, TCP)

@@ -1,0 +1,77 @@
+"""What kind of server listens at an address: asked when one does not answer as the caller expects.
+
+A client of one protocol at a port of another gets no answer, or its connection is closed. So each protocol is tried,
+on a connection of its own, in about a second altogether; the requests change nothing at any server.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from typing import Final
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded
+from metaq.model import Address
+from metaq.net.transport import first_answer
+
+METAQ: Final = "a MetaQ broker"
+ROCKETMQ: Final = "a RocketMQ server"
+HTTP: Final = "an HTTP server"
+TLS: Final = "a server that requires TLS"
+
+SILENT_S: Final = 1.0
+"""A server that has not answered the first request for so long is asked what it is."""
+
+PROBE_S: Final = 0.4
+"""Seconds for one protocol."""
+
+IDENTIFY_S: Final = 4 * 2 * PROBE_S
+"""Most seconds that ``identify`` takes: four connections, each with an answer."""
+
+_LINE: Final = b"version 0\r\n\r\n"
+_HTTP_REQUEST: Final = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+
+
+def _route_request() -> bytes:
+    fields = {"code": 105, "language": "PYTHON", "version": 407, "opaque": 0, "flag": 0}
+    fields["extFields"] = {"topic": "TBW102"}
+    header = json.dumps(fields).encode()
+    return struct.pack(">ii", 4 + len(header), len(header)) + header
+
+
+def identify(address: Address) -> str | None:
+    """Return what answers at ``address``: one of the constants above, or ``None``. Takes ``IDENTIFY_S`` at most."""
+    for probe in (_by_line, _by_frame, _by_handshake, _by_http_request):
+        with suppress(ConnectionFailed, DeadlineExceeded):
+            if (found := probe(address)) is not None:
+                return found
+    return None
+
+
+def _by_line(address: Address) -> str | None:
+    answer = first_answer(address, _LINE, PROBE_S)
+    if answer.startswith(b"result "):
+        return METAQ
+    return TLS if answer.startswith(_TLS_RECORDS) else None
+
+
+def _by_frame(address: Address) -> str | None:
+    answer = first_answer(address, _route_request(), PROBE_S)
+    return ROCKETMQ if answer[:1] == b"\0" and b'"code":' in answer else None
+
+
+def _by_handshake(address: Address) -> str | None:
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    hello, unread = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(unread, hello).do_handshake()
+    return TLS if first_answer(address, hello.read(), PROBE_S).startswith(_TLS_RECORDS) else None
+
+
+def _by_http_request(address: Address) -> str | None:
+    return HTTP if first_answer(address, _HTTP_REQUEST, PROBE_S).startswith(b"HTTP/") else None

@@ -1,0 +1,193 @@
+"""A client at the port of another protocol, or on the wrong side of TLS, says within a second or two what it met."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from fix_broker import free_port
+from fix_tls import Certificates
+from local_servers import broker_thread, running_name_server
+
+from metaq import MetaQ, RocketMQ
+from metaq.cli.main import main
+from metaq.errors import MetaqError, TlsRefused, WrongServer
+from metaq.model import Address
+from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
+from metaq.net.tls import TlsSettings
+
+Serve = Callable[[str], Address]
+
+
+@contextmanager
+def http_server() -> Iterator[Address]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        server.RequestHandlerClass.log_message = lambda *_: None  # type: ignore[method-assign,assignment]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Address("127.0.0.1", server.server_port)
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def silent_server() -> Iterator[Address]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield Address("127.0.0.1", server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Serve]:
+    """Starts a server of a kind, once, and returns its address."""
+    made = dict[str, Address]()
+    with ExitStack() as stack:
+
+        def address_of(kind: str) -> Address:
+            if kind not in made:
+                folder = tmp_path_factory.mktemp("door")
+                made[kind] = stack.enter_context(started(kind, folder))
+            return made[kind]
+
+        @contextmanager
+        def started(kind: str, folder: Path) -> Iterator[Address]:
+            keys = dict(line.split("=", 1) for line in certificates.server_keys.split())
+            match kind:
+                case "MetaQ":
+                    with broker_thread(folder) as address:
+                        yield address
+                case "MetaQ with TLS":
+                    with broker_thread(folder, **keys) as address:
+                        yield address
+                case "MetaQ for certificates":
+                    more = {"tlsClientCaFile": certificates.ca_file, "tlsClientAuth": "required"}
+                    with broker_thread(folder, **keys, **more) as address:
+                        yield address
+                case "RocketMQ":
+                    port = free_port()
+                    rest = f"[topic=*]\n[rocketmq]\nenabled=true\nport={port}\nbrokerIP1=127.0.0.1\n"
+                    with broker_thread(folder, rest):
+                        yield Address("127.0.0.1", port)
+                case "name server":
+                    with running_name_server(folder) as running:
+                        yield running.address
+                case "HTTP":
+                    with http_server() as address:
+                        yield address
+                case "silent":
+                    with silent_server() as address:
+                        yield address
+
+        yield address_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("MetaQ", METAQ), ("RocketMQ", ROCKETMQ), ("name server", ROCKETMQ), ("HTTP", HTTP), ("MetaQ with TLS", TLS),
+        ("MetaQ for certificates", TLS), ("silent", None),
+    ],
+)  # fmt: skip
+def test_what_listens(kind: str, found: str | None, serve: Serve) -> None:
+    assert identify(serve(kind)) == found
+
+
+def test_nothing_is_there() -> None:
+    assert identify(Address("127.0.0.1", free_port())) is None
+
+
+CASES = {
+    "MetaQ client, RocketMQ port": (MetaQ, "RocketMQ", "is a RocketMQ server, not a MetaQ broker"),
+    "MetaQ client, name server": (MetaQ, "name server", "is a RocketMQ server, not a MetaQ broker"),
+    "MetaQ client, HTTP port": (MetaQ, "HTTP", "is an HTTP server, not a MetaQ broker"),
+    "MetaQ client, TLS port": (MetaQ, "MetaQ with TLS", "is a server that requires TLS, not a MetaQ broker"),
+    "RocketMQ client, MetaQ port": (RocketMQ, "MetaQ", "is a MetaQ broker, not a RocketMQ server"),
+    "RocketMQ client, HTTP port": (RocketMQ, "HTTP", "is an HTTP server, not a RocketMQ server"),
+    "RocketMQ client, TLS port": (RocketMQ, "MetaQ with TLS", "is a server that requires TLS, not a RocketMQ server"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_port_is_named_soon(case: str, serve: Serve) -> None:
+    client, kind, expected = CASES[case]
+    began_s = time.monotonic()
+    with client(str(serve(kind))) as mq, pytest.raises(WrongServer) as caught:
+        mq.producer().send("orders", b"one tea")
+    assert expected in str(caught.value)
+    assert not caught.value.retryable
+    assert time.monotonic() - began_s < 15, "an answer is waited for for 30 s, and several times"
+
+
+TLS_CASES = {
+    "MetaQ's port": (MetaQ, "MetaQ", "is a MetaQ broker without TLS, not a server that requires TLS"),
+    "RocketMQ's port": (RocketMQ, "RocketMQ", "is a RocketMQ server without TLS"),
+    "HTTP": (MetaQ, "HTTP", "is an HTTP server without TLS"),
+    "the other's port": (RocketMQ, "MetaQ", "is a MetaQ broker without TLS"),
+}
+
+
+@pytest.mark.parametrize("case", TLS_CASES)
+def test_a_port_without_tls_is_named_soon(case: str, serve: Serve, certificates: Certificates) -> None:
+    client, kind, expected = TLS_CASES[case]
+    tls = TlsSettings(certificates.ca_file)
+    with client(str(serve(kind)), tls=tls) as mq, pytest.raises(WrongServer, match=expected):
+        mq.producer().send("orders", b"one tea")
+
+
+def expired(certificates: Certificates) -> TlsSettings:
+    past = datetime.now(UTC) - timedelta(days=2)
+    issued = certificates.authority.issue_cert("expired", not_before=past, not_after=past + timedelta(days=1))
+    path = certificates.folder / "client-expired.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+    return TlsSettings(certificates.ca_file, str(path))
+
+
+REFUSED = {
+    "none": (lambda made: TlsSettings(made.ca_file), "the server requires a certificate of the client"),
+    "of another CA": (lambda made: made.client("foreign", authority=trustme.CA()), "the server does not trust the CA"),
+    "expired": (expired, "this client's certificate has expired"),
+}
+
+
+@pytest.mark.parametrize("certificate", REFUSED)
+def test_a_certificate_that_is_refused_is_the_reason(
+    certificate: str, serve: Serve, certificates: Certificates
+) -> None:
+    make, expected = REFUSED[certificate]
+    settings = make(certificates)
+    with MetaQ(str(serve("MetaQ for certificates")), tls=settings) as mq, pytest.raises(TlsRefused, match=expected):
+        mq.producer().send("orders", b"one tea")
+
+
+def test_a_broker_that_is_not_trusted_is_not_tried_again(serve: Serve, certificates: Certificates) -> None:
+    other = certificates.folder / "another-ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    with (
+        MetaQ(str(serve("MetaQ with TLS")), tls=TlsSettings(str(other))) as mq,
+        pytest.raises(TlsRefused, match="the broker's certificate is not trusted"),
+    ):
+        mq.producer().send("orders", b"one tea")
+
+
+def test_the_command_names_it(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-c", f"rocketmq://{serve('MetaQ')}", "topics"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"{serve('MetaQ')} is a MetaQ broker, not a RocketMQ server; check the port" in error
+    assert main(["-c", str(serve("RocketMQ")), "doctor", "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert any("is a RocketMQ server, not a MetaQ broker" in row["detail"] for row in rows)
+
+
+def test_a_server_that_says_nothing_is_waited_for(serve: Serve) -> None:
+    with MetaQ(str(serve("silent"))) as mq, pytest.raises(MetaqError) as caught:
+        mq.cluster.topics()
+    assert "no answer to" in str(caught.value)
