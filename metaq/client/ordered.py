@@ -9,18 +9,16 @@ Source: docs/client.md, "In order, whatever happens".
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import re
-import sqlite3
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.forks import forked_text, notify_after_fork
@@ -28,6 +26,7 @@ from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
 from metaq.client.shells import ClosedByBlock
+from metaq.client.spool import Spool
 from metaq.client.topic_lookups import TopicLookups
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
@@ -59,121 +58,6 @@ def parse_partition_map(text: str) -> list[Partition]:
     if len(set(found)) < len(found):
         raise ValueError(f"partitions {text!r}: a broker is named twice")
     return found
-
-
-class Spool:
-    """The messages that wait, in the SQLite file at ``path``; one program at a time. Thread-safe.
-
-    All methods raise ``StoreFailed`` if the file cannot be used.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.RLock()
-        self._file_lock: IO[bytes] | None = None
-        self._database: sqlite3.Connection | None = None
-        self._counts: Counter[TopicPartition] = Counter()
-        self._sent: dict[TopicPartition, int] = {}
-        """The last message that was forgotten and may still be in the file, which could not be changed."""
-
-    def __repr__(self) -> str:
-        return f"Spool({str(self._path)!r})"
-
-    def open(self) -> None:
-        """Open the file, or make it."""
-        with self._lock:
-            if self._database is not None:
-                return
-            try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file_lock = open(self._path.with_name(self._path.name + ".lock"), "ab")  # noqa: SIM115
-                fcntl.flock(self._file_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._database = sqlite3.connect(self._path, timeout=10.0, check_same_thread=False)
-                self._database.execute("PRAGMA synchronous=FULL")
-                self._database.execute(
-                    "CREATE TABLE IF NOT EXISTS waiting (number INTEGER PRIMARY KEY AUTOINCREMENT, "
-                    "topic TEXT NOT NULL, part TEXT NOT NULL, attribute TEXT, body BLOB NOT NULL)"
-                )
-                rows = self._database.execute("SELECT topic, part, count(*) FROM waiting GROUP BY topic, part")
-                for topic, part, count in rows:
-                    self._counts[TopicPartition(topic, Partition.parse(part))] = count
-            except BlockingIOError:
-                self.close()
-                raise StoreFailed(str(self._path), "another program uses it") from None
-            except (OSError, sqlite3.Error, ValueError, TypeError) as error:  # the last two: rows of somebody else
-                self.close()
-                raise StoreFailed(str(self._path), str(error)) from error
-            except BaseException:  # Ctrl-C: who waited for the file does not have it to close
-                self.close()
-                raise
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            if self._database is not None:
-                self._database.close()
-            if self._file_lock is not None:
-                self._file_lock.close()
-            self._database = self._file_lock = None
-
-    def waiting(self, where: TopicPartition) -> int:
-        """Return how many messages wait for a partition."""
-        with self._lock:
-            return self._counts[where]
-
-    def places(self) -> list[TopicPartition]:
-        """Return the partitions that messages wait for."""
-        with self._lock:
-            return sorted(where for where, count in self._counts.items() if count)
-
-    def add(self, where: TopicPartition, message: Message) -> None:
-        """Keep a message, durably, behind those that wait."""
-        with self._lock:
-            values = (where.topic, str(where.partition), message.attribute, message.payload)
-            self._execute("INSERT INTO waiting (topic, part, attribute, body) VALUES (?, ?, ?, ?)", values)
-            self._counts[where] += 1
-
-    def first(self, where: TopicPartition, count: int) -> list[tuple[int, Message]]:
-        """Return the oldest messages for a partition, each with its number."""
-        with self._lock:
-            rows = self._execute(
-                "SELECT number, attribute, body FROM waiting WHERE topic = ? AND part = ? AND number > ? "
-                "ORDER BY number LIMIT ?",
-                (where.topic, str(where.partition), self._sent.get(where, 0), count),
-            )
-        try:
-            return [(number, Message(body, attribute)) for number, attribute, body in rows]
-        except (TypeError, ValueError) as error:
-            raise StoreFailed(str(self._path), f"a message for {where} cannot be read: {error}") from None
-
-    def remove(self, where: TopicPartition, numbers: Sequence[int]) -> None:
-        """Forget the oldest messages for a partition, down to the last of ``numbers``.
-
-        They are forgotten even if the file cannot be changed now; it is tried again by ``tidy``.
-        """
-        with self._lock:
-            self._counts[where] -= len(numbers)
-            self._sent[where] = numbers[-1]
-            self._erase(where)
-
-    def tidy(self) -> None:
-        """Remove from the file what was forgotten and is still there."""
-        with self._lock:
-            for where in list(self._sent):
-                self._erase(where)
-
-    def _erase(self, where: TopicPartition) -> None:
-        values = (where.topic, str(where.partition), self._sent[where])
-        self._execute("DELETE FROM waiting WHERE topic = ? AND part = ? AND number <= ?", values)
-        del self._sent[where]
-
-    def _execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[int, str | None, bytes]]:
-        if self._database is None:
-            raise StoreFailed(str(self._path), "it is closed")
-        try:
-            with self._database:
-                return self._database.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreFailed(str(self._path), str(error)) from error
 
 
 class OrderedProducer(ClosedByBlock):
@@ -353,10 +237,16 @@ class OrderedProducer(ClosedByBlock):
             with self._done:
                 self._done.notify_all()
             self._wake.wait(self._retry_s)
-        with suppress(StoreFailed):  # what is still in the file is sent again
-            self._spool.tidy()
+        self._tidy_at_end()
         with self._done:
             self._done.notify_all()
+
+    def _tidy_at_end(self) -> None:
+        try:
+            self._spool.tidy()
+        except StoreFailed as error:
+            if count := self._spool.repeated():
+                _LOG.error("the next producer with %s sends %d messages a second time: %s", self._spool, count, error)
 
     def _replay(self, where: TopicPartition) -> None:
         count = REPLAY_MESSAGES

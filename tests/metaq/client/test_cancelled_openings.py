@@ -17,7 +17,7 @@ from waiting import in_loop, until
 from metaq import AsyncMetaQ, AsyncRocketMQ
 from metaq.backends.metaq.async_session import AsyncSession
 from metaq.client.async_ordered import AsyncOrderedProducer
-from metaq.client.ordered import Spool
+from metaq.client.spool import Spool
 from metaq.errors import StoreFailed
 from metaq.model import Address
 from metaq.net.transport import Timeouts
@@ -129,7 +129,7 @@ def test_what_is_interrupted_as_it_opens_leaves_the_file(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("metaq.client.ordered.sqlite3.connect", interrupted)
+        patch.setattr("metaq.client.spool.sqlite3.connect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Spool(tmp_path / "spool").open()
     assert is_free(tmp_path / "spool")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.offsets import FileOffsets, GroupOffset, OffsetStorage
 from metaq.client.ordered import OrderedProducer
+from metaq.client.spool import SentNumbers, Spool
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
 from metaq.errors import StoreFailed
-from metaq.model import Partition, TopicPartition
+from metaq.model import Message, Partition, TopicPartition
 from metaq.testing.memory_server import MemoryServer
 
 QUICK: dict[str, Any] = {"poll_max_s": 0.05, "retry_max_s": 0.01, "save_s": 0.05}
@@ -153,6 +157,128 @@ def test_a_spool_that_is_full_refuses_and_forgets_nothing(metaq_memory: MemorySe
         metaq_memory.start()
         assert producer.recover(timeout=20)
     assert [one.data for one in mq.browse("orders")] == [b"first", b"waits", *[b"x" * 1000] * taken]
+
+
+def test_what_was_sent_from_a_spool_that_cannot_be_written_is_not_sent_again(
+    metaq_memory: MemoryServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk is full when the broker is back, until after the producer was closed; the next one has space."""
+    send_what_waits(metaq_memory, tmp_path / "spool.sqlite")
+    mq = metaq_memory.client()
+    with mq.ordered_producer({"orders": "0:1"}, tmp_path / "spool.sqlite", retry_s=0.05) as producer:
+        assert producer.spooled == {}
+        wait_until(lambda: not producer._spool._sent, "they are deleted")
+        assert producer.send("orders", "last") is not None
+    assert [one.data for one in mq.browse("orders")] == [b"0", b"1", b"2", b"last"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records if "sent" in record.getMessage()] == [
+        "messages that were sent cannot be deleted yet"
+    ]
+
+
+def test_how_many_messages_of_a_spool_will_be_repeated_is_said(
+    metaq_memory: MemoryServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither file can be written."""
+
+    def write(*values: object) -> None:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    monkeypatch.setattr(SentNumbers, "_write", write)
+    send_what_waits(metaq_memory, tmp_path / "spool.sqlite")
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "sends 3 messages a second time" in said
+    assert "No space left on device" in said
+
+
+@pytest.mark.parametrize("has_second_file", [True, False], ids=["with", "without the second file"])
+def test_what_was_sent_is_known_after_the_program_was_killed(tmp_path: Path, has_second_file: bool) -> None:
+    """Also in a file that has no second one yet."""
+    path, copy = tmp_path / "spool.sqlite", tmp_path / "copy.sqlite"
+    spool = opened(path)
+    for number in range(4):
+        spool.add(P0, Message(b"%d" % number))
+    if not has_second_file:
+        spool.close()
+        sent_path(path).unlink()
+        spool.open()
+    refuse_writing(spool)
+    spool.remove(P0, [1, 2])
+    spool.remove(P0, [3])
+    shutil.copy(path, copy)
+    shutil.copy(sent_path(path), sent_path(copy))
+    spool.close()
+    second = opened(copy)
+    assert second.waiting(P0) == 1
+    assert [message.payload for _, message in second.first(P0, 9)] == [b"3"]
+    second.tidy()
+    assert second._execute("SELECT body FROM waiting", ()) == [(b"3",)]
+    second.close()
+
+
+@pytest.mark.parametrize("content", [b"other", b"0"], ids=["other", "the same"])
+def test_the_numbers_of_a_former_spool_do_not_count_for_a_new_one(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "spool.sqlite"
+    spool = opened(path)
+    spool.add(P0, Message(b"0"))
+    refuse_writing(spool)
+    spool.remove(P0, [1])
+    spool.close()
+    path.unlink()
+    spool = opened(path)
+    spool.add(P0, Message(content))
+    spool.close()
+    spool = opened(path)
+    assert spool.waiting(P0) == 1
+    spool.close()
+
+
+def test_a_damaged_second_file_of_a_spool_counts_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    spool = opened(path)
+    spool.add(P0, Message(b"0"))
+    refuse_writing(spool)
+    spool.remove(P0, [1])
+    spool.close()
+    content = sent_path(path).read_bytes()
+    sent_path(path).write_bytes(content[:14] + b"\xff" + content[15:] + b"cut off")
+    spool = opened(path)
+    assert spool.waiting(P0) == 1
+    refuse_writing(spool)
+    spool.remove(P0, [1])
+    spool.close()
+    spool = opened(path)
+    assert spool.waiting(P0) == 0
+    spool.close()
+
+
+def send_what_waits(server: MemoryServer, path: Path) -> None:
+    """Have three messages wait, and send them while no row can be deleted."""
+    with server.client().ordered_producer({"orders": "0:1"}, path, retry_s=0.05) as producer:
+        server.kill()
+        for number in range(3):
+            assert producer.send("orders", str(number)) is None
+        refuse_writing(producer._spool)
+        server.start()
+        assert producer.recover(timeout=60)
+    assert [one.data for one in server.client().browse("orders")] == [b"0", b"1", b"2"]
+
+
+def opened(path: Path) -> Spool:
+    """Open a spool."""
+    spool = Spool(path)
+    spool.open()
+    return spool
+
+
+def sent_path(path: Path) -> Path:
+    """The second file of a spool."""
+    return path.with_name(path.name + ".sent")
+
+
+def refuse_writing(spool: Any) -> None:
+    """Have SQLite refuse every change, as on a disk that has no space for its journal."""
+    with spool._lock:
+        spool._database.execute("PRAGMA query_only=ON")
 
 
 def send_until_full(producer: OrderedProducer) -> int:

@@ -13,8 +13,9 @@ from fix_client import Restarts, stored_messages
 from forked import in_child
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.ordered import OrderedProducer, Spool, parse_partition_map
+from metaq.client.ordered import OrderedProducer, parse_partition_map
 from metaq.client.records import Sent
+from metaq.client.spool import Spool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Address, Message, Partition, TopicPartition
