@@ -82,12 +82,13 @@ $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
 
 .PHONY: faults
-faults: java $(READY)  ## Try to make the broker and the sink break a promise; FAULTS_ARGS, FUZZ_ARGS, INTERRUPTED_ARGS, EXACTLY_ONCE_ARGS, PUT_BACK_ARGS: docs/testing.md
+faults: java $(READY)  ## Try to make the broker and the sink break a promise; FAULTS_ARGS, FUZZ_ARGS, INTERRUPTED_ARGS, GROUPS_ARGS, EXACTLY_ONCE_ARGS, RESTARTS_ARGS, PUT_BACK_ARGS: docs/testing.md
 	@$(SPARK_PYTHON) -m faults $(FAULTS_ARGS)
 	@$(SPARK_PYTHON) -m faults.fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.remoting_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.codec_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.interrupted_runs $(INTERRUPTED_ARGS)
+	@$(SPARK_PYTHON) -m faults.groups $(GROUPS_ARGS)
 	@$(SPARK_PYTHON) -m faults.exactly_once $(EXACTLY_ONCE_ARGS)
 	@$(SPARK_PYTHON) -m faults.exactly_once --delivery at_least_once --kills 20
 	@$(SPARK_PYTHON) -m faults.restarts $(RESTARTS_ARGS)

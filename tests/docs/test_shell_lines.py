@@ -5,6 +5,8 @@ A line that is in none of the three tables fails the test, and so does an entry 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -75,20 +77,10 @@ def parsed(line: str) -> Callable[[], object] | None:
 
 
 def _parse_faults(module: str, arguments: list[str]) -> object:
-    import faults.cli
-    import faults.codec_fuzz.__main__ as codec_fuzz
-    import faults.exactly_once.cli
-    import faults.fuzz.__main__ as fuzz
-    import faults.remoting_fuzz.__main__ as remoting_fuzz
-
-    parsers = {
-        "faults": faults.cli,
-        "faults.exactly_once": faults.exactly_once.cli,
-        "faults.fuzz": fuzz,
-        "faults.remoting_fuzz": remoting_fuzz,
-        "faults.codec_fuzz": codec_fuzz,
-    }
-    return parsers[module]._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
+    """Have a program's parser read its arguments; it is beside the program's ``__main__`` or in it."""
+    has_cli = importlib.util.find_spec(f"{module}.cli") is not None
+    program = importlib.import_module(f"{module}.cli" if has_cli else f"{module}.__main__")
+    return program._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
 
 
 def _options_are_known(help_text: str, words: list[str]) -> None:
