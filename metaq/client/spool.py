@@ -115,7 +115,7 @@ class Spool:
         self._counts: Counter[TopicPartition] = Counter()
         self._sent: dict[TopicPartition, int] = {}
         """The last message that was forgotten and may still be in the file, which could not be changed."""
-        self._sent_file = SentNumbers(path.with_name(path.name + ".sent"))
+        self._sent_file = SentNumbers(Path(f"{path}.sent"))
         self._unnoted: Counter[TopicPartition] = Counter()
         """How many messages were sent that neither file knows of."""
         self._is_said = False
