@@ -20,7 +20,7 @@ import trustme
 from fix_tls import Certificates
 from local_servers import RunningNameServer, running_name_server
 
-from metaq.errors import ConnectionFailed, MetaqError
+from metaq.errors import ConnectionFailed, MetaqError, TlsRefused, WrongServer
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import RemotingClient
@@ -255,7 +255,7 @@ def is_served(address: Address, tls: RemotingTls | None) -> bool:
     with RemotingClient(timeouts=Timeouts(connect_s=5.0, request_s=5.0), tls=tls) as client:
         try:
             return client.call(address, route("topic-0")).code == ResponseCode.TOPIC_NOT_EXIST
-        except ConnectionFailed:
+        except (ConnectionFailed, TlsRefused, WrongServer):
             return False
 
 

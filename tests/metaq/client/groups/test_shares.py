@@ -141,6 +141,7 @@ def test_a_queue_of_rocketmq_has_its_share_of_the_memory_too() -> None:
     settings = QueueSettings(buffer_bytes=32_000)
     queues = [OwnedQueue(place(index), GroupOffset(0), 1, settings, state) for index in range(320)]
     state.add(queues)
+    state.resume()
     while asked := state.requests(0, 0.0, 64):
         for queue, pull in asked:
             found = Found(pull.offset + 1, memoryview(bytes(400)), 0, 1000)
