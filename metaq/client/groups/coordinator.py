@@ -25,9 +25,11 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from metaq.client.groups.assignment import Order, Strategy, wanted_partitions
+from metaq.client.groups.bounded import BoundedStorage
 from metaq.client.groups.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
@@ -40,6 +42,9 @@ from metaq.discovery.zk_layout import GroupOffset, is_further
 from metaq.errors import ConsumerIdInUse, MetaqError, ZooKeeperAway
 from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+
+STORAGE_S: Final = 5.0
+"""Longest wait at the end for a storage that hangs."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,6 +90,8 @@ class Coordinator:
         self._state, self._membership, self._storage = state, membership, storage
         self._starts, self._make, self._settings, self._clock = starts, make, settings, clock
         self._saver = PositionSaver(state, membership, storage)
+        if isinstance(storage, BoundedStorage):
+            storage.on_slow = partial(self._explain, "wait for the storage")
         state.until_s = membership.until_s
         self._saving = threading.Lock()  # who has it may save, and release what was saved
         self._wake = threading.Event()
@@ -107,9 +114,14 @@ class Coordinator:
         """Save positions and leave the group; return whether that was done within ``timeout_s``."""
         self._stopping = True
         self._wake.set()
+        if isinstance(self._storage, BoundedStorage):
+            self._storage.hurry(STORAGE_S)
         with self._state.lock:
             self._state.notify()
         self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            text = "group %s: it is not left after %.0f s; if that fails, messages will be repeated of %s"
+            _LOG.error(text, self._membership.group, timeout_s, self._named_unsaved())
         return not self._thread.is_alive()
 
     def save(self, places: Collection[TopicPartition] | None = None) -> None:
@@ -188,6 +200,7 @@ class Coordinator:
         Raises:
             MetaqError: The consumer cannot go on.
         """
+        self._said.pop("wait for the storage", None)
         if not self._membership.connected:
             self._state.pause(f"{self._membership.registry} is away")
             self._schedule.is_away()
@@ -411,7 +424,20 @@ class Coordinator:
             if self._claimed:
                 membership.release(self._claimed)
         except MetaqError as error:
-            _LOG.error("the last positions are not saved, messages will be repeated: %s", error)
+            text = "group %s: the last positions are not saved, messages will be repeated of %s: %s"
+            _LOG.error(text, membership.group, self._named_unsaved(), error)
+
+    def _named_unsaved(self) -> str:
+        """Name the partitions whose positions are not saved, and where the next consumer goes on."""
+        state = self._state
+        with state.lock:
+            saved = {where: state.partitions[where].saved for where in state.unsaved(state.partitions)}
+        saved |= self._saver.kept()
+        texts = (
+            f"{where} from {'where the group begins' if offset is None else f'offset {offset.offset}'}"
+            for where, offset in sorted(saved.items(), key=lambda pair: pair[0])
+        )
+        return ", ".join(texts) or "no partition"
 
 
 class _Waits(MetaqError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.groups.bounded import bounded
 from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
@@ -133,6 +134,7 @@ class MetaqCore(ConsumerCore[Delivery]):
 
     def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
         cluster = self.cluster
+        offsets = None if options.offsets is None else bounded(options.offsets)
         if cluster.zookeeper is not None:
             membership = ZooKeeperMembership(
                 cluster.zookeeper,
@@ -143,11 +145,11 @@ class MetaqCore(ConsumerCore[Delivery]):
                 timeout_s=cluster.pool.timeouts.connect_s,
                 has_offsets=options.offsets is None,
             )
-            return membership, options.offsets or _ZooKeeperOffsets(membership)
+            return membership, offsets or _ZooKeeperOffsets(membership)
         folder = cluster.state_folder
         lock = None if options.offsets is not None else folder / f"{options.group}.lock"
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
-        return lone, options.offsets or SqliteOffsets(folder / "offsets.sqlite")
+        return lone, offsets or bounded(SqliteOffsets(folder / "offsets.sqlite"))
 
     def _starts(self, options: ConsumerOptions) -> Starts:
         starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)

@@ -129,6 +129,10 @@ class PositionSaver:
             if one.position != one.saved:
                 self._kept[one.where] = _Kept(one.position, one.saved)
 
+    def kept(self) -> dict[TopicPartition, GroupOffset | None]:
+        """Return the partitions whose positions are kept, and what the storage had."""
+        return {where: kept.saved for where, kept in self._kept.items()}
+
     def take_kept(
         self, places: Collection[TopicPartition], stored: Mapping[TopicPartition, GroupOffset]
     ) -> dict[TopicPartition, GroupOffset]:

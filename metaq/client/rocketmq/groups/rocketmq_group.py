@@ -15,6 +15,7 @@ from metaq.backends.rocketmq.names import CONSUMERS_BYTES_MAX, check_group
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
+from metaq.client.groups.bounded import bounded
 from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.metaq_group import state_folder
@@ -111,7 +112,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         coordinator = Coordinator(
             state,
             self._membership,
-            options.offsets or at_brokers,
+            at_brokers if options.offsets is None else bounded(options.offsets),
             RocketStarts(self._offsets, group, options.start, at_brokers if options.offsets is None else None),
             self._make,
             _coordinator_settings(options),
