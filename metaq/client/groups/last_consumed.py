@@ -42,8 +42,8 @@ class LastConsumed:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The broker could not be asked.
         """
         time_ms, address = timestamp_ms(stored.message_id), self._directory.brokers().get(where.partition.broker_id)
-        if time_ms is None or address is None or not stored.offset:
-            return None
+        if time_ms is None or address is None or not stored.offset or stored.message_id <= 0:
+            return None  # an offset that was set by hand names no message
         with self._pool.lease(address) as session:
             try:
                 return _resumed(session, where, stored, time_ms)
