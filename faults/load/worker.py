@@ -27,7 +27,7 @@ from metaq.protocols.text.commands import Put as PutCommand
 from metaq.protocols.text.commands import Reply, Result
 
 RECONNECT_INTERVAL_S: Final = 0.01
-UNSURE_REFUSALS: Final = ("read-only", "is known after a restart", "is committed, but readable only after")
+UNSURE_REFUSALS: Final = ("read-only", "is known after a restart", "is committed, and readable once")
 """Parts of refusals after which something may be stored all the same."""
 
 

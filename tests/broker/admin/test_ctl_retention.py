@@ -14,7 +14,10 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def rolled(ini: Path, start_broker: StartBroker) -> RunningBroker:
-    """Topics ``orders`` (delete) and ``late`` (archive): segments of one message, the first two an hour old."""
+    """Topics ``orders`` (delete) and ``late`` (archive): segments of one message, the first two an hour old.
+
+    The broker is restarted in between: what was put in a run is kept by the time that this run has lasted.
+    """
     text = ini.read_text().replace("maxSegmentSize=1024*1024", "maxSegmentSize=50\ndeletePolicy=delete,1")
     ini.write_text(text.replace("unflushThreshold=10", "deletePolicy=archive,30m"))
     broker = start_broker("start", "-f", ini)
@@ -22,11 +25,13 @@ def rolled(ini: Path, start_broker: StartBroker) -> RunningBroker:
     for topic in ("orders", "late"):
         for _ in range(4):
             stored(client, topic, 0, b"x" * 80)
+    broker.stop()
+    for topic in ("orders", "late"):
         for number in range(2):
             path = broker.data / f"{topic}-0" / f"{number * 100:020d}.meta"
             past = path.stat().st_mtime - 3700
             os.utime(path, (past, past))
-    return broker
+    return start_broker("start", "-f", ini)
 
 
 def test_old_segments_go_now(rolled: RunningBroker) -> None:
