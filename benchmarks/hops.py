@@ -263,7 +263,6 @@ def _columns(ddl: str) -> Any:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout that is counted")
     parser.add_argument("--list", metavar="WAY", help="name the functions of the ways whose name contains this")

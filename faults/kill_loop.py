@@ -51,7 +51,7 @@ class KillOptions:
 
 
 class KillLoop:
-    """See the module. ``tell`` gets one line a round."""
+    """``tell`` gets one line a round."""
 
     def __init__(self, options: KillOptions, base: Path, report: Callable[[str], None]) -> None:
         self._options = options

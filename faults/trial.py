@@ -54,7 +54,7 @@ class Rules:
 
 
 class Trial:
-    """See the module. The broker is not started yet."""
+    """The broker is not started yet."""
 
     def __init__(
         self,

@@ -155,7 +155,6 @@ class Broker:
         self._process, self.address = self._start(self.address.port)
 
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
-        """See ``Process.wait_for``."""
         self._process.wait_for(happened, what)
 
     def kill(self) -> None:

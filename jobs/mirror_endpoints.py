@@ -71,32 +71,25 @@ class MetaQEndpoint:
         self._directory = FixedDirectory([Address.parse(broker) for broker in brokers.split(",")], shared_pool())
 
     def addresses(self) -> set[Address]:
-        """See ``Endpoint``."""
         return set(self._directory.brokers().values())
 
     def topics(self) -> Collection[str]:
-        """See ``Endpoint``."""
         return self._directory.topics()
 
     def sources(self, topic: str) -> list[Partition]:
-        """See ``Endpoint``."""
         return partitions_of(self._directory, topic)
 
     def targets(self, topic: str) -> list[Partition]:
-        """See ``Endpoint``."""
         return list(self._directory.writable(topic))
 
     def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
-        """See ``Endpoint``."""
         return self._directory.available_now()[0]
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
-        """See ``Endpoint``."""
         number = partition_numbers(all_targets(assigned))
         return {topic: {str(s): number[t] for s, t in of_topic.items()} for topic, of_topic in assigned.items()}
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
-        """See ``Endpoint``."""
         return exactly_once(assigned, name, batch_id)
 
 
@@ -110,26 +103,21 @@ class RocketMQEndpoint:
         self._directory = NameServerDirectory(parse_name_servers(name_servers), RocketMQPool())
 
     def addresses(self) -> set[Address]:
-        """See ``Endpoint``."""
         return set(self._directory.servers)
 
     def topics(self) -> Collection[str]:
-        """See ``Endpoint``."""
         return self._directory.topics()
 
     def sources(self, topic: str) -> list[Partition]:
-        """See ``Endpoint``."""
         return self._directory.queues(topic)
 
     def targets(self, topic: str) -> list[Partition]:
-        """See ``Endpoint``."""
         queues = self._directory.writable(topic)
         if not queues:
             raise TopicNotFound(topic, list(map(str, self._directory.servers)), [])
         return queues
 
     def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
-        """See ``Endpoint``."""
         return [TopicPartition(topic, queue) for topic in topics for queue in self._directory.queues(topic)]
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
@@ -141,7 +129,6 @@ class RocketMQEndpoint:
         return found
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
-        """See ``Endpoint``."""
         return {}
 
 

@@ -44,7 +44,7 @@ class Watched(Protocol):
 
 
 class SocketSelector(BaseSelector):
-    """See the module. A selector like asyncio's own; what is in ``watch`` is called, and not reported."""
+    """A selector like asyncio's own; what is in ``watch`` is called, and not reported."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -82,7 +82,6 @@ class SocketSelector(BaseSelector):
     # ---- what asyncio uses
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
-        """See ``BaseSelector``."""
         descriptor = self._descriptor(fileobj)
         if descriptor in self._keys:
             raise KeyError(f"{fileobj!r} (descriptor {descriptor}) is registered already")
@@ -91,7 +90,6 @@ class SocketSelector(BaseSelector):
         return key
 
     def unregister(self, fileobj: FileDescriptorLike) -> SelectorKey:
-        """See ``BaseSelector``."""
         key = self.get_key(fileobj)
         del self._keys[key.fd]
         with contextlib.suppress(OSError):  # it was closed before
@@ -99,7 +97,6 @@ class SocketSelector(BaseSelector):
         return key
 
     def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
-        """See ``BaseSelector``."""
         key = self.get_key(fileobj)
         if events != key.events:
             self._epoll.modify(key.fd, _epoll_events(events))
@@ -107,7 +104,6 @@ class SocketSelector(BaseSelector):
         return changed
 
     def get_key(self, fileobj: FileDescriptorLike) -> SelectorKey:
-        """See ``BaseSelector``."""
         try:
             return self._keys[self._descriptor(fileobj)]
         except KeyError:
@@ -118,13 +114,12 @@ class SocketSelector(BaseSelector):
         return {key.fd: key for key in self._keys.values()}
 
     def close(self) -> None:
-        """See ``BaseSelector``."""
         self._epoll.close()
         self._keys.clear()
         self._watched.clear()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """See ``BaseSelector``. The callbacks of sockets that are ready have been called when it returns."""
+        """The callbacks of sockets that are ready have been called when it returns."""
         if timeout is None:
             seconds = -1.0
         elif timeout <= 0:
@@ -177,7 +172,7 @@ def _epoll_events(events: int) -> int:
 
 
 class BrokerLoop(asyncio.SelectorEventLoop):
-    """See the module. Its ``sockets`` are those of clients."""
+    """Its ``sockets`` are those of clients."""
 
     time = staticmethod(MONOTONIC)
 

@@ -38,7 +38,7 @@ _SIGNALS_EVENTFD: Final = 1
 
 
 class KernelSyncs:
-    """See the module. Made with ``open``. Used on one thread."""
+    """Made with ``open``. Used on one thread."""
 
     def __init__(self, call: _Call, numbers: tuple[int, int, int, int], context: ctypes.c_ulong, events: int) -> None:
         _, self._destroy, self._get, self._submit = (ctypes.c_long(number) for number in numbers)

@@ -21,7 +21,7 @@ PASSES_MAX: Final = 4
 
 
 class LoopStep:
-    """See the module. One for each event loop: ``LoopStep.of``."""
+    """One for each event loop: ``LoopStep.of``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive

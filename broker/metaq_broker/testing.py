@@ -153,7 +153,7 @@ class _Folder:
 
 
 class FaultyFiles(Files):
-    """See the module. What is below ``root`` at the start counts as durable; ``calls`` lists the changing calls."""
+    """What is below ``root`` at the start counts as durable; ``calls`` lists the changing calls."""
 
     def __init__(self, root: Path, fault: Fault | None = None, tree: _Folder | None = None) -> None:
         self.root = root

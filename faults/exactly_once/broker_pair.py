@@ -50,7 +50,7 @@ def partition_of(key: MessageKey) -> str:
 
 
 class BrokerPair:
-    """See the module. Nothing is started yet; the taps listen."""
+    """Nothing is started yet; the taps listen."""
 
     def __init__(self, folder: Path, seed: int, observer: Observer) -> None:
         topics = {SOURCE: PARTITIONS, TARGET: PARTITIONS}

@@ -51,7 +51,7 @@ class FuzzFinding(Exception):
 
 
 class Attacker:
-    """See the module. What it sends depends on ``seed`` alone, not on what the broker answers."""
+    """What it sends depends on ``seed`` alone, not on what the broker answers."""
 
     def __init__(self, seed: str, address: Address) -> None:
         self.seed = seed

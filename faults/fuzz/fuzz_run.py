@@ -51,7 +51,7 @@ class FuzzOptions:
 
 
 class FuzzRun:
-    """See the module. ``tell`` gets a line of progress now and then."""
+    """``tell`` gets a line of progress now and then."""
 
     def __init__(self, options: FuzzOptions, base: Path, report: Callable[[str], None]) -> None:
         self.folder = base / f"fuzz-{options.seed}"

@@ -38,7 +38,7 @@ WITHOUT_ANSWER: Final = (b"quit\r\n", b"q\r\n", b"transaction TX:s:1 s END 1\r\n
 
 
 class Phrase(NamedTuple):
-    """See the module. ``opaque`` is ``None`` for a command that is not proper, or that has no answer."""
+    """``opaque`` is ``None`` for a command that is not proper, or that has no answer."""
 
     data: bytes
     opaque: int | None = None

@@ -27,7 +27,7 @@ BranchSet = tuple[Branch, ...]
 
 
 class Decider(BranchWorker):
-    """See the module. Its query id is its name. Its branches never go to the desk once they are prepared."""
+    """Its query id is its name. Its branches never go to the desk once they are prepared."""
 
     def __init__(self, name: str, shift: SharedWork, seed: str, unfinished: UnfinishedBranches) -> None:
         super().__init__(name, shift, seed, unfinished)

@@ -33,10 +33,8 @@ class Profile(profile.Profile):
 
 
 def read_profile(name: str | None, cluster: str | None, timeout: float | None = None) -> Profile:
-    """See ``metaq.client.profile.read_profile``."""
     return Profile(**asdict(profile.read_profile(name, cluster, timeout)))
 
 
 def named_cluster(text: str) -> Profile:
-    """See ``metaq.client.profile.named_cluster``."""
     return Profile(**asdict(profile.named_cluster(text)))

@@ -207,11 +207,9 @@ class AsyncClusterView:
         return await call_in_thread(self._view.writable, topic)
 
     async def statistics(self) -> list[BrokerStatistics]:
-        """See ``ClusterView.statistics``."""
         return await call_in_thread(self._view.statistics)
 
     async def topic_statistics(self, topic: str) -> list[TopicStatistics]:
-        """See ``ClusterView.topic_statistics``."""
         return await call_in_thread(self._view.topic_statistics, topic)
 
     async def groups(self) -> list[str]:

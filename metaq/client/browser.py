@@ -142,7 +142,6 @@ class Browser(TopicBrowser[Received]):
         self.unlisted: list[Partition] = []
 
     def poll(self) -> Generator[Received, None, None]:
-        """See ``TopicBrowser``."""
         available = self._available()
         if not self._is_begun:
             self._check(available)
@@ -156,7 +155,6 @@ class Browser(TopicBrowser[Received]):
 
     @property
     def warning(self) -> str | None:
-        """See ``TopicBrowser``."""
         names = [f"{self._topic}/{partition}" for partition in self.unlisted]
         return unlisted_text(names) if names else None
 

@@ -56,11 +56,9 @@ class MessageFuture(Future[S]):
         return True
 
     def done(self) -> bool:
-        """See the base class."""
         return self.batch.outcomes is not None if self._made is None else super().done()
 
     def result(self, timeout: float | None = None) -> S:
-        """See the base class."""
         if self._made is None and (outcomes := self.batch.outcomes) is not None:
             found = outcomes[self.row]
             if found is not None:
@@ -114,15 +112,12 @@ class AwaitedFuture(asyncio.Future[S]):
             super().set_exception(batch.failure)
 
     def done(self) -> bool:
-        """See the base class."""
         return super().done() if self._batch is None else self._batch.outcomes is not None
 
     def cancelled(self) -> bool:
-        """See the base class."""
         return self._batch is None and super().cancelled()
 
     def result(self) -> S:
-        """See the base class."""
         if self._batch is not None and (outcomes := self._batch.outcomes) is not None:
             found: S | None = outcomes[self.row]
             if found is not None:
@@ -131,37 +126,30 @@ class AwaitedFuture(asyncio.Future[S]):
         return super().result()
 
     def exception(self) -> BaseException | None:
-        """See the base class."""
         self._make()
         return super().exception()
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """See the base class."""
         self._make()
         return super().cancel(msg)
 
     def set_result(self, result: S, /) -> None:
-        """See the base class."""
         self._make()
         super().set_result(result)
 
     def set_exception(self, exception: type | BaseException, /) -> None:
-        """See the base class."""
         self._make()
         super().set_exception(exception)
 
     def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
-        """See the base class."""
         self._make()
         super().add_done_callback(fn, context=context)
 
     def remove_done_callback(self, fn: Callable[[Any], object], /) -> int:
-        """See the base class."""
         self._make()
         return super().remove_done_callback(fn)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """See the base class."""
         self._make()
         return super().get_loop()
 

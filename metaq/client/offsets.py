@@ -85,11 +85,9 @@ class LockedStorage(ABC):
     """A ``ConditionalStorage`` whose offsets are behind a lock."""
 
     @abstractmethod
-    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``."""
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]: ...
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``."""
         with self._locked():
             self._merge(group, offsets)
 
@@ -99,7 +97,6 @@ class LockedStorage(ABC):
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``."""
         with self._locked():
             there = self.load(group, offsets)
             changed = {
@@ -129,11 +126,9 @@ class MemoryOffsets(LockedStorage):
         self._lock = threading.Lock()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``."""
         return {where: self.offsets[group, where] for where in partitions if (group, where) in self.offsets}
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """See ``IncarnationStorage``."""
         found = {where: self._incarnations.get((group, where)) for where in partitions}
         return {where: incarnation for where, incarnation in found.items() if incarnation is not None}
 
@@ -143,7 +138,6 @@ class MemoryOffsets(LockedStorage):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """See ``IncarnationStorage``."""
         with self._lock:
             self._merge(group, offsets)
             self._incarnations |= {(group, where): incarnation for where, incarnation in incarnations.items()}
@@ -154,8 +148,7 @@ class MemoryOffsets(LockedStorage):
     def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         self.offsets.update({(group, where): offset for where, offset in offsets.items()})
 
-    def close(self) -> None:
-        """See ``OffsetStorage``."""
+    def close(self) -> None: ...
 
 
 class FileOffsets(LockedStorage):
@@ -170,7 +163,6 @@ class FileOffsets(LockedStorage):
         self._path = path
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``."""
         rows = self._read().get(group, [])
         try:
             found = {_where(row): GroupOffset(int(row["offset"]), int(row["messageId"])) for row in rows}
@@ -179,7 +171,6 @@ class FileOffsets(LockedStorage):
         return {where: found[where] for where in partitions if where in found}
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """See ``IncarnationStorage``."""
         names = self._read_incarnations().get(group, {})
         found = {where: names.get(str(where)) for where in partitions}
         return {where: incarnation for where, incarnation in found.items() if isinstance(incarnation, str)}
@@ -190,7 +181,7 @@ class FileOffsets(LockedStorage):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """See ``IncarnationStorage``. Offsets are written first: after a crash in between, the same is done again."""
+        """Offsets are written first: after a crash in between, the same is done again."""
         with self._locked():
             if offsets:
                 self._merge(group, offsets)
@@ -209,8 +200,7 @@ class FileOffsets(LockedStorage):
             raise StoreFailed(str(self._incarnations_path), "it is no JSON object of objects, one for each group")
         return content
 
-    def close(self) -> None:
-        """See ``OffsetStorage``."""
+    def close(self) -> None: ...
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

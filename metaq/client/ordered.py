@@ -61,7 +61,7 @@ def parse_partition_map(text: str) -> list[Partition]:
 
 
 class OrderedProducer(ClosedByBlock):
-    """See the module. ``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
+    """``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
 
     ``retry_s``: pause between two attempts to send what waits. ``send_timeout_s``: how long ``send`` waits for a
     broker's answer; after two such waits it keeps the message on this machine.

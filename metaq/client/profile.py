@@ -38,16 +38,12 @@ _KEYS: Final = (
 
 
 class MetaqArguments(TypedDict):
-    """See ``MetaQ``."""
-
     cluster: str
     timeouts: Timeouts
     tls: TlsSettings | None
 
 
 class RocketmqArguments(TypedDict):
-    """See ``RocketMQ``."""
-
     name_servers: str
     credentials: Credentials | None
     namespace: str | None

@@ -209,12 +209,10 @@ class Received:
 
     @property
     def offset(self) -> int:
-        """See the class."""
         return self._offset
 
     @property
     def end(self) -> int:
-        """See the class."""
         end = self._origin.end
         return self._offset + HEADER_BYTES + len(self._data) if end is None else end
 
@@ -225,12 +223,10 @@ class Received:
 
     @property
     def timestamp_ms(self) -> int | None:
-        """See the class."""
         return timestamp_ms(self._message_id)
 
     @property
     def attribute(self) -> str | None:
-        """See the class."""
         return self._origin.attribute
 
     @property
@@ -240,7 +236,6 @@ class Received:
 
     @property
     def properties(self) -> Mapping[str, str] | None:
-        """See the class."""
         return self._origin.properties
 
     def __repr__(self) -> str:

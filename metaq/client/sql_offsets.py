@@ -81,7 +81,6 @@ class DbApiOffsets:
             )
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``."""
         found: dict[TopicPartition, GroupOffset] = {}
         with self._cursor() as cursor:
             for where in partitions:
@@ -90,7 +89,7 @@ class DbApiOffsets:
         return found
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``. All of them, or none."""
+        """All of them, or none."""
         with self._cursor() as cursor:
             self._save(cursor, group, offsets)
 
@@ -139,7 +138,6 @@ class DbApiOffsets:
         return update, f"INSERT INTO {self._table} ({columns}) VALUES ({self._parameters(5)})"
 
     def close(self) -> None:
-        """See ``OffsetStorage``."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # of any driver; the connection is given up in any case
@@ -211,7 +209,6 @@ class SqliteOffsets(DbApiOffsets):
         super().__init__(self._open, paramstyle="qmark", quote='"', name=str(path))
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """See ``IncarnationStorage``."""
         found: dict[TopicPartition, str] = {}
         with self._cursor() as cursor:
             for where in partitions:
@@ -229,7 +226,6 @@ class SqliteOffsets(DbApiOffsets):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """See ``IncarnationStorage``."""
         with self._cursor() as cursor:
             self._save(cursor, group, offsets)
             for where, incarnation in incarnations.items():

@@ -16,7 +16,7 @@ from metaq.errors import TopicLookupTimeout
 
 
 class TopicLookups:
-    """See the module. ``max_wait_s``: most seconds that a caller waits. Thread-safe."""
+    """``max_wait_s``: most seconds that a caller waits. Thread-safe."""
 
     def __init__(self, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s

@@ -39,8 +39,6 @@ class OffsetAway(MetaqError):
 
 
 class KeptOffsets:
-    """See the module."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[TopicPartition, GroupOffset] = {}

@@ -95,7 +95,6 @@ class NameServerDirectory:
 
     @property
     def namespace(self) -> str | None:
-        """See ``Routes``."""
         return self._namespace
 
     @property
@@ -142,7 +141,6 @@ class NameServerDirectory:
             return [queue for queue in template if queue.index < NEW_TOPIC_QUEUES]
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
-        """See ``Routes``."""
         known = self._addresses(broker_name, topic)
         if not known:
             raise BrokerAway(broker_name, "the address", list(map(str, self._servers)))
@@ -152,7 +150,6 @@ class NameServerDirectory:
         return min(known.items(), key=lambda one: (one[1] in avoided, one[0] != broker_id, one[0]))[1]
 
     def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
-        """See ``Routes``."""
         master = self._addresses(broker_name, topic).get(MASTER_ID)
         if master is None:
             raise BrokerAway(broker_name, "the master", list(map(str, self._servers)))
@@ -175,13 +172,11 @@ class NameServerDirectory:
         return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
 
     def avoid(self, address: Address) -> None:
-        """See ``Routes``."""
         with self._lock:
             self._avoided[address] = self._clock.monotonic() + AVOID_S
         self.invalidate()
 
     def invalidate(self) -> None:
-        """See ``Routes``."""
         with self._lock:
             self._cache.invalidate()
 

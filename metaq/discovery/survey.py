@@ -75,7 +75,7 @@ class SurveyedDirectory(Directory):
         }
 
     def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
-        """See ``Directory``. The first use of a connection costs one more round trip, for the broker's extensions."""
+        """The first use of a connection costs one more round trip, for the broker's extensions."""
         wanted = None if topics is None else set(topics)
         return self._available(self._survey_by(_stats_item, wanted), wanted)
 

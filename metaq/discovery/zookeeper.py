@@ -47,7 +47,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
         return self.brokers().get(broker_id, address)
 
     def writable(self, topic: str) -> dict[Partition, Address]:
-        """See ``Directory``. A topic without messages is registered by its pattern at most. Brokers that have
+        """A topic without messages is registered by its pattern at most. Brokers that have
         registered a matching pattern are asked for the number of partitions.
         """
         offers = self._cache.offers(topic)

@@ -34,7 +34,7 @@ _SEND_BYTES: Final = 1 << 18
 
 
 class DuplexStream:
-    """See the module. ``address`` is named in errors."""
+    """``address`` is named in errors."""
 
     def __init__(self, connected: socket.socket, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         connected.setblocking(False)
@@ -210,7 +210,6 @@ class PlainConnector:
     """Connections without TLS."""
 
     def connect(self, address: Address, timeout_s: float) -> DuplexStream:
-        """See ``Connector``."""
         return DuplexStream(open_socket(address, timeout_s), address)
 
 
@@ -228,7 +227,6 @@ class TlsConnector:
         self._transport = TlsTransport(settings)
 
     def connect(self, address: Address, timeout_s: float) -> DuplexStream:
-        """See ``Connector``."""
         deadline = SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             return SecuredDuplexStream(self._transport.connect_secured(address, timeout_s), address)

@@ -85,7 +85,7 @@ class ClientSettings:
 
 
 class RemotingClient:
-    """See the module. Thread-safe.
+    """Thread-safe.
 
     Raises:
         ValueError: A file that ``tls`` names cannot be used.

@@ -61,7 +61,7 @@ class ConnectionSettings:
 
 
 class RemotingConnection(Generic[T]):
-    """See the module. ``T`` is what the caller attaches to its requests.
+    """``T`` is what the caller attaches to its requests.
 
     ``refuse_requests``: what the server asks is answered with 3 (not supported) instead of being returned.
     """

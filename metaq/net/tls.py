@@ -82,6 +82,7 @@ def _no_password() -> NoReturn:
 
 class TlsStream(TcpStream):
     """A connected TLS socket; made by ``TlsTransport.connect_tcp``."""
+
     def __init__(self, secured: ssl.SSLSocket, address: Address) -> None:
         super().__init__(secured, address)
         self._secured = secured

@@ -112,6 +112,7 @@ def reason_of(error: Exception) -> str:
 
 class TcpStream:
     """A connected TCP socket. Public only for its type; made by ``TCP.connect_tcp``."""
+
     def __init__(self, connected: socket.socket, address: Address) -> None:
         self._socket = connected
         self._address = address

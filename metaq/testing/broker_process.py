@@ -64,7 +64,7 @@ class BrokerNotReady(MetaqError):
 
 
 class BrokerProcess(LocalBroker):
-    """See the module. Its messages and its log (``broker.log``) are in ``folder``; ``partitions`` of each topic."""
+    """Its messages and its log (``broker.log``) are in ``folder``; ``partitions`` of each topic."""
 
     def __init__(self, folder: Path, partitions: int = 1) -> None:
         super().__init__()
@@ -87,7 +87,6 @@ class BrokerProcess(LocalBroker):
 
     @property
     def running(self) -> bool:
-        """See ``LocalBroker``."""
         return self._process is not None and self._process.poll() is None
 
     def rocketmq(self, **options: Any) -> RocketMQ:
@@ -101,7 +100,6 @@ class BrokerProcess(LocalBroker):
         return self._rocketmq_clients[-1]
 
     def close_clients(self) -> None:
-        """See ``LocalBroker``."""
         super().close_clients()
         clients, self._rocketmq_clients = self._rocketmq_clients, []
         for client in clients:
@@ -133,7 +131,6 @@ class BrokerProcess(LocalBroker):
             raise
 
     def stop(self) -> None:
-        """See ``LocalBroker``."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(DEADLINE_S)

@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class MemoryServer(LocalBroker):
-    """See the module. ``partitions`` of each topic; ``broker`` is another state to serve than a new one."""
+    """``partitions`` of each topic; ``broker`` is another state to serve than a new one."""
 
     def __init__(self, partitions: int = 1, *, broker: MemoryBroker | None = None) -> None:
         super().__init__()
@@ -55,11 +55,9 @@ class MemoryServer(LocalBroker):
 
     @property
     def running(self) -> bool:
-        """See ``LocalBroker``."""
         return self._server.is_up
 
     def start(self) -> None:
-        """See ``LocalBroker``."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="metaq-memory-broker", daemon=True)
@@ -72,17 +70,14 @@ class MemoryServer(LocalBroker):
         self.kill()
 
     def kill(self) -> None:
-        """See ``LocalBroker``."""
         if self.running:
             self._await(self._disconnect())
 
     def clear(self) -> None:
-        """See ``LocalBroker``."""
         self.start()
         self.do(self.broker.clear)
 
     def close(self) -> None:
-        """See ``LocalBroker``."""
         super().close()
         loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:

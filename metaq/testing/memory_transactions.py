@@ -33,7 +33,7 @@ class _Open:
 
 
 class MemoryTransactions:
-    """See the module. ``append`` stores frames in a partition of a topic. Not thread-safe."""
+    """``append`` stores frames in a partition of a topic. Not thread-safe."""
 
     def __init__(self, append: Callable[[str, int, bytes], object], clock: Clock = SYSTEM_CLOCK) -> None:
         self._append: Final = append

@@ -185,7 +185,7 @@ class ScriptedBroker(Script):
 
 
 class ScriptedCluster:
-    """See the module. ``brokers`` are names, or names with the ids of slaves; ``name_server_count`` is at least 1."""
+    """``brokers`` are names, or names with the ids of slaves; ``name_server_count`` is at least 1."""
 
     def __init__(
         self,

@@ -198,7 +198,6 @@ def decode_frames(
 
 @numba.njit(inline="always")
 def _fingerprint(head, flag):
-    """See ``metaq_spark.columns.blocks.of_frame``."""
     mixed = (np.uint64(head) ^ (np.uint64(flag) << np.uint64(63))) * FINGERPRINT_MULTIPLIERS[0]
     mixed = (mixed ^ (mixed >> np.uint64(32))) * FINGERPRINT_MULTIPLIERS[1]
     return np.int64(mixed ^ (mixed >> np.uint64(29)))

@@ -53,7 +53,7 @@ _STOPPED_MAX: Final = 1000
 
 
 class MetaQLagListener(StreamingQueryListener):
-    """See the module. One listener serves all queries of a session.
+    """One listener serves all queries of a session.
 
     ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); queries that read another
     format, and all without options, show only what Spark reports of them. ``logger``

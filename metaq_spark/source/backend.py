@@ -108,15 +108,12 @@ class DensePositions:
     offsets_per_message_min = 1
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
-        """See ``Boundaries``."""
         return {where: [max(cuts.floor, offset) for offset in cuts.offsets] for where, cuts in asked.items()}
 
     def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
-        """See ``Boundaries``."""
         return {(where, offset): offset + 1 for where, offset in starts}
 
     def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
-        """See ``MessageCounts``."""
         counts = {where: min(len(skip.span), skip.messages_max) for where, skip in asked.items()}
         return {where: Skipped(asked[where].span.start + count, count) for where, count in counts.items()}
 

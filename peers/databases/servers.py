@@ -126,7 +126,6 @@ class PostgresServer(DatabaseServer):
     drivers = ("psycopg", "pg8000")
 
     def connect(self, driver: str, database: str = DATABASE) -> Any:
-        """See ``DatabaseServer``."""
         module = import_module(driver)
         if driver == "psycopg":
             where = {"host": "127.0.0.1", "port": self.port, "user": DATABASE, "dbname": database}
@@ -192,7 +191,6 @@ class MariaServer(DatabaseServer):
         return f"jdbc:mariadb://127.0.0.1:{self.port}/{DATABASE}?user=root"
 
     def connect(self, driver: str, database: str = DATABASE) -> Any:
-        """See ``DatabaseServer``."""
         where: dict[str, Any] = {"host": "127.0.0.1", "port": self.port, "user": "root", "database": database}
         module = import_module(driver)
         if driver == "pymysql":

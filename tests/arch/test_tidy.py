@@ -1,4 +1,4 @@
-"""Size, docstrings, names and leftovers: what a reviewer should not have to look for."""
+"""Size of functions, module docstrings, names and leftovers: what a reviewer should not have to look for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from sources import PRODUCT, ROOT, Source, imports, parse, sources
 
-FILE_LINES_MAX = 500
 PROSE_COLUMNS_MAX = 120
 GENERATED_PAGES = ("docs/figures.md", "docs/figures-peers.md")
 FUNCTION_LINES_MAX = 60
@@ -22,13 +21,8 @@ LEFTOVERS = re.compile(
 )
 VAGUE_NAMES = re.compile(r"(?:^|_)(?:utils?|helpers?|common|misc|stuff)(?:_|$)")
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
 
 def long_ones(source: Source) -> Iterator[str]:
-    lines = source.text.count("\n")
-    if lines > FILE_LINES_MAX:
-        yield f"{source.path} has {lines} lines"
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -37,14 +31,9 @@ def long_ones(source: Source) -> Iterator[str]:
 
 
 def undocumented(source: Source) -> Iterator[str]:
-    """Modules with code, and public classes and functions at the top of a module that others import."""
+    """A module with code says in its docstring what it is for."""
     if source.tree.body and not ast.get_docstring(source.tree):
         yield f"{source.path} has no docstring"
-    if source.path.startswith("jobs/"):
-        return
-    for node in source.tree.body:
-        if isinstance(node, Definition) and not node.name.startswith("_") and not ast.get_docstring(node):
-            yield f"{source.path}:{node.lineno} {node.name} has no docstring"
 
 
 def leftovers(source: Source) -> Iterator[str]:
@@ -111,11 +100,8 @@ class TestTheChecksThemselves:
     @pytest.mark.parametrize(
         ("check", "path", "text"),
         [
-            (long_ones, "metaq/x.py", "x = 1\n" * 501),
             (long_ones, "metaq/x.py", "def f():\n" + "    x = 1\n" * 60),
             (undocumented, "metaq/x.py", "x = 1\n"),
-            (undocumented, "metaq/x.py", '"""Doc."""\ndef f(): ...\n'),
-            (undocumented, "metaq/x.py", '"""Doc."""\nclass C: ...\n'),
             (leftovers, "metaq/x.py", "x = 1  # TO" + "DO: more"),
             (leftovers, "metaq/x.py", "open('/t" + "mp/x')"),
             (leftovers, "metaq/x.py", "raise NotImplemented" + "Error"),
@@ -129,7 +115,7 @@ class TestTheChecksThemselves:
         assert list(check(parse(path, text)))  # type: ignore[operator]
 
     def test_leaves_the_rest_alone(self) -> None:
-        text = '"""Doc: see /var/t' + 'mp/x and a_todo."""\ndef _f(): ...\nclass _C: ...\ndef g():\n    """Doc."""\n'
+        text = '"""Doc: see /var/t' + 'mp/x and a_todo."""\ndef f(): ...\nclass C: ...\ndef g():\n    """Doc."""\n'
         text += "    x = 1\n" * 58
         for check in CHECKS:
             assert list(check(parse("metaq/manual_clock.py", text))) == []

@@ -217,8 +217,7 @@ class FakeSource:
             if topic not in known:
                 raise OptionError("subscribe", f"there is no topic {topic}")
 
-    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
-        """See ``Source``."""
+    def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None: ...
 
     def is_data_loss(self, error: MetaqError) -> bool:
         return False

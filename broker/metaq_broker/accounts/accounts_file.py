@@ -38,7 +38,7 @@ class AccountsFileRefused(MetaqError):
 
 
 class AccountsFile:
-    """See the module. ``accounts`` are those in effect."""
+    """``accounts`` are those in effect."""
 
     def __init__(self, files: Files, path: Path) -> None:
         """Read the file (blocking).

@@ -22,7 +22,7 @@ CHUNK_BYTES: Final = CHUNK_MESSAGES // 8
 
 
 class Finished:
-    """See the module. ``below``: all ordinals below it are finished."""
+    """``below``: all ordinals below it are finished."""
 
     def __init__(self, state: State, key: str) -> None:
         self._state, self._key = state, key

@@ -55,7 +55,7 @@ class _Level:
 
 
 class LevelQueues(Generic[M]):
-    """See the module. Call ``run`` when it says, and behind each call of ``wake``: there is more to do then."""
+    """Call ``run`` when it says, and behind each call of ``wake``: there is more to do then."""
 
     def __init__(
         self, levels: DelayLevels, log: WaitingLog[M], mover: Mover[M], state: State, wake: Callable[[], None]

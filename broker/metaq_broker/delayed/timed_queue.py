@@ -32,7 +32,7 @@ READ_MESSAGES: Final = 256
 
 
 class TimedQueue(Generic[M]):
-    """See the module. ``run`` and ``wake`` are as those of ``LevelQueues``; at most ``waiting_max`` messages wait."""
+    """``run`` and ``wake`` are as those of ``LevelQueues``; at most ``waiting_max`` messages wait."""
 
     def __init__(
         self,

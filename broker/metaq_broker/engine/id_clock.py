@@ -44,7 +44,7 @@ REST_MAX_MS: Final = 2 * DAY_MS
 
 
 class IdClock:
-    """See the module. ``stepped_back`` is called when a step back by more than ``JUMP_MAX_S`` is trusted."""
+    """``stepped_back`` is called when a step back by more than ``JUMP_MAX_S`` is trusted."""
 
     def __init__(self, clock: Clock, stepped_back: Callable[[], None] = lambda: None) -> None:
         self._clock = clock

@@ -38,7 +38,7 @@ class MaintenanceRefused(MetaqError):
 
 
 class PartitionMaintenance:
-    """See the module. ``users_of``: the transactions that need a partition; ``settle_retention`` ends retention."""
+    """``users_of``: the transactions that need a partition; ``settle_retention`` ends retention."""
 
     def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf, settle_retention: Settle) -> None:
         self._engine = engine

@@ -35,8 +35,6 @@ def time_before(log: PartitionLog, offset: int) -> int:
 
 
 class Ordinals:
-    """See the module."""
-
     def __init__(self) -> None:
         self._places: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
 

@@ -56,7 +56,7 @@ class Jump(NamedTuple):
 
 
 class SteadyTime:
-    """See the module. ``changed`` is called when the file is to be written again."""
+    """``changed`` is called when the file is to be written again."""
 
     def __init__(
         self, jumps: Sequence[Jump] = (), doubt_until_ms: int | None = None, changed: Callable[[], None] = lambda: None

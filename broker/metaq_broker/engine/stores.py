@@ -211,7 +211,7 @@ SHARE_MAX: Final = 0.02
 
 
 class EndsRecorder:
-    """See the module. Used on one event loop."""
+    """Used on one event loop."""
 
     def __init__(self, stores: TopicStores, interval_s: float = INTERVAL_S) -> None:
         self._stores = stores

@@ -99,7 +99,7 @@ OnTopicChange = Callable[[str | None], None]
 
 
 class Topics:
-    """See the module. ``built_in`` are topics that exist without anybody making them, and that cannot be changed.
+    """``built_in`` are topics that exist without anybody making them, and that cannot be changed.
 
     They are left out of lists for users, and so are topics that begin with one of ``hidden_prefixes``.
 

@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 class UntouchedDisk(Files):
-    """See the module. ``on_read`` gets the number of bytes of every read; ``changes`` is in order."""
+    """``on_read`` gets the number of bytes of every read; ``changes`` is in order."""
 
     def __init__(self, on_read: Callable[[int], None] = lambda count: None) -> None:
         self.changes: list[Change] = []

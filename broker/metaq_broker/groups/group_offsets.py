@@ -21,8 +21,6 @@ TopicGroup = tuple[str, str]
 
 
 class GroupOffsets:
-    """See the module."""
-
     def __init__(self, table: StateTable, limits: GroupLimits | None = None) -> None:
         self._table = table
         self._limits = GroupLimits() if limits is None else limits

@@ -34,7 +34,7 @@ _NAMES: Final = tuple(field.name for field in fields(GroupSettings))
 
 
 class Groups:
-    """See the module. With ``create_unknown`` a group is made when it is first seen.
+    """With ``create_unknown`` a group is made when it is first seen.
 
     ``built_in`` are groups that exist without anybody making them; they can be changed.
     """

@@ -103,7 +103,7 @@ OnChange = Callable[[str, tuple[Hashable, ...]], None]
 
 
 class Members:
-    """See the module. ``monotonic`` gives seconds of a clock that is never set."""
+    """``monotonic`` gives seconds of a clock that is never set."""
 
     def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
         self._monotonic = monotonic

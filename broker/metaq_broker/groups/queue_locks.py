@@ -19,7 +19,7 @@ TopicQueue = tuple[str, int]
 
 
 class QueueLocks:
-    """See the module. ``monotonic`` gives seconds of a clock that is never set."""
+    """``monotonic`` gives seconds of a clock that is never set."""
 
     def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
         self._monotonic = monotonic

@@ -73,7 +73,7 @@ class _Pending(NamedTuple):
 
 
 class HalfMessages(Generic[M]):
-    """See the module. ``run`` and ``wake`` are as those of ``LevelQueues``."""
+    """``run`` and ``wake`` are as those of ``LevelQueues``."""
 
     def __init__(
         self, log: HalfLog[M], mover: Mover[M], state: State, wake: Callable[[], None], policy: AskPolicy | None = None

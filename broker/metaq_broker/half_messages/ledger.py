@@ -41,7 +41,7 @@ class Positions(NamedTuple):
 
 
 class Ledger:
-    """See the module. Ordinals are added in ascending order."""
+    """Ordinals are added in ascending order."""
 
     def __init__(self, positions: Positions) -> None:
         self.next_half, self.next_note = positions

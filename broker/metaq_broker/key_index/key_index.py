@@ -79,7 +79,7 @@ class _Memory:
 
 
 class KeyIndex:
-    """See the module. Make one with ``open``."""
+    """Make one with ``open``."""
 
     def __init__(self, files: Files, folder: Path, runs: Iterable[Run], ends: Ends) -> None:
         self._files, self._folder, self._ends = files, folder, ends

@@ -140,12 +140,10 @@ class DiskGuard:
     # ---- Space
 
     def refusal(self, path: str) -> str | None:
-        """See ``Space``."""
         folder = self._folders.get(path)
         return None if folder is None else folder.refusal
 
     def ran_out(self, path: str) -> None:
-        """See ``Space``."""
         folder = self._folders.get(path)
         if folder is not None and self._limits.free_bytes_min != 0:
             folder.full_at_s = self._clock.monotonic()

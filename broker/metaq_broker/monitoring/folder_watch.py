@@ -52,7 +52,7 @@ class _Watched(NamedTuple):
 
 
 class FolderWatch:
-    """See the module. Used on one event loop; ``partition_keys`` are taken as they are now."""
+    """Used on one event loop; ``partition_keys`` are taken as they are now."""
 
     def __init__(
         self,

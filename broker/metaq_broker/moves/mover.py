@@ -54,7 +54,7 @@ class Receipt:
         self._period: _Period | None = period
 
     def noted(self) -> None:
-        """See the class. Once is enough."""
+        """Once is enough."""
         if self._period is not None:
             self._period.open_moves -= 1
             self._period = None
@@ -64,7 +64,7 @@ Moved = Callable[[Receipt | Refusal], None]
 
 
 class Mover(Generic[M]):
-    """See the module. Nothing may be moved before ``recover`` has returned ``True``."""
+    """Nothing may be moved before ``recover`` has returned ``True``."""
 
     def __init__(self, log: MoveLog[M], state: State) -> None:
         self._log, self._state = log, state

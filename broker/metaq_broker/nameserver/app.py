@@ -43,7 +43,7 @@ class _Counts:
 
 
 class NameServer:
-    """See the module. ``file``: where changed settings are kept."""
+    """``file``: where changed settings are kept."""
 
     def __init__(
         self, config: NameServerConfig, file: Path, *, clock: Clock | None = None, files: Files | None = None

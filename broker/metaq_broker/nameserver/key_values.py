@@ -50,7 +50,7 @@ class Change:
 
 
 class KeyValues:
-    """See the module. ``open`` reads the file; then it belongs to the event loop."""
+    """``open`` reads the file; then it belongs to the event loop."""
 
     def __init__(self, files: Files, path: Path, limits: KeyValueLimits | None = None) -> None:
         self._files, self.path = files, path

@@ -76,7 +76,7 @@ class Settings(Protocol):
 
 
 class NameServerRequests:
-    """See the module. ``dispatcher`` is for the sessions of the port; others may have handlers there, too."""
+    """``dispatcher`` is for the sessions of the port; others may have handlers there, too."""
 
     def __init__(
         self, routes: RouteTable, key_values: KeyValues, settings: Settings, dispatcher: Dispatcher | None = None

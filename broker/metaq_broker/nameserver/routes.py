@@ -103,7 +103,7 @@ class _Broker:
 
 
 class RouteTable:
-    """See the module. ``now_ms`` is a clock that never goes back."""
+    """``now_ms`` is a clock that never goes back."""
 
     def __init__(self, now_ms: Callable[[], int], limits: RouteLimits | None = None) -> None:
         self._now_ms = now_ms

@@ -26,7 +26,7 @@ _PATHS: Final = frozenset({"kvConfigPath", "configStorePath", "configStorePathNa
 
 
 class LiveSettings:
-    """See the module. ``file`` is where changes are kept."""
+    """``file`` is where changes are kept."""
 
     def __init__(self, config: NameServerConfig, files: Files, file: Path) -> None:
         self.config = config

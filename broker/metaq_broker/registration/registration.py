@@ -80,7 +80,7 @@ class RegistrationState(enum.Enum):
 
 
 class Registration:
-    """See the module. ``wanted`` says what the nodes should be now; it is called on the loop."""
+    """``wanted`` says what the nodes should be now; it is called on the loop."""
 
     def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes], session: OwnSession) -> None:
         self.address = address = config.address

@@ -71,18 +71,15 @@ class ConfigFollower:
         await self._connection.stop()
 
     async def check(self, peer: Peer) -> None:
-        """See ``Work``."""
         self._address = peer.address
         self._sign = None  # whatever this slave's own file became meanwhile, compare it
 
     async def work(self, peer: Peer) -> None:
-        """See ``Work``."""
         while not self._stopping.is_set():
             await self._look(peer)
             await self._connection.sleep(ASK_S)
 
     def disconnected(self, error: Exception | None) -> None:
-        """See ``Work``."""
         if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterNotFound):
             _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
         elif error is not None:

@@ -37,7 +37,7 @@ def still_there(goal: StoredRanges, now: StoredRanges) -> StoredRanges:
 
 
 class CopiedOrder:
-    """See the module. ``last`` are the names of the topics that are copied behind all others."""
+    """``last`` are the names of the topics that are copied behind all others."""
 
     def __init__(self, stores: TopicStores, last: Set[str]) -> None:
         self._stores, self._last = stores, last

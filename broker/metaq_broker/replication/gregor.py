@@ -44,7 +44,7 @@ Answer = Callable[[int | Refusal], None]
 
 
 class SyncSlave:
-    """See the module. ``fenced``: nothing is taken any more."""
+    """``fenced``: nothing is taken any more."""
 
     def __init__(self, local: LocalPartitions) -> None:
         self._local = local

@@ -25,7 +25,7 @@ class NotOnBoth(Exception):
 
 
 class PairedCommit(GroupCommit):
-    """See the module. Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
+    """Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
 
     def __init__(
         self, policy_for: Callable[[str], FlushPolicy], *, kernel: Callable[[], KernelSyncs | None] = lambda: None

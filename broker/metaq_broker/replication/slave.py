@@ -103,14 +103,12 @@ class AsyncSlave:
     # ---- the connection
 
     async def check(self, peer: Peer) -> None:
-        """See ``Work``."""
         await require_broker_id(peer, self._local.engine.config.system.broker_id)
         self.trouble = None
         fields = {"master": peer.address, "segmentsKnown": peer.reports_segments}
         _LOG.info("copying from the master", extra={"fields": fields})
 
     def disconnected(self, error: Exception | None) -> None:
-        """See ``Work``."""
         if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterRefused | MasterNotFound):
             self._note_trouble(str(error))
         elif error is not None:
@@ -129,7 +127,6 @@ class AsyncSlave:
     # ---- rounds
 
     async def work(self, peer: Peer) -> None:
-        """See ``Work``."""
         clock = asyncio.get_running_loop().time
         pause_s = PAUSE_S_MIN
         while not self._stopping.is_set():

@@ -106,19 +106,16 @@ class StateCopy:
             self._take_if_reached()
 
     async def check(self, peer: Peer) -> None:
-        """See ``Work``."""
         if not peer.reports_state:
             raise _StateNotCopied(f"broker {peer.address} does not give its state away")
         await require_broker_id(peer, self._broker_id)
 
     async def work(self, peer: Peer) -> None:
-        """See ``Work``."""
         while not self._stopping.is_set():
             await self._look(peer)
             await self._connection.sleep(ASK_S)
 
     def disconnected(self, error: Exception | None) -> None:
-        """See ``Work``."""
         if isinstance(error, MetaqError):
             self._note_trouble(str(error))
         elif error is not None:

@@ -90,7 +90,7 @@ class _Progress:
 
 
 class SegmentRetirement:
-    """See the module. ``in_service`` says whether a log is the partition's present one. Used on one event loop."""
+    """``in_service`` says whether a log is the partition's present one. Used on one event loop."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class TopicPlan(NamedTuple):
 
 
 class Retention:
-    """See the module. Used on one event loop."""
+    """Used on one event loop."""
 
     def __init__(
         self,

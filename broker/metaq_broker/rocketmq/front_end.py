@@ -60,7 +60,7 @@ FREE_PORTS_TRIED: Final = 20
 
 
 class FrontEnd:
-    """See the module. Make it with ``open``."""
+    """Make it with ``open``."""
 
     def __init__(
         self, parts: FrontEndParts, config: RocketmqConfig, listeners: list[socket.socket], *, serves: bool

@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
 
 class NameServerLink:
-    """See the module. Used on one event loop."""
+    """Used on one event loop."""
 
     def __init__(self, address: Address, register: Register, interval_s: float) -> None:
         self._address, self._register, self._interval_s = address, register, interval_s

@@ -74,7 +74,7 @@ class TopicSource:
 
 
 class NameServerRegistration:
-    """See the module. ``routes`` are of the name server in this process."""
+    """``routes`` are of the name server in this process."""
 
     def __init__(
         self,

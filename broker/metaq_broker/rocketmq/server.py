@@ -120,7 +120,7 @@ class _FixedSettings:
 
 
 class BrokerServer:
-    """See the module. It listens on the sockets ``listeners``; ``address`` is where clients reach it."""
+    """It listens on the sockets ``listeners``; ``address`` is where clients reach it."""
 
     def __init__(
         self,

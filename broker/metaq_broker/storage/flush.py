@@ -146,7 +146,7 @@ class _Together(AbstractContextManager[None]):
 
 
 class GroupCommit:
-    """See the module. Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
+    """Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Syncable(Protocol[Job]):
 
 
 class SyncQueue(Generic[Job]):
-    """See the module. ``call`` calls a callback; ``run(queue, job)`` has a job run in a thread and then
+    """``call`` calls a callback; ``run(queue, job)`` has a job run in a thread and then
     calls ``queue.finish``."""
 
     __slots__ = ("_call", "_run", "_source", "under_way", "waiters")

@@ -28,7 +28,7 @@ class KernelSyncs(Protocol):
 
 
 class KernelJobs(Generic[Owner]):
-    """See the module. ``open_kernel`` is called for the first job; ``ended`` when some have ended: ``take`` them."""
+    """``open_kernel`` is called for the first job; ``ended`` when some have ended: ``take`` them."""
 
     def __init__(self, open_kernel: Callable[[], KernelSyncs | None], ended: Callable[[], None]) -> None:
         self._open_kernel: Callable[[], KernelSyncs | None] | None = open_kernel

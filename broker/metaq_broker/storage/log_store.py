@@ -55,7 +55,7 @@ SettingsFor = Callable[[str], LogSettings]
 
 
 class LogStore:
-    """See the module. Make one with ``open``."""
+    """Make one with ``open``."""
 
     def __init__(
         self, files: Files, clock: Clock, data_path: Path, settings_for: SettingsFor, lock: int, open_files_max: int

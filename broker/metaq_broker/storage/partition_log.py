@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PartitionLog:
-    """See the module. Make one with ``open``. Not thread-safe; ``SyncJob.run`` is the only part for other threads."""
+    """Make one with ``open``. Not thread-safe; ``SyncJob.run`` is the only part for other threads."""
 
     topic: str
     index: int

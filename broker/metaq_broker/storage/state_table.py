@@ -92,15 +92,12 @@ class LoopDriver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="state-table")
 
     def run(self, job: Callable[[], None], finished: Callable[[], None]) -> None:
-        """See ``CommitDriver``."""
         self._loop.run_in_executor(self._thread, job).add_done_callback(lambda _: finished())
 
     def schedule(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """See ``CommitDriver``."""
         return self._loop.call_later(delay_s, callback)
 
     def close(self) -> None:
-        """See ``CommitDriver``."""
         self._thread.shutdown(wait=True)
 
 
@@ -189,7 +186,7 @@ class _Commit:
 
 
 class StateTable:
-    """See the module. Used on the event loop; keys and values are limited by ``state_records``."""
+    """Used on the event loop; keys and values are limited by ``state_records``."""
 
     def __init__(
         self, files: Files, path: Path, values: dict[str, bytes], driver: CommitDriver, bytes_max: int

@@ -128,7 +128,7 @@ class SyncJob:
 
 
 class Unsynced:
-    """See the module. ``fresh``: the partition's folder was just made, so that its name is not durable."""
+    """``fresh``: the partition's folder was just made, so that its name is not durable."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ FAILED_S: Final = 1.0
 
 
 class SyncTimes:
-    """See the module. For one disk; ``now`` is a time of the loop, in seconds."""
+    """For one disk; ``now`` is a time of the loop, in seconds."""
 
     __slots__ = ("_likely_share", "_on_loop_s", "_pause_end")
 

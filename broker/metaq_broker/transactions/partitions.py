@@ -26,7 +26,7 @@ class EngineStore:
         self._mark_bytes = engine.config.system.index_interval_bytes
 
     def check(self, topic: str, partition: int) -> None:
-        """See ``TransactionStore``. Makes the partition's log, so that a commit cannot fail for want of it."""
+        """Makes the partition's log, so that a commit cannot fail for want of it."""
         log = self._engine.log_for_put(topic, partition)
         if isinstance(log, Refusal):
             raise TransactionRefused(log)
@@ -36,7 +36,6 @@ class EngineStore:
             raise TransactionRefused(StorageFailed(f"partition {topic}-{partition} is read-only: {log.failure}"))
 
     def check_space(self, partition_keys: Iterable[tuple[str, int]]) -> str | None:
-        """See ``SpaceCheck``."""
         space, config = self._engine.space, self._engine.config
         if self._engine.id_clock.fault is not None:
             return self._engine.id_clock.fault
@@ -46,16 +45,13 @@ class EngineStore:
         return next((reason for path in paths if (reason := space.refusal(path)) is not None), None)
 
     def log_end(self, topic: str, partition: int) -> int:
-        """See ``TransactionStore``."""
         log = self._engine.stores.get(topic, partition)
         return 0 if log is None else log.readable_end
 
     def next_ids(self, count: int) -> IdRange:
-        """See ``TransactionStore``."""
         return self._engine.reserve_ids(count)
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        """See ``TransactionStore``."""
         topic, partition = units[0].partition_key
         self._engine.append_committed(topic, partition, [self._block_part(unit) for unit in units], done)
 
@@ -65,7 +61,6 @@ class EngineStore:
         return BlockPart(unit.block, unit.messages, marks)
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
-        """See ``TransactionStore``."""
         log = self._engine.stores.get(topic, partition)
         return () if log is None else log.scan(from_offset)
 

@@ -92,7 +92,7 @@ class _Stalled:
 
 
 class StalledCommits:
-    """See the module. ``stored`` is called with each transaction whose messages are all readable."""
+    """``stored`` is called with each transaction whose messages are all readable."""
 
     def __init__(
         self,

@@ -143,18 +143,15 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
     # what the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See the base class."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:
-        """See the base class."""
         body = self._decoder.buffer
         self._fills_body = body is not None
         return self._head if body is None else body
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See the base class."""
         try:
             if self._fills_body:
                 self._decoder.buffer_filled(nbytes)
@@ -166,7 +163,6 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
             self._fail(ProtocolError(error.what, error.line, self.address))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See the base class."""
         reason = "the broker closed the connection" if exc is None else reason_of(exc)
         self._fail(ConnectionFailed(self.address, "receive", reason))
         self._lost.set()

@@ -66,8 +66,6 @@ def read_types(
 
 
 class _TypeReader:
-    """See the module."""
-
     def __init__(self, session: Session, command: GetFiltered, offset_range: OffsetRange, attempts: Attempts) -> None:
         self._session, self._command, self._attempts = session, command, attempts
         self._offset, self._end = offset_range.start, offset_range.end

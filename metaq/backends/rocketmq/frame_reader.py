@@ -91,8 +91,6 @@ def read_range(
 
 
 class _FrameReader:
-    """See the module."""
-
     def __init__(
         self,
         pool: SessionPool,

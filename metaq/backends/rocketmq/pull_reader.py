@@ -121,8 +121,6 @@ def pull_range(
 
 
 class _QueueReader:
-    """See the module."""
-
     def __init__(
         self,
         pool: SessionPool,

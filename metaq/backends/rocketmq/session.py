@@ -189,7 +189,6 @@ class Session(RequestSession[str, RemotingCommand]):
         return response
 
     def abandon(self, opaque: int) -> None:
-        """See ``RequestSession``."""
         if (response := self._answered.get(opaque)) is not None:
             self._answered_bytes -= _byte_count(response)
         super().abandon(opaque)

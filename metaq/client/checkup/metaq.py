@@ -37,7 +37,7 @@ FAILURES_SHOWN: Final = 5
 
 
 class MetaqCheckup:
-    """See the module. ``brokers`` are addresses; those that are registered at ``zookeeper`` come to them."""
+    """``brokers`` are addresses; those that are registered at ``zookeeper`` come to them."""
 
     def __init__(
         self, brokers: Sequence[Address], zookeeper: ZooKeeperAddress | None, connect_settings: ConnectSettings

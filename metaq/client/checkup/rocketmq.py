@@ -30,7 +30,7 @@ ROUTES_SHOWN: Final = 10
 
 
 class RocketmqCheckup:
-    """See the module. Requests are signed with ``credentials``."""
+    """Requests are signed with ``credentials``."""
 
     def __init__(
         self, name_servers: Sequence[Address], connect_settings: ConnectSettings, credentials: Credentials | None

@@ -54,11 +54,9 @@ class BoundedStorage:
         """Called with what is the matter while a call is waited for."""
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``."""
         return self._call(partial(self._storage.load, group, partitions))
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``."""
         self._call(partial(self._storage.save, group, offsets))
 
     def hurry(self, seconds: float) -> None:
@@ -68,7 +66,7 @@ class BoundedStorage:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """See ``OffsetStorage``. What hangs is closed when it has returned."""
+        """What hangs is closed when it has returned."""
         with self._changed:
             if self._running is not None:
                 self._closes_late = True
@@ -133,7 +131,6 @@ class _Compares(BoundedStorage):
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``."""
         return self._call(partial(self._storage.save_if_unchanged, group, offsets, expected))
 
 
@@ -141,7 +138,6 @@ class _KnowsIncarnations(BoundedStorage):
     _storage: IncarnationStorage
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """See ``IncarnationStorage``."""
         return self._call(partial(self._storage.incarnations, group, partitions))
 
     def save_incarnations(
@@ -150,7 +146,6 @@ class _KnowsIncarnations(BoundedStorage):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """See ``IncarnationStorage``."""
         self._call(partial(self._storage.save_incarnations, group, offsets, incarnations))
 
 

@@ -73,7 +73,7 @@ class CoordinatorSettings:
 
 
 class Coordinator:
-    """See the module. ``start`` it, and ``close`` it at the end; everything else happens in its thread."""
+    """``start`` it, and ``close`` it at the end; everything else happens in its thread."""
 
     def __init__(
         self,

@@ -115,7 +115,6 @@ class Delivery(Received):
 
     @property
     def attempt(self) -> int:
-        """See the class."""
         return self._origin.attempt
 
     @property

@@ -48,7 +48,7 @@ class Span:
 
 
 class InHand(Generic[D]):
-    """See the module. Not thread-safe, but for what it says of streams."""
+    """Not thread-safe, but for what it says of streams."""
 
     def __init__(self, start: GroupOffset) -> None:
         self._blocks: deque[Block[D]] = deque()

@@ -132,7 +132,7 @@ class StoredOffsets:
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``Incarnations``. A partition that ends before the offset is waited for: a slave may be behind."""
+        """A partition that ends before the offset is waited for: a slave may be behind."""
         known = {where: stored[where] for where in fresh if where in stored and stored[where].offset}
         now = self._directory.available(self._topics) if known else {}
         offsets: dict[TopicPartition, GroupOffset] = {}

@@ -86,7 +86,6 @@ class CheckedStarts:
     starts: StartResolver
 
     def resolve(self, where: TopicPartition) -> GroupOffset:
-        """See ``Starts``."""
         self.check(where)
         return self.starts.resolve(where)
 

@@ -57,7 +57,7 @@ class Chunk(NamedTuple, Generic[D]):
 
 
 class Owned(ABC, Generic[D, Q, O]):
-    """See the module. ``saved`` is what the offset storage has, ``None`` if it has nothing. Not thread-safe."""
+    """``saved`` is what the offset storage has, ``None`` if it has nothing. Not thread-safe."""
 
     def __init__(
         self, where: TopicPartition, start: GroupOffset, generation: int, settler: Settler, saved: GroupOffset | None

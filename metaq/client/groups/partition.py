@@ -52,7 +52,6 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
     # what is fetched
 
     def request(self, now_s: float) -> PartitionRequest | None:
-        """See ``Owned``."""
         if self.rests or self._asked is not None or self._runs.is_waiting or now_s < self._not_before:
             return None
         where, settings = self.where, self._settings
@@ -63,12 +62,10 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
         return self._asked
 
     def next_request_s(self) -> float | None:
-        """See ``Owned``."""
         waits = self.rests or self._asked is not None or self._runs.is_waiting
         return None if waits else self._not_before
 
     def fetched(self, request: PartitionRequest, outcome: Polled | None, now_s: float) -> Jump | None:
-        """See ``Owned``."""
         if request is not self._asked:
             return None  # rolled back since
         self._asked = None

@@ -19,7 +19,7 @@ SHARE: Final = 128
 
 
 class RoundRobin(Generic[D]):
-    """See the module. Not thread-safe."""
+    """Not thread-safe."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[Owned[D, Any, Any], None] = OrderedDict()

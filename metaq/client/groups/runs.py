@@ -25,7 +25,7 @@ and freed again before Python's garbage collector looks for cycles in them (700,
 
 
 class FetchedRuns:
-    """See the module. Not thread-safe."""
+    """Not thread-safe."""
 
     def __init__(self, offset: int, *, skip_corrupt: bool) -> None:
         self._skip_corrupt = skip_corrupt

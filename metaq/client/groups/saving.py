@@ -43,7 +43,7 @@ class _Kept(NamedTuple):
 
 
 class PositionSaver:
-    """See the module. One thread at a time."""
+    """One thread at a time."""
 
     def __init__(self, state: GroupState[Any, Any, Any], membership: Membership, storage: OffsetStorage) -> None:
         self._state, self._membership, self._storage = state, membership, storage

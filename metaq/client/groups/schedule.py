@@ -27,7 +27,7 @@ LOOK_S: Final = 5.0
 
 
 class Schedule:
-    """See the module. ``note_change`` may be called by any thread, the rest by one."""
+    """``note_change`` may be called by any thread, the rest by one."""
 
     def __init__(self, save_s: float, clock: Clock) -> None:
         self._save_period_s, self._clock = save_s, clock

@@ -35,7 +35,7 @@ class Change:
 
 
 class GroupState(Generic[D, Q, O]):
-    """See the module. ``changed`` is notified whenever something may have become possible."""
+    """``changed`` is notified whenever something may have become possible."""
 
     def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
         self.lock = threading.RLock()

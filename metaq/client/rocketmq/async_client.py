@@ -161,11 +161,9 @@ class AsyncRocketClusterView:
         return await call_in_thread(self._view.writable, topic)
 
     async def statistics(self) -> list[RocketBrokerStatistics]:
-        """See ``RocketClusterView.statistics``."""
         return await call_in_thread(self._view.statistics)
 
     async def topic_statistics(self, topic: str) -> list[QueueStatistics]:
-        """See ``RocketClusterView.topic_statistics``."""
         return await call_in_thread(self._view.topic_statistics, topic)
 
     async def brokers(self) -> dict[str, Address]:

@@ -65,7 +65,6 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
         self._settings = PullSettings(group=group, subscription=subscription, within_s=within_s)
 
     def poll(self) -> Generator[RocketReceived, None, None]:
-        """See ``TopicBrowser``."""
         ranges = self._ranges()
         if not self._is_begun:
             self._check(ranges)

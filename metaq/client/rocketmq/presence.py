@@ -19,7 +19,7 @@ from metaq.net.remoting_client import RemotingClient
 
 
 class Presence:
-    """See the module. ``connect`` makes the client whose connections are the producers'. Thread-safe."""
+    """``connect`` makes the client whose connections are the producers'. Thread-safe."""
 
     def __init__(self, directory: NameServerDirectory, connect: Callable[[], RemotingClient]) -> None:
         self._directory, self._connect = directory, connect

@@ -112,7 +112,7 @@ class Expired(Generic[T]):
 
 
 class Channel(Generic[T]):
-    """See the module. ``peer`` is named in errors. ``total`` counters may be shared with other channels."""
+    """``peer`` is named in errors. ``total`` counters may be shared with other channels."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class LikePull(dict[str, str]):
 
 
 class PullHeaders:
-    """See the module. ``read`` does what ``read_json`` does."""
+    """``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
         self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields, bool]] = {}

@@ -47,7 +47,7 @@ class LikeFields(dict[str, str]):
 
 
 class SendHeaders:
-    """See the module. ``read`` does what ``read_json`` does."""
+    """``read`` does what ``read_json`` does."""
 
     def __init__(self) -> None:
         self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields]] = {}

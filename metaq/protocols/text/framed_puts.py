@@ -64,8 +64,7 @@ class Framer(Protocol):
 
     def __call__(
         self, data: bytes, start: int, prefix_bytes: int, count_max: int, line_bytes_max: int, body_bytes_max: int
-    ) -> Framed | None:
-        """See the class."""
+    ) -> Framed | None: ...
 
 
 def take_framed(

@@ -23,7 +23,7 @@ _LOOSE_CHUNKS_MAX: Final = 1024
 
 
 class Inbox:
-    """See the module. Decoders may read and move ``data`` and ``pos`` themselves; ``data`` is always ``bytes``."""
+    """Decoders may read and move ``data`` and ``pos`` themselves; ``data`` is always ``bytes``."""
 
     __slots__ = ("_chunks", "_joined", "_searched", "_skip", "_split_line_end", "chunks_bytes", "data", "pos")
 

@@ -25,36 +25,29 @@ if TYPE_CHECKING:
 
 
 class MetaQBackend:
-    """See ``Backend``."""
-
     name = "metaq"
     system = "MetaQ"
     notation = NOTATION
 
     def layout(self, raw: Mapping[str, str]) -> RowLayout:
-        """See ``Backend``."""
         return source_layout(raw)
 
     def source(self, raw: Mapping[str, str], use: Use) -> MetaQSource:
-        """See ``Backend``."""
         from metaq_spark.backends.metaq.source import MetaQSource
 
         return MetaQSource(parse_source_options(raw, use))
 
     def sink(self, raw: Mapping[str, str], use: Use, schema: StructType) -> MetaQSink:
-        """See ``Backend``."""
         from metaq_spark.backends.metaq.sink import MetaQSink
 
         return MetaQSink(parse_sink_options(raw, use), schema, streaming=use is Use.STREAM_WRITE)
 
     def cluster(self, raw: Mapping[str, str]) -> Cluster:
-        """See ``Backend``."""
         from metaq_spark.backends.metaq.cluster import Cluster
 
         return Cluster(parse_broker_options(raw))
 
     def lag_lookup(self, raw: Mapping[str, str]) -> LagLookup:
-        """See ``Backend``."""
         from metaq_spark.backends.metaq.lag_lookup import LagLookup
 
         return LagLookup(parse_broker_options(raw))

@@ -163,8 +163,6 @@ class Cluster:
             self.address_of(where)
 
     def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
-        """See ``Cluster``."""
-
         def look() -> None:
             there = {str(broker_id) for broker_id in self._directory.brokers()}
             if missing := sorted(set(names) - there):
@@ -177,7 +175,6 @@ class Cluster:
 
     @property
     def missed(self) -> Mapping[str, MetaqError]:
-        """See ``source.backend.Cluster``."""
         return {}
 
     def broker_of(self, where: TopicPartition) -> str | None:
@@ -187,7 +184,6 @@ class Cluster:
 
     @property
     def connections(self) -> int:
-        """See ``source.backend.Cluster``."""
         return self._pool.opened
 
     def reports_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:

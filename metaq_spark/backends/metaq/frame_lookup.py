@@ -51,7 +51,6 @@ class FrameLookup:
         return dict.fromkeys(ranges, 1)
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
-        """See ``Boundaries``."""
         return self._ask_each(asked, partial(_boundaries, asked))
 
     def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
@@ -67,7 +66,6 @@ class FrameLookup:
         return {(where, at): end for where in found for at, end in zip(offsets[where], found[where], strict=True)}
 
     def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
-        """See ``MessageCounts``."""
         return self._ask_each(asked, partial(_skip, asked))
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

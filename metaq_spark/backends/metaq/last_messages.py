@@ -38,11 +38,9 @@ class FrameHeads:
         self._ask_each = ask_each
 
     def before(self, spans: Ranges) -> dict[TopicPartition, str]:
-        """See ``LastMessages``."""
         return self._ask_each(spans, partial(_before, spans))
 
     def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
-        """See ``LastMessages``."""
         same = self._ask_each(asked, partial(_same, asked))
         return {where for where, is_same in same.items() if not is_same}
 

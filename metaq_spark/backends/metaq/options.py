@@ -168,7 +168,6 @@ class BrokerOptions(ConnectionOptions):
 
     @property
     def found_by(self) -> str:
-        """See ``ConnectionOptions``."""
         return f"{'the option brokers' if self.zookeeper is None else 'ZooKeeper'} ({', '.join(self.places)})"
 
 

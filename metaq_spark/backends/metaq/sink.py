@@ -100,7 +100,6 @@ class MetaQSink:
         return self.__dict__ | {"pool": None, "routes": None}
 
     def begin(self, task: WriteTask) -> MetaQDelivery:
-        """See ``Sink``."""
         pool = self.pool or pool_with(self.options.timeouts, self.options.tls)
         routes = TaskRoutes(self.options, self._route, self.routes or shared_routes(), begun=task.follows_others)
         if self.transaction is None:
@@ -120,7 +119,6 @@ class TaskRoutes:
         self._routes: dict[str, Route] = {}
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
-        """See ``Delivery``."""
         if topic not in self._routes:
             known = self._known.get(lambda: self._find(topic), begun=self._begun)
             self._routes[topic] = known or self._find(topic)
@@ -155,28 +153,23 @@ class MetaQDelivery:
         self.partitions_of, self.require = routes.partitions_of, routes.address_of
 
     def encoder(self, batch: pa.RecordBatch, first_row: int) -> FrameEncoder:
-        """See ``Delivery``."""
         attribute = self._columns.others.get("attribute")
         return FrameEncoder(batch.column(self._columns.value), None if attribute is None else batch.column(attribute))
 
     def open_block(self) -> OpenBlock:
-        """See ``Delivery``."""
         return OpenBlock(self._routes.options.block_bytes, self._routes.options.block_messages)
 
     def put(self, target: TopicPartition, block: Block) -> None:
-        """See ``Delivery``."""
         self._puts.put(target, self._routes.address_of(target), block)
         self._count, self._size = self._count + block.count, self._size + len(block.data)
         if self._batch is not None:
             self._counts[target] = self._counts.get(target, Count()).plus(Count(block.count, block.fingerprint))
 
     def finish(self) -> WrittenMessages:
-        """See ``Delivery``."""
         branches = self._puts.finish()
         return WrittenMessages(self._count, self._size, self._batch, branches, self._counts, self._run)
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
         self._puts.give_up(error)
 
 
@@ -189,7 +182,6 @@ class AcknowledgedPuts:
         self._writers: dict[Address, BatchWriter] = {}
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Puts``."""
         writer = self._writers.get(address) or self._connect(target, address)
         writer.write(target.partition.index, block.data, block.count, target.topic)
 
@@ -209,7 +201,6 @@ class AcknowledgedPuts:
         return ()
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Puts``."""
         self._sessions.__exit__(type(error), error, error.__traceback__)
 
 

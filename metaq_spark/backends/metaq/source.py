@@ -103,11 +103,9 @@ class MetaQSource:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """See ``Source``."""
         return Cluster(self.options, self._pool, self.clock)
 
     def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
-        """See ``Source``."""
         options = self.options
         if not options.wait_for_topic:
             self.cluster.require(options.selection, stored=not streaming, read=read)
@@ -117,33 +115,26 @@ class MetaQSource:
             self.cluster.writable(options.dead_letter_topic)  # an unknown one must not be found out at the first damage
 
     def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
-        """See ``Source``."""
         report_unopened(self.options, available, self.cluster, streaming=streaming)
 
     def is_data_loss(self, error: MetaqError) -> bool:
-        """See ``Source``."""
         return isinstance(error, DataMissing) or (isinstance(error, BrokerError) and error.code == 404)
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> RangePartition:
-        """See ``Source``."""
         return RangePartition(where, self.cluster.address_of(where), offsets, incarnation)
 
     @property
     def types(self) -> tuple[str, ...] | None:
-        """See ``Source``."""
         return self.options.message_types
 
     def with_types(self, types: tuple[str, ...]) -> MetaQSource:
-        """See ``Source``."""
         return MetaQSource(replace(self.options, message_types=types), self._pool, self.clock, self.groups)
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
         assert isinstance(part, RangePartition)
         return read_partition(part, self.options, self._pool)
 
     def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """See ``Source``."""
         from metaq_spark.backends.metaq.small_ranges import read_small  # with the decoder, which only tasks need
 
         own = [part for part in parts if isinstance(part, RangePartition)]

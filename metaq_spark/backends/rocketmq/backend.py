@@ -25,36 +25,29 @@ if TYPE_CHECKING:
 
 
 class RocketMQBackend:
-    """See ``Backend``."""
-
     name = "rocketmq"
     system = "RocketMQ"
     notation = NOTATION
 
     def layout(self, raw: Mapping[str, str]) -> RowLayout:
-        """See ``Backend``."""
         return source_layout(raw)
 
     def source(self, raw: Mapping[str, str], use: Use) -> RocketMQSource:
-        """See ``Backend``."""
         from metaq_spark.backends.rocketmq.source import RocketMQSource
 
         return RocketMQSource(parse_source_options(raw, use))
 
     def sink(self, raw: Mapping[str, str], use: Use, schema: StructType) -> RocketMQSink:
-        """See ``Backend``."""
         from metaq_spark.backends.rocketmq.sink import RocketMQSink
 
         return RocketMQSink(parse_sink_options(raw, use), schema, streaming=use is Use.STREAM_WRITE)
 
     def cluster(self, raw: Mapping[str, str]) -> Cluster:
-        """See ``Backend``."""
         from metaq_spark.backends.rocketmq.cluster import Cluster
 
         return Cluster(parse_server_options(raw))
 
     def lag_lookup(self, raw: Mapping[str, str]) -> LagLookup:
-        """See ``Backend``."""
         from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 
         return LagLookup(parse_server_options(raw))

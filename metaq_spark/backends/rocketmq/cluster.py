@@ -58,30 +58,25 @@ class Cluster:
 
     @cached_property
     def positions(self) -> QueuePositions:
-        """See ``Cluster``."""
         return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._waiting)
 
     @cached_property
     def last_messages(self) -> StoredMessages:
-        """See ``Cluster``."""
         return StoredMessages(self._pool, self.directory, self._group, self._policy)
 
     @property
     def connections(self) -> int:
-        """See ``Cluster``."""
         return self._pool.opened
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """See ``Cluster``."""
         self._known.update(partitions)
 
     @property
     def missed(self) -> Mapping[str, MetaqError]:
-        """See ``Cluster``."""
         return self._missed
 
     def available(self, selection: Selection) -> AvailableRanges:
-        """See ``Cluster``. Brokers that no name server has are asked once, at the address that they had."""
+        """Brokers that no name server has are asked once, at the address that they had."""
         queues, listed = self._queues(selection)
         ranges = self.offsets.ranges([queue for queue in queues if queue.partition.broker in listed])
         others = [queue for queue in queues if queue.partition.broker not in listed]
@@ -90,7 +85,6 @@ class Cluster:
         return self._noted(ranges | more)
 
     def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
-        """See ``Cluster``."""
         ranges, away = self.offsets.ranges_now(self._queues(selection)[0])
         self._look_again(away)
         return self._noted(ranges), away
@@ -103,7 +97,6 @@ class Cluster:
             self.directory.invalidate()
 
     def broker_of(self, where: TopicPartition) -> str | None:
-        """See ``Cluster``."""
         return where.partition.broker_name
 
     def require(self, selection: Selection, read: Collection[str] = ()) -> None:
@@ -150,8 +143,6 @@ class Cluster:
                 raise OptionError(option, f"topic {topic!r} has no queue {names}; there is {present}")
 
     def require_brokers(self, option: str, names: Collection[str], selection: Selection) -> None:
-        """See ``Cluster``."""
-
         def look() -> None:
             there = self._queues(selection)[1]
             if missing := sorted(set(names) - set(map(str, there))):

@@ -103,7 +103,6 @@ class BundledOptions(MetaQOptions):
 
     @property
     def found_by(self) -> str:
-        """See ``ConnectionOptions``."""
         return self.found
 
 
@@ -142,7 +141,6 @@ class BundledTransaction:
 
     @property
     def reach(self) -> ConnectionOptions:
-        """See ``Sink``."""
         return self._options if self._first.found is None else self._first.found.options
 
     def broker_named(self, name: str, topic: str) -> MetaQBroker:
@@ -169,7 +167,6 @@ class BundledTransaction:
             raise error.cause from None
 
     def abort(self) -> None:
-        """See ``Transaction``."""
         found = self.bundled(begun=True)
         abort_write(found.plan, RetryingSessions(found.options))
 
@@ -232,13 +229,11 @@ class BranchedBlocks:
         self._counts[partition] = counted.plus(Count(frames.count, frames.fingerprint))
 
     def finish(self) -> WrittenMessages:
-        """See ``Delivery``."""
         branches = self._attempt.puts.finish()
         batch, run = self._attempt.batch, self._attempt.run
         return WrittenMessages(self._count, self._size, batch, branches, self._counts, run)
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
         self._attempt.puts.give_up(error)
 
 

@@ -27,12 +27,10 @@ class BrokerGroups:
         self._failed_at_s: float | None = None
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> QueueOffsets:
-        """See ``GroupOffsets``."""
         found = self._offsets.committed(group, partitions)
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def commit(self, group: str, offsets: QueueOffsets) -> None:
-        """See ``GroupOffsets``."""
         changed = {where: offset for where, offset in offsets.items() if self._written.get(where) != offset}
         now_s = self._clock.monotonic()
         if not changed or (self._failed_at_s is not None and now_s - self._failed_at_s < AWAY_PAUSE_S):

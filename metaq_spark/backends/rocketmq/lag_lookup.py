@@ -23,7 +23,7 @@ class LagLookup:
         self._cluster, self._now_s = cluster or Cluster(options), now_s
 
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
-        """See ``backend.LagLookup``. ``seconds`` is the age of the first unread message, by its store time."""
+        """``seconds`` is the age of the first unread message, by its store time."""
         queues = {*read_to.offsets, *(self._all_queues(read_to) if others is None else others)}
         ranges = self._cluster.offsets.ranges(sorted(queues))
         available = {

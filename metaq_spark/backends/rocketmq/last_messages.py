@@ -40,16 +40,13 @@ class StoredMessages:
         self._group = with_namespace(group, routes.namespace)
 
     def before(self, spans: Ranges) -> dict[TopicPartition, str]:
-        """See ``LastMessages``."""
         return self._messages({where: span.end - 1 for where, span in spans.items()})
 
     def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
-        """See ``LastMessages``."""
         now = self._messages({where: offset - 1 for where, (offset, _) in asked.items() if offset > 0})
         return {where for where, message in now.items() if message != asked[where][1]}
 
     def stored_ms(self, message: str) -> int | None:
-        """See ``LastMessages``."""
         return int(_MESSAGE.unpack(bytes.fromhex(message))[0])
 
     def _messages(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:

@@ -249,7 +249,6 @@ class ServerOptions(ConnectionOptions):
 
     @property
     def found_by(self) -> str:
-        """See ``ConnectionOptions``."""
         return f"the name servers {', '.join(map(str, self.name_servers))}"
 
     @property

@@ -73,7 +73,6 @@ class QueuePositions(DensePositions):
         return found
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """See ``Positions``."""
         return self._offsets.at(times_ms)
 
     def store_times_ms(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -35,7 +35,6 @@ class RecordMeasure:
         self._where, self._queue = where, queue
 
     def __call__(self, data: memoryview, wanted: Wanted) -> Measured:
-        """See ``Measure``."""
         kernels = shared_engine().kernels_for(0)
         if kernels is None:
             found = measure_records(data, wanted)

@@ -102,11 +102,9 @@ class RocketMQSink:
 
     @property
     def reach(self) -> ConnectionOptions:
-        """See ``Sink``."""
         return self.options if self.transaction is None else self.transaction.reach
 
     def begin(self, task: WriteTask) -> RocketMQDelivery:
-        """See ``Sink``."""
         write = self._write or task.local_property(QUERY_ID) or uuid.uuid4().hex
         batch_id = 0 if self._write else task.batch_id or 0
         prefix = key_prefix(write, batch_id, task.number)
@@ -143,7 +141,6 @@ class TaskQueues:
         self._queues: dict[str, list[Partition]] = {}
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
-        """See ``Delivery``."""
         if topic not in self._queues:
             known = self._known.get(lambda: self._find(topic), begun=self._begun)
             self._queues[topic] = known or self._find(topic)
@@ -195,14 +192,11 @@ def _check_nested(schema: StructType) -> None:
 class Blocks(Protocol):
     """How the blocks of a task reach their brokers, and what is promised about them: the rest of ``Delivery``."""
 
-    def put(self, target: TopicPartition, block: Block) -> None:
-        """See ``Delivery``."""
+    def put(self, target: TopicPartition, block: Block) -> None: ...
 
-    def finish(self) -> WriterCommitMessage:
-        """See ``Delivery``."""
+    def finish(self) -> WriterCommitMessage: ...
 
-    def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
+    def give_up(self, error: BaseException) -> None: ...
 
 
 class RocketMQDelivery:
@@ -226,7 +220,6 @@ class RocketMQDelivery:
         """See ``Delivery``: all queues of ``partitions_of`` take messages."""
 
     def encoder(self, batch: pa.RecordBatch, first_row: int) -> ElementEncoder:
-        """See ``Delivery``."""
         others = self._columns.others
 
         def column(name: str) -> pa.Array | None:
@@ -256,7 +249,6 @@ class AcknowledgedBlocks:
         self._count = self._size = 0
 
     def put(self, target: TopicPartition, block: Block) -> None:
-        """See ``Delivery``."""
         topic, queue = target.topic, target.partition.index
         if isinstance(block, SingleMessage) or (block.count == 1 and len(block.data) > self._options.block_bytes):
             element = Element.of(block.data)
@@ -278,13 +270,11 @@ class AcknowledgedBlocks:
         return writer
 
     def finish(self) -> WrittenMessages:
-        """See ``Delivery``."""
         for writer in self._writers.values():
             writer.finish()
         return WrittenMessages(self._count, self._size)
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
         for writer in self._writers.values():
             writer.give_up()
 

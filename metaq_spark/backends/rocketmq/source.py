@@ -90,16 +90,13 @@ class RocketMQSource:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """See ``Source``."""
         return Cluster(self.options, self._pool, self._directory, self.clock)
 
     @cached_property
     def groups(self) -> GroupOffsets | None:
-        """See ``Source``."""
         return None if self.options.group is None else BrokerGroups(self.cluster.offsets, self.clock)
 
     def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
-        """See ``Source``."""
         options = self.options
         if not options.wait_for_topic:
             self.cluster.require(options.selection, read)
@@ -112,7 +109,6 @@ class RocketMQSource:
         """See ``Source``: name servers list all queues."""
 
     def is_data_loss(self, error: MetaqError) -> bool:
-        """See ``Source``."""
         return isinstance(error, DataMissing | OffsetOutOfRange)
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> QueuePartition:
@@ -121,22 +117,18 @@ class RocketMQSource:
 
     @property
     def types(self) -> tuple[str, ...] | None:
-        """See ``Source``."""
         tags = self.options.subscription.tags
         return None if tags is None else tuple(sorted(tags))
 
     def with_types(self, types: tuple[str, ...]) -> RocketMQSource:
-        """See ``Source``."""
         options = replace(self.options, tags=Subscription(" || ".join(types)))
         return RocketMQSource(options, self._pool, self._directory, self.clock)
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
         assert isinstance(part, QueuePartition)
         return read_queue(part, self.options, self._pool, self._directory)
 
     def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """See ``Source``."""
         if self._pool is None or self._directory is None:
             pool, directory = connections_of(self.options)
         else:

@@ -86,7 +86,7 @@ class LogPartitions(PlainStore):
 
 @dataclass
 class LogHarness(Harness):
-    """See the module. ``gone``: offset and body of messages that retention may have taken away, per partition."""
+    """``gone``: offset and body of messages that retention may have taken away, per partition."""
 
     gone: dict[PartitionKey, dict[int, bytes]] = field(default_factory=dict)
     full_at_start: set[PartitionKey] = field(default_factory=set)

@@ -28,7 +28,7 @@ class Known:
 
 
 class Promises:
-    """See the module. ``harness`` is set by whoever starts one. Message bodies are unique, so each can be found."""
+    """``harness`` is set by whoever starts one. Message bodies are unique, so each can be found."""
 
     harness: Harness
 

@@ -139,7 +139,7 @@ class Host(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. Its ``server`` gives it a session and the limits, and keeps the list of connections."""
+    """Its ``server`` gives it a session and the limits, and keeps the list of connections."""
 
     __slots__ = (
         "_blocked",

@@ -75,7 +75,7 @@ class PendingReply:
 
 
 class ReplyQueue:
-    """See the module. ``wake`` is called when a slot was completed, so that the owner comes and takes."""
+    """``wake`` is called when a slot was completed, so that the owner comes and takes."""
 
     __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "ready_bytes", "unanswered", "wake")
 

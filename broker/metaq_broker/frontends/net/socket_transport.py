@@ -63,7 +63,7 @@ class SocketWatch:
 
 
 class SocketTransport(asyncio.Transport):
-    """See the module. Made by ``SocketWatch.connect``."""
+    """Made by ``SocketWatch.connect``."""
 
     __slots__ = ("_closing", "_events", "_lost", "_paused", "_protocol", "_socket", "_unsent", "_watch")
 

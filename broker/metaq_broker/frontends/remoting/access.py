@@ -183,7 +183,7 @@ def _of_topic(topic: str, permission: Permission) -> Need:
 
 
 class Access:
-    """See the module. ``accounts`` gives those of this moment, ``None`` where no account is asked for."""
+    """``accounts`` gives those of this moment, ``None`` where no account is asked for."""
 
     def __init__(self, accounts: Callable[[], AccountList | None], config: Callable[[], BrokerConfig]) -> None:
         self._accounts, self._config = accounts, config

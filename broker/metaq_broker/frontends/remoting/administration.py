@@ -85,10 +85,7 @@ def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
 
 
 class AdministrationRequests:
-    """See the module.
-
-    ``figures`` gives those of the running broker, ``configuration`` the settings, both under RocketMQ's names.
-    """
+    """``figures`` gives those of the running broker, ``configuration`` the settings, both under RocketMQ's names."""
 
     def __init__(
         self,

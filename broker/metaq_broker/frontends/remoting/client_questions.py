@@ -53,8 +53,6 @@ class FoundMessages(QueueOffsets, Protocol):
 
 
 class ClientQuestions:
-    """See the module."""
-
     def __init__(
         self,
         broker_name: str,

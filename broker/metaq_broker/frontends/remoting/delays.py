@@ -91,7 +91,7 @@ def recall_handle(topic: str, broker_name: str, due_ms: int, message_id: str) ->
 
 
 class DelayedDelivery:
-    """See the module. An ``Interceptor`` of sends."""
+    """An ``Interceptor`` of sends."""
 
     def __init__(
         self,
@@ -229,19 +229,15 @@ class WaitingTopic:
         self._store, self._topic, self._wake = store, topic, wake
 
     def end(self, queue: int) -> int:
-        """See ``WaitingLog``."""
         return self._store.max_offset(self._topic, queue)
 
     def renumbered(self, queue: int) -> int | None:
-        """See ``WaitingLog``."""
         return self._store.renumbered(self._topic, queue)
 
     def fault(self, queue: int) -> Refusal | None:
-        """See ``WaitingLog``."""
         return self._store.fault(self._topic, queue)
 
     def read(self, queue: int, first: int, count: int) -> Read[OutgoingMessage] | Refusal:
-        """See ``WaitingLog``."""
         read = read_waiting(self._store, Queue(self._topic, queue), first, count, self._wake)
         if isinstance(read, Refusal):
             return read

@@ -32,7 +32,7 @@ MESSAGES_MAX: Final = 1 << 20
 
 
 class FramePulls:
-    """See the module. ``pulls`` knows what a pull must be like; ``lends_files``: whether readers may read files."""
+    """``pulls`` knows what a pull must be like; ``lends_files``: whether readers may read files."""
 
     def __init__(self, store: MessageStore, pulls: Pulls, lends_files: Callable[[], bool]) -> None:
         self._store, self._pulls, self._lends_files = store, pulls, lends_files

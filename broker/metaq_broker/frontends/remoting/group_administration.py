@@ -45,8 +45,6 @@ def no_delays() -> Mapping[int, int]:
 
 
 class GroupAdministrationRequests:
-    """See the module."""
-
     def __init__(
         self,
         broker_name: str,

@@ -63,8 +63,6 @@ Name = Callable[[str, int], str]
 
 
 class LookupRequests:
-    """See the module."""
-
     def __init__(
         self,
         store: MessageStore,

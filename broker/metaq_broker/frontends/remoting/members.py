@@ -69,7 +69,7 @@ LANGUAGE_CHARACTERS_MAX: Final = 32
 
 
 class MemberRequests:
-    """See the module. ``check_filter`` tells whether a subscription can be used."""
+    """``check_filter`` tells whether a subscription can be used."""
 
     def __init__(
         self,

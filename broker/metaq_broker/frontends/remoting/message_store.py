@@ -148,7 +148,7 @@ class NumberPending(Refusal):
 
 
 class MessageStore:
-    """See the module. ``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
+    """``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
 
     def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes, body_bytes_max: int = 0) -> None:
         self._engine, self._numbers = engine, numbers

@@ -75,8 +75,6 @@ class QueueOffsets(Protocol):
 
 
 class OffsetRequests:
-    """See the module."""
-
     def __init__(self, store: QueueOffsets, offsets: GroupOffsets, groups: Groups, topics: Topics) -> None:
         self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
 

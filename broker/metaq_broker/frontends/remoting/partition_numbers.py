@@ -68,7 +68,7 @@ class Stretch(NamedTuple):
 
 
 class PartitionNumbers:
-    """See the module. For one broker; not thread-safe."""
+    """For one broker; not thread-safe."""
 
     def __init__(self, state: State, reserved: Reserved | None = None) -> None:
         self._state, self._reserved = state, reserved

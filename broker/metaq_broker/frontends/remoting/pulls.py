@@ -73,8 +73,6 @@ class GroupState:
 
 
 class Pulls:
-    """See the module."""
-
     def __init__(
         self, store: MessageStore, topics: Topics, groups: GroupState, config: RocketmqConfig, held: WaitingPulls
     ) -> None:

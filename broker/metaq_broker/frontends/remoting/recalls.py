@@ -30,8 +30,6 @@ _PARTS: Final = 5
 
 
 class RecallRequests:
-    """See the module."""
-
     def __init__(self, store: MessageStore, timed: TimedQueue[OutgoingMessage]) -> None:
         self._store, self._timed = store, timed
 

@@ -40,7 +40,7 @@ FIRST_LEVEL: Final = 3
 
 
 class Retries:
-    """See the module. An ``Interceptor`` of sends: add it before all others."""
+    """An ``Interceptor`` of sends: add it before all others."""
 
     def __init__(self, store: MessageStore, delays: DelayedDelivery, groups: Groups, make_topic: MakeTopic) -> None:
         self._store, self._delays, self._groups, self._make_topic = store, delays, groups, make_topic

@@ -40,7 +40,7 @@ class Moment(NamedTuple):
 
 
 class RunningFigures:
-    """See the module. ``sample`` is to be called every few seconds."""
+    """``sample`` is to be called every few seconds."""
 
     def __init__(
         self,

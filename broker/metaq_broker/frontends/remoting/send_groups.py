@@ -31,7 +31,7 @@ class _Group:
 
 
 class SendGroups:
-    """See the module. Used on one event loop."""
+    """Used on one event loop."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

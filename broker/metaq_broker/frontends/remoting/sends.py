@@ -85,8 +85,6 @@ class Send:
 
 
 class Sends:
-    """See the module."""
-
     def __init__(self, store: MessageStore, topics: Topics, config: RocketmqConfig) -> None:
         self._topics, self._config = topics, config
         self._groups = SendGroups(store)

@@ -103,7 +103,7 @@ class RemotingServer:
 
 
 class RemotingSession:
-    """See the module. ``client`` says who is at the other end."""
+    """``client`` says who is at the other end."""
 
     __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
 

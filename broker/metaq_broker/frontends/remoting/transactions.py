@@ -80,7 +80,7 @@ class TooManyHalfMessages(Refusal):
 
 
 class Transactions:
-    """See the module. An ``Interceptor`` of sends."""
+    """An ``Interceptor`` of sends."""
 
     def __init__(
         self,
@@ -200,11 +200,9 @@ class HalfTopics:
         self._store, self._producers, self._wake, self._levels = store, producers, wake, levels
 
     def fault(self) -> Refusal | None:
-        """See ``HalfLog``."""
         return self._store.fault(HALF_TOPIC, 0) or self._store.fault(NOTE_TOPIC, 0)
 
     def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[OutgoingMessage]], int] | Refusal:
-        """See ``HalfLog``."""
         read = read_waiting(self._store, Queue(HALF_TOPIC, 0), first, count, self._wake)
         return read if isinstance(read, Refusal) else ([self._half(record) for record in read[0]], read[1])
 
@@ -230,7 +228,6 @@ class HalfTopics:
         return real_queue(properties)
 
     def notes(self, first: int) -> tuple[Sequence[Note], int] | Refusal:
-        """See ``HalfLog``."""
         read = read_waiting(self._store, Queue(NOTE_TOPIC, 0), first, 256, self._wake)
         if isinstance(read, Refusal):
             return read
@@ -238,16 +235,12 @@ class HalfTopics:
         return notes, read[1]
 
     def ends(self) -> tuple[int, int]:
-        """See ``HalfLog``."""
         return self._store.max_offset(HALF_TOPIC, 0), self._store.max_offset(NOTE_TOPIC, 0)
 
     def renumbered(self) -> tuple[int | None, int | None]:
-        """See ``HalfLog``."""
         return self._store.renumbered(HALF_TOPIC, 0), self._store.renumbered(NOTE_TOPIC, 0)
 
     def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:
-        """See ``HalfLog``."""
-
         def done(outcome: StoredBatch | Refusal) -> None:
             stored(outcome if isinstance(outcome, Refusal) else outcome.queue_offset)
 
@@ -255,7 +248,6 @@ class HalfTopics:
         self._store.append(NOTE_TOPIC, 0, [OutgoingMessage(body, f"TAGS\x01{kind}".encode(), 0, host)], done)
 
     def ask(self, half: StoredHalf[OutgoingMessage], times: int) -> bool:
-        """See ``HalfLog``."""
         found = self._store.find(half.origin)
         if isinstance(found, Refusal) or half.target is None:
             return False

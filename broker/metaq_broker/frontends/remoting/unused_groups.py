@@ -23,7 +23,7 @@ LOOK_S: Final = 5.0
 
 
 class UnusedGroups:
-    """See the module. ``monotonic`` gives seconds of a clock that is never set."""
+    """``monotonic`` gives seconds of a clock that is never set."""
 
     def __init__(
         self, groups: Groups, members: Members, offsets: GroupOffsets, topics: Topics, monotonic: Callable[[], float]

@@ -125,8 +125,6 @@ class StoreMoves:
         self._store, self._make_topic = store, make_topic
 
     def append(self, queue: Queue, messages: Sequence[OutgoingMessage], stored: Stored) -> None:
-        """See ``MoveLog``."""
-
         def done(outcome: StoredBatch | Refusal) -> None:
             stored(outcome if isinstance(outcome, Refusal) else None)
 
@@ -148,11 +146,9 @@ class StoreMoves:
         self._store.append(*queue, messages, first_done)
 
     def end(self, queue: Queue) -> int:
-        """See ``MoveLog``."""
         return self._store.max_offset(*queue)
 
     def origins(self, queue: Queue, first: int) -> Origins | Refusal:
-        """See ``MoveLog``."""
         read = read_waiting(self._store, queue, first, ORIGINS_MAX, lambda: None)
         if isinstance(read, Refusal):
             return read

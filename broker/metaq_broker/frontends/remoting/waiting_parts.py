@@ -32,7 +32,7 @@ MaySend = Callable[["RemotingSession", str], bool]
 
 
 class WaitingParts:
-    """See the module. ``interceptors`` are for sends, in their order."""
+    """``interceptors`` are for sends, in their order."""
 
     def __init__(
         self,

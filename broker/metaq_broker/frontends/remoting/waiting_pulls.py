@@ -51,7 +51,7 @@ class _Queue:
 
 
 class WaitingPulls:
-    """See the module. For the event loop that runs."""
+    """For the event loop that runs."""
 
     def __init__(self, store: MessageStore, held_max: int, per_connection_max: int) -> None:
         self._store = store

@@ -27,7 +27,7 @@ _READ_BYTES: Final = 1 << 18
 
 
 class Link:
-    """See the module. Make one with ``open``; ``extensions`` is what the other broker speaks beyond MetaQ."""
+    """Make one with ``open``; ``extensions`` is what the other broker speaks beyond MetaQ."""
 
     def __init__(
         self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float

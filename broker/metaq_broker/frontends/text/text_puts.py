@@ -59,7 +59,6 @@ class CompiledRuns:
     def frame(
         self, data: bytes, start: int, prefix_bytes: int, count_max: int, line_bytes_max: int, body_bytes_max: int
     ) -> Framed | None:
-        """See ``metaq.protocols.text.framed_puts.Framer``."""
         address = self._numpy.frombuffer(data, self._numpy.uint8).ctypes.data + start
         size, made, count = self._frame(
             address,
@@ -94,7 +93,6 @@ class TextPuts(LazyLoop[CompiledRuns]):
     def frame(
         self, data: bytes, start: int, prefix_bytes: int, count_max: int, line_bytes_max: int, body_bytes_max: int
     ) -> Framed | None:
-        """See ``metaq.protocols.text.framed_puts.Framer``."""
         if self.loop is None:
             self.went_without(len(data) - start)
             return None

@@ -111,7 +111,6 @@ class RocketMembership:
 
     @property
     def refresh_s(self) -> float | None:
-        """See ``Membership``."""
         waits = len(self._queues) < len(self._subscriptions.all_topics) or not all(self._queues.values())
         return NEW_TOPIC_S if waits else REFRESH_S
 

@@ -125,7 +125,7 @@ class BrokerOffsets:
         return found
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """See ``OffsetStorage``. All brokers are tried, whatever one of them answers."""
+        """All brokers are tried, whatever one of them answers."""
         self._save_each(group, offsets, lambda queues: queues)
 
     def save_if_unchanged(
@@ -134,7 +134,7 @@ class BrokerOffsets:
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``. Brokers cannot compare: their offsets are asked for just before they are set."""
+        """Brokers cannot compare: their offsets are asked for just before they are set."""
         changed: dict[TopicPartition, GroupOffset | None] = {}
 
         def unchanged(queues: Collection[TopicPartition]) -> Collection[TopicPartition]:
@@ -177,8 +177,7 @@ class BrokerOffsets:
         with self._lock:
             self._own |= {where: (offsets[where].offset, until_s) for where in queues}
 
-    def close(self) -> None:
-        """See ``OffsetStorage``."""
+    def close(self) -> None: ...
 
 
 class RocketStarts:

@@ -62,12 +62,10 @@ class RocketOptions(GroupOptions[RocketDelivery]):
 
     @staticmethod
     def rejections() -> tuple[str, ...]:
-        """See ``GroupOptions``."""
         return (SEND_BACK, "park", "drop")
 
     @property
     def sends_away(self) -> bool:
-        """See ``GroupOptions``."""
         return self.on_reject == SEND_BACK or self.reject_topic is not None
 
     @property

@@ -88,14 +88,12 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
     # what is fetched
 
     def request(self, now_s: float) -> Pull | None:
-        """See ``Owned``."""
         if self._waits() or now_s < self._not_before:
             return None
         self._asked = Pull(self.where, self._fetched, self._broker_id, now_s)
         return self._asked
 
     def next_request_s(self) -> float | None:
-        """See ``Owned``."""
         return None if self._waits() else self._not_before
 
     def _waits(self) -> bool:
@@ -103,7 +101,6 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         return self.rests or self._asked is not None or full
 
     def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> Jump | None:
-        """See ``Owned``."""
         if request is not self._asked:
             return None  # rolled back since
         self._asked = None

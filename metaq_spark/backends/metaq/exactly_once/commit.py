@@ -130,9 +130,8 @@ class MetaQTransaction:
         return plan_transaction(self._options, self._streaming, RetryingSessions(self._options, policy=policy))
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """See ``Transaction``. Raises as ``commit_stream``."""
+        """Raises as ``commit_stream``."""
         commit(self.plan(begun=True), messages, batch_id, RetryingSessions(self._options))
 
     def abort(self) -> None:
-        """See ``Transaction``."""
         abort_write(self.plan(begun=True), RetryingSessions(self._options))

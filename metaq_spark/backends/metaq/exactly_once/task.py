@@ -59,14 +59,12 @@ class TransactionalPuts:
         self._watch: _Watch | None = None
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Puts``."""
         with self._lock:
             self._raise_failure()
             self._broker(target, address).put(target, block)
             self._prepare_aged()
 
     def finish(self) -> tuple[Xid, ...]:
-        """See ``Puts``."""
         self._stop_watch()
         self._raise_failure()
         for broker in self._brokers.values():
@@ -138,15 +136,12 @@ class TransactionalPuts:
 class UnsentPuts:
     """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
 
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Puts``."""
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None: ...
 
     def finish(self) -> tuple[Xid, ...]:
-        """See ``Puts``."""
         return ()
 
-    def give_up(self, error: BaseException) -> None:
-        """See ``Puts``."""
+    def give_up(self, error: BaseException) -> None: ...
 
 
 class Attempt(NamedTuple):
