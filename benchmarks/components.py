@@ -22,10 +22,10 @@ from typing import Final
 
 from figures import Figure, Report, alternating, arguments, medians, run_part
 from metaq_broker.clock import Clock
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.marks import BlockPart, Marks
-from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.log_store import LogStore
+from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.log.segments.marks import BlockPart, Marks
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame, walk

@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 from figures import Figure, Report, arguments
 
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
-from metaq.client.mirror.mirror import Mirror
-from metaq.client.mirror.progress import ProgressFile
 from metaq.errors import MetaqError
+from metaq.operate.mirror.mirror import Mirror
+from metaq.operate.mirror.progress import ProgressFile
 from metaq.testing.broker_process import BrokerProcess as LocalBroker
 
 TOPIC: Final = "bench"

@@ -22,9 +22,9 @@ from typing import Final
 
 from figures import Figure, Report, arguments, run_part
 from machine import below, running
-from metaq_broker.config.configuration import parse
-from metaq_broker.registration.tree import BrokerTree
-from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.registration.tree import BrokerTree
+from metaq_broker.operate.registration.wanted import BrokerNodes, broker_nodes
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from stage import SESSION_S, BrokerProcess, bare_client, running_brokers, running_zookeeper, spark, until

@@ -9,7 +9,7 @@ on where it was; with ``--every`` it keeps running. ``docs/jobs.md`` says what i
 ``--from-rocketmq`` and ``--to-rocketmq`` name the name servers of a RocketMQ cluster instead: in either direction, a
 tag is an attribute. RocketMQ has no transaction over several messages, so there a repeated batch is written again.
 
-Which partition goes where is settled when a partition is first seen (``metaq.client.mirror.targets``) and remembered
+Which partition goes where is settled when a partition is first seen (``metaq.operate.mirror.targets``) and remembered
 in the folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
 
     {"v": 1, "name": "mirror-0f9c...", "prefix": "", "topics": {"orders": {"0-0": "7-0", "0-1": "7-1"}}}
@@ -38,11 +38,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from metaq.client.mirror.targets import assign
 from metaq.errors import MetaqError
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.retry import Attempts, RetryPolicy
+from metaq.operate.mirror.targets import assign
 
 
 class Memory:

@@ -2,7 +2,7 @@
 
 A *target* is settled once for each partition of the source and never changes, so that the copies of a partition's
 messages stay in one partition, one behind the other, whatever partitions come later on either side. The rule is
-``metaq.client.mirror.targets.assign``. ``assign_partitions`` makes a column of it, ``ordered_partitions`` the
+``metaq.operate.mirror.targets.assign``. ``assign_partitions`` makes a column of it, ``ordered_partitions`` the
 connector's option that belongs to it: a list of names, so that a message whose partition is away fails the write
 instead of going elsewhere.
 

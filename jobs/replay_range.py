@@ -34,10 +34,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import shared_pool
-from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
+from metaq.operate.mirror.targets import assign
 
 SOURCE = ("brokers", "topic", "from_time", "from_offsets", "to_time", "to_offsets", "types")
 TARGET = ("to_brokers", "to_topic")

@@ -30,10 +30,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import shared_pool
-from metaq.client.mirror.targets import assign
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq.operate.mirror.targets import assign
 
 
 def files_of(topic: str, manifests: Sequence[Manifest]) -> list[str]:

@@ -20,42 +20,42 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.formats.message_id import IdWorker
 from metaq.model import Address
-from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
-from metaq_broker.admin.reload import Reloader
-from metaq_broker.admin.services import BrokerParts
 from metaq_broker.clock import Clock
-from metaq_broker.config.configuration import BrokerConfig, SystemConfig
-from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
-from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.maintenance import PartitionMaintenance
-from metaq_broker.engine.steady_time import FILE_NAME as JUMPS_NAME
-from metaq_broker.engine.steady_time import SteadyTime
-from metaq_broker.engine.stores import EndsRecorder, TopicStores
-from metaq_broker.frontends.net.server import Server, bind
-from metaq_broker.frontends.net.tls import server_context
-from metaq_broker.frontends.remoting.system_topics import COPIED_LAST
-from metaq_broker.frontends.text.extensions import broker_version
-from metaq_broker.frontends.text.peer import TextPeer
-from metaq_broker.frontends.text.refusals import RefusalTexts
-from metaq_broker.frontends.text.session import TextServices
-from metaq_broker.frontends.text.stats_report import StatsReport
-from metaq_broker.frontends.text.transactions import TransactionCommands
-from metaq_broker.kernel_syncs import KernelSyncs
-from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
-from metaq_broker.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
-from metaq_broker.monitoring.statistics import Statistics
-from metaq_broker.registration.own_session import OwnSession
-from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.maintenance import PartitionMaintenance
+from metaq_broker.log.engine.steady_time import FILE_NAME as JUMPS_NAME
+from metaq_broker.log.engine.steady_time import SteadyTime
+from metaq_broker.log.engine.stores import EndsRecorder, TopicStores
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.files.run_marks import begin_run
+from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.kernel_syncs import KernelSyncs
+from metaq_broker.operate.config.configuration import BrokerConfig, SystemConfig
+from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.control.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
+from metaq_broker.operate.control.reload import Reloader
+from metaq_broker.operate.control.services import BrokerParts
+from metaq_broker.operate.monitoring.disk_guard import DiskGuard, DiskLimits
+from metaq_broker.operate.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
+from metaq_broker.operate.registration.own_session import OwnSession
+from metaq_broker.operate.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
-from metaq_broker.retention.retention import Retention
+from metaq_broker.rocketmq.system_topics import COPIED_LAST
+from metaq_broker.serve.server import Server, bind
+from metaq_broker.serve.tls import server_context
 from metaq_broker.start_errors import StartFailed as StartFailed
 from metaq_broker.start_errors import listen_fault
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import FlushPolicy, GroupCommit
-from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
-from metaq_broker.storage.run_marks import begin_run
+from metaq_broker.statistics import Statistics
+from metaq_broker.text.extensions import broker_version
+from metaq_broker.text.peer import TextPeer
+from metaq_broker.text.refusals import RefusalTexts
+from metaq_broker.text.session import TextServices
+from metaq_broker.text.stats_report import StatsReport
+from metaq_broker.text.transactions import TransactionCommands
 from metaq_broker.transactions import folder
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
@@ -66,7 +66,7 @@ from metaq_broker.transactions.partitions import EngineStore
 from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
-    from metaq_broker.registration.registration import Registration
+    from metaq_broker.operate.registration.registration import Registration
     from metaq_broker.rocketmq.front_end import FrontEnd
 
 _LOG: Final = logging.getLogger(__name__)
@@ -299,7 +299,10 @@ class Broker:
             return  # the slave of a synchronous pair is for its master alone
         if self._replication.fenced:
             return  # another broker is the master of this id
-        from metaq_broker.registration.registration import Registration, RegistrationFailed  # here: only who needs it
+        from metaq_broker.operate.registration.registration import (  # here: only who needs it
+            Registration,
+            RegistrationFailed,
+        )
 
         session = OwnSession(self._files, Path(self.config.system.data_path))
         self._registration = Registration(zookeeper, self._wanted_nodes, session)

@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import metaq
-from metaq_broker.admin.ctl import add_ctl_command
-from metaq_broker.config.access import exposure_warning, unguarded_port_warning
-from metaq_broker.config.configuration import BrokerConfig, load
-from metaq_broker.config.ini import ConfigError
-from metaq_broker.config.replication import with_plugin
 from metaq_broker.dev import DEFAULT_PORT, ROCKETMQ_PORT, data_folder, dev_config, rocketmq_port, snippet
-from metaq_broker.frontends.text.stats_command import add_stats_command
-from metaq_broker.fsck.command import add_fsck_command
-from metaq_broker.init_command import add_init_command
-from metaq_broker.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
+from metaq_broker.operate.config.access import exposure_warning, unguarded_port_warning
+from metaq_broker.operate.config.configuration import BrokerConfig, load
+from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.replication import with_plugin
+from metaq_broker.operate.control.ctl import add_ctl_command
+from metaq_broker.operate.fsck.command import add_fsck_command
+from metaq_broker.operate.init_command import add_init_command
+from metaq_broker.operate.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
+from metaq_broker.operate.registration.forget import add_forget_command
 from metaq_broker.process import run
-from metaq_broker.registration.forget import add_forget_command
 from metaq_broker.start_errors import StartFailed
+from metaq_broker.text.stats_command import add_stats_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _ROCKETMQ_HELP = f"for RocketMQ's clients; default {ROCKETMQ_PORT}, or any free port where that is taken"

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from metaq_broker.config.configuration import BrokerConfig, development
-from metaq_broker.config.ini import ConfigError
-from metaq_broker.frontends.net.server import bind
+from metaq_broker.operate.config.configuration import BrokerConfig, development
+from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.serve.server import bind
 
 DEFAULT_PORT = 8123
 ROCKETMQ_PORT = 10911

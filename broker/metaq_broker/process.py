@@ -13,9 +13,9 @@ from typing import Any, Final
 import metaq
 from metaq.model import Address
 from metaq_broker.app import Broker
-from metaq_broker.broker_loop import new_loop
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.open_files import raise_limit
+from metaq_broker.log.files.open_files import raise_limit
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.serve.broker_loop import new_loop
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 
 from metaq.model import Buffer
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
 
 SECTOR_BYTES = 512
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from metaq_broker.admin.client import ControlClient
-from metaq_broker.admin.messages import Request
+from metaq_broker.operate.control.client import ControlClient
+from metaq_broker.operate.control.messages import Request
 
 from faults.broker_process import BrokerProcess, ServerSettings
 from faults.exactly_once.checker import Seen

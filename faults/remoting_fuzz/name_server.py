@@ -56,7 +56,7 @@ class NameServerProcess:
 
     def start(self) -> Address:
         """Start it; return where it listens."""
-        command = [sys.executable, "-m", "metaq_broker.nameserver", "start", "-c", str(self._file)]
+        command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(self._file)]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None

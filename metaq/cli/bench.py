@@ -10,7 +10,7 @@ from metaq.cli.arguments import topic_name
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
-    from metaq.client.bench import Measured
+    from metaq.operate.bench import Measured
 
 _PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 _LATENCIES: Final = ("p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms")
@@ -34,7 +34,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.cli.output import print_rows
-    from metaq.client import bench
+    from metaq.operate import bench
 
     puts = options.does == "put"
     given = options.count if options.count is not None else ("10000" if puts else None)

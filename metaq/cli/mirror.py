@@ -12,7 +12,7 @@ from metaq.cli.output import counted, note, print_rows, time_text
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
-    from metaq.client.mirror.mirror import Mirror
+    from metaq.operate.mirror.mirror import Mirror
 
 POLL_S: Final = 0.5
 """Between two looks for new messages, with ``--follow``."""
@@ -37,8 +37,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
-    from metaq.client.mirror.mirror import Mirror
-    from metaq.client.mirror.progress import ProgressFile
+    from metaq.operate.mirror.mirror import Mirror
+    from metaq.operate.mirror.progress import ProgressFile
 
     source, target = _named(options.source, profile), _named(options.target, profile)
     progress = ProgressFile(Path(options.checkpoint), source.cluster, target.cluster, options.prefix)

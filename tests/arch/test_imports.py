@@ -10,10 +10,19 @@ from dataclasses import dataclass
 import pytest
 from sources import ROOT, Source, imports, parse, sources
 
-CORE_ABOVE = ("metaq_broker.frontends", "metaq_broker.admin", "metaq_broker.app", "metaq_broker.process")
+PROCESS = ("metaq_broker.operate.control", "metaq_broker.app", "metaq_broker.process")
+CORE_ABOVE = ("metaq_broker.text", "metaq_broker.rocketmq", *PROCESS)
+REQUESTS_OF_ROCKETMQ = tuple(
+    f"metaq_broker.rocketmq.{part}"
+    for part in (
+        *("session", "dispatcher", "refusals", "server", "front_end", "access", "system_topics", "parts", "standby"),
+        *("sends", "pulls", "messages", "administration", "nameserver", "registration", "name_server_link"),
+    )
+)
+"""What speaks RocketMQ's protocol; the rules about groups, delays and half messages know nothing of it."""
 STANDARD = frozenset(sys.stdlib_module_names)
 SPARK = frozenset({"pyspark", "pyarrow", "py4j", "pandas"})
-ABOVE = ("discovery", "client", "testing")
+ABOVE = ("discovery", "client", "operate", "testing")
 REMOTING = tuple(f"remoting_{part}.py" for part in ("connection", "links", "client", "requests"))
 """Of metaq/net: a channel of RocketMQ's protocol needs sockets, threads and clocks."""
 IO = frozenset({"socket", "asyncio", "select", "selectors", "ssl", "threading", "time", "logging", "os", "kazoo"})
@@ -55,8 +64,9 @@ RULES = [
     forbidden("metaq/backends", *(f"metaq.{name}" for name in ABOVE)),
     forbidden("metaq/backends/metaq", "metaq.backends.rocketmq", "metaq.protocols.remoting", "metaq.formats.rocketmq"),
     forbidden("metaq/backends/rocketmq", "metaq.backends.metaq", "metaq.protocols.text"),
-    forbidden("metaq/discovery", "metaq.client", "metaq.testing"),
-    forbidden("metaq/client", "metaq.cli", "metaq.testing"),
+    forbidden("metaq/discovery", "metaq.client", "metaq.operate", "metaq.testing"),
+    forbidden("metaq/client", "metaq.cli", "metaq.operate", "metaq.testing"),
+    forbidden("metaq/operate", "metaq.cli", "metaq.testing"),
     forbidden(
         "metaq/cli",
         "metaq.backends",
@@ -77,50 +87,51 @@ RULES = [
     # the broker's core knows no protocol, and its data no operating system
     *(
         forbidden(f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends")
-        for part in (
-            "engine",
-            "storage",
-            "transactions",
-            "retention",
-            "registration",
-            "monitoring",
-            "config",
-            "admin",
-            "replication",
-            "frontends/net",
-        )
-    ),
-    *(
-        forbidden(
-            f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends", "metaq.formats.rocketmq", *CORE_ABOVE
-        )
-        for part in (
-            *("engine", "storage", "transactions", "retention", "groups", "accounts"),
-            *("moves", "delayed", "half_messages", "key_index"),
-        )
+        for part in ("log", "transactions", "operate", "replication", "serve", "statistics.py", "histogram.py")
     ),
     *(
         forbidden(f"broker/metaq_broker/{part}", "metaq.formats.rocketmq", *CORE_ABOVE)
-        for part in ("registration", "monitoring", "config")
+        for part in (
+            *("log", "transactions", "serve"),
+            *("operate/registration", "operate/monitoring", "operate/config"),
+        )
+    ),
+    forbidden("broker/metaq_broker/log/engine", "socket"),
+    forbidden(
+        *("broker/metaq_broker/log", "os", "socket", "metaq_broker.log.engine"),
+        doors=("engine", "retention", "files/files.py", "files/open_files.py", "sync/kernel_syncs.py"),
     ),
     forbidden(
-        "broker/metaq_broker/replication", "metaq.formats.rocketmq", "metaq_broker.frontends", "metaq_broker.app"
+        *("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.log.engine.engine"),
+        doors=("partitions.py",),
+    ),
+    forbidden("broker/metaq_broker/replication", "metaq.formats.rocketmq", *CORE_ABOVE[:2], "metaq_broker.app"),
+    forbidden("broker/metaq_broker/serve", "metaq_broker.log.engine", "metaq_broker.transactions"),
+    # RocketMQ's protocol is carried without MetaQ's, its rules without either, and its name server has no log
+    forbidden("broker/metaq_broker/rocketmq", "metaq_broker.text"),
+    *(
+        forbidden(
+            *(f"broker/metaq_broker/rocketmq/{part}", "metaq.protocols", "metaq.backends", "metaq.formats.rocketmq"),
+            *(*PROCESS, *REQUESTS_OF_ROCKETMQ),
+            doors=requests,
+        )
+        for part, requests in {
+            "groups": (
+                *("member_requests.py", "offset_requests.py", "client_questions.py", "retries.py", "unused_groups.py"),
+            ),
+            "delays": ("delays.py", "recalls.py", "waiting_messages.py", "waiting_parts.py"),
+            "half_messages": ("transactions.py",),
+            "key_index": (),
+            "moves": (),
+        }.items()
     ),
     *(
-        forbidden("broker/metaq_broker/frontends/net", f"metaq_broker.{above}")
-        for above in ("frontends.text", "frontends.remoting", "nameserver", "engine")
+        forbidden(f"broker/metaq_broker/rocketmq/{part}", "metaq_broker.rocketmq.nameserver")
+        for part in ("sends", "messages", "pulls", "groups", "delays", "half_messages", "administration", "session.py")
     ),
-    # RocketMQ's protocol is carried without MetaQ's, and its name server has no log
-    forbidden("broker/metaq_broker/frontends/remoting", "metaq_broker.frontends.text", "metaq_broker.nameserver"),
     forbidden(
-        "broker/metaq_broker/nameserver",
-        *(f"metaq_broker.{part}" for part in ("engine", "transactions", "replication", "retention", "frontends.text")),
-    ),
-    forbidden("broker/metaq_broker/engine", "socket", *CORE_ABOVE),
-    forbidden("broker/metaq_broker/storage", "os", "socket", "metaq_broker.engine", *CORE_ABOVE, doors=("files.py",)),
-    forbidden(
-        *("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.engine.engine", *CORE_ABOVE),
-        doors=("partitions.py",),
+        "broker/metaq_broker/rocketmq/nameserver",
+        *(f"metaq_broker.{part}" for part in ("log.engine", "log.retention", "transactions", "replication", "text")),
     ),
 ]
 
@@ -138,9 +149,8 @@ SPEAKERS = frozenset(
         "metaq_spark/backends",
         *(f"metaq/net/{module}" for module in REMOTING),  # the channel below RocketMQ's backend and frontend
         "metaq/testing",  # brokers and name servers in memory: the other end of a connection
-        "broker/metaq_broker/frontends",
-        "broker/metaq_broker/rocketmq",  # puts RocketMQ's frontend together, and registers with name servers
-        "broker/metaq_broker/nameserver",  # a server of its own, all of which is a frontend of RocketMQ's protocol
+        "broker/metaq_broker/text",
+        "broker/metaq_broker/rocketmq",
     }
 )
 """All that may know a protocol's commands; everything else asks them with typed calls."""
@@ -181,7 +191,7 @@ def test_only_backends_and_frontends_import_a_protocol(folder: str) -> None:
 
 def test_a_protocol_in_the_wrong_place_is_found() -> None:
     text = "from metaq.protocols.text.commands import Get\n"
-    paths = ("broker/metaq_broker/replication/x.py", "broker/metaq_broker/frontends/text/x.py", "metaq/net/x.py")
+    paths = ("broker/metaq_broker/replication/x.py", "broker/metaq_broker/text/x.py", "metaq/net/x.py")
     found = speakers_beside(tuple(parse(path, text) for path in paths))
     assert [row.split(":")[0] for row in found] == [paths[0], paths[2]]
 
@@ -244,9 +254,13 @@ def circular_folders(modules: tuple[Source, ...], package: str) -> set[str]:
 
 
 def _folder(module: str, package: str) -> str:
-    """The folder below ``package``, or below its folder of several backends, protocols or frontends."""
+    """The folder below ``package``, or below its folder of several backends, protocols or operators' tools.
+
+    The engine is a folder of its own, on top of the rest of the log.
+    """
     names = module.removeprefix(package).strip(".").split(".")
-    return ".".join(names[:2] if names[0] in ("backends", "protocols", "frontends") else names[:1])
+    is_deeper = names[0] in ("backends", "protocols", "operate") or names[:2] == ["log", "engine"]
+    return ".".join(names[:2] if is_deeper else names[:1])
 
 
 def _needs(modules: tuple[Source, ...]) -> dict[str, set[str]]:
@@ -266,11 +280,11 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
 
 
 COMPILED_LOOPS = (
-    "metaq_broker.engine.block_loop",
-    "metaq_broker.engine.machine_code",
-    "metaq_broker.frontends.remoting.batch_loop",
-    "metaq_broker.frontends.remoting.record_loop",
-    "metaq_broker.frontends.text.text_loop",
+    "metaq_broker.log.engine.block_loop",
+    "metaq_broker.log.engine.machine_code",
+    "metaq_broker.rocketmq.sends.batch_loop",
+    "metaq_broker.rocketmq.messages.record_loop",
+    "metaq_broker.text.text_loop",
 )
 """Modules that need numba: imported on first use, in a ``try``."""
 
@@ -325,16 +339,16 @@ class TestTheRulesThemselves:
             ("metaq/client/x.py", "import importlib\nimportlib.import_module('pyspark.sql')"),
             ("metaq/client/x.py", "__import__('metaq_broker')"),
             ("metaq/client/x.py", "from socket import create_connection"),
-            ("metaq_spark/x.py", "from metaq_broker.storage import x"),
+            ("metaq_spark/x.py", "from metaq_broker.log.partitions import x"),
             ("metaq_spark/source/x.py", "from metaq.backends.metaq.session import Session"),
             ("metaq_spark/lag/x.py", "def f():\n    from metaq_spark.backends.metaq import lag_lookup"),
             ("metaq_spark/backend.py", "import metaq.protocols.text.commands"),
             ("broker/metaq_broker/x.py", "import pyarrow as pa"),
-            ("broker/metaq_broker/engine/engine.py", "from metaq.protocols.text import commands"),
-            ("broker/metaq_broker/transactions/x.py", "from ..frontends import text"),
-            ("broker/metaq_broker/storage/x.py", "from metaq.formats.rocketmq import tags"),
-            ("broker/metaq_broker/monitoring/x.py", "from metaq_broker.frontends.text.session import TextSession"),
-            ("broker/metaq_broker/groups/x.py", "import metaq_broker.frontends.remoting.dispatcher"),
+            ("broker/metaq_broker/log/engine/engine.py", "from metaq.protocols.text import commands"),
+            ("broker/metaq_broker/transactions/x.py", "from .. import text"),
+            ("broker/metaq_broker/log/partitions/x.py", "from metaq.formats.rocketmq import tags"),
+            ("broker/metaq_broker/operate/monitoring/x.py", "from metaq_broker.text.session import TextSession"),
+            ("broker/metaq_broker/rocketmq/groups/x.py", "import metaq_broker.rocketmq.dispatcher"),
         ],
     )
     def test_a_planted_import_is_found(self, path: str, text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fix_broker import system_section
 from metaq_broker.app import Broker, StartFailed
-from metaq_broker.config.configuration import parse
+from metaq_broker.operate.config.configuration import parse
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import JournalUnavailable, TransactionRefused
 from waiting import in_loop

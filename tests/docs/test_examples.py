@@ -16,7 +16,7 @@ import prometheus_client
 import pytest
 from doc_blocks import ROOT, Block, blocks
 from fix_broker import StartBroker, wait_until
-from metaq_broker.config.configuration import parse
+from metaq_broker.operate.config.configuration import parse
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 

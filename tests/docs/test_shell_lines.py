@@ -34,14 +34,14 @@ ELSEWHERE: Mapping[str, str] = {
         "tests/packaging/test_standalone_cluster.py"
     ),
     "python3 -m venv /opt/metaq && /opt/metaq/bin/pip install": "tests/packaging/test_wheel.py",
-    "/opt/metaq/bin/metaq-broker init /etc/metaq": "tests/broker/config/test_init.py",
+    "/opt/metaq/bin/metaq-broker init /etc/metaq": "tests/broker/operate/test_init.py",
     "metaq-broker ctl --data DIR promote": "tests/broker/replication/test_roles.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
     "metaq-spark compile": "tests/metaq_spark/columns/test_compiling_command.py",
     "METAQ_GROUP_ROUNDS=60 make test-java": "tests/java/test_mixed_group.py",
     "python -m peers.metaq.broker": "tests/peers/test_isolation.py",
     "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
-    "metaq-namesrv start": "tests/broker/nameserver/test_name_server_process.py",
+    "metaq-namesrv start": "tests/broker/rocketmq/nameserver/test_name_server_process.py",
     "metaq ": "tests/docs/test_cli_page.py",
     "printf 'one tea": "tests/docs/test_cli_page.py",
 }

@@ -17,7 +17,7 @@ Current State: ACTIVE
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("metaq.client.mirror.targets.TooFewPartitions: topic 'orders': 3 partitions", "topic 'orders': 3 partitions"),
+        ("metaq.operate.mirror.targets.TooFewPartitions: topic 'orders': 3 partitions", "topic 'orders': 3 partitions"),
         ("metaq_spark.errors.DataLoss: orders/0-0: gone: really", "orders/0-0: gone: really"),
         ("metaq.errors.ConnectionFailed: broker h:1: refused SQLSTATE: 38000", "broker h:1: refused"),
         ("metaq.errors.A: first\n\nThe above exception\nmetaq_spark.sink.errors.B: second", "second"),

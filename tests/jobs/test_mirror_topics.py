@@ -18,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from metaq.backends.metaq.pool import shared_pool
-from metaq.client.mirror.targets import TooFewPartitions
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
+from metaq.operate.mirror.targets import TooFewPartitions
 
 JOB = Path(__file__).parents[2] / "jobs" / "mirror_topics.py"
 PLACES = {"orders": {Partition(0, 0): Partition(7, 1), Partition(0, 1): Partition(7, 0)}}

@@ -11,8 +11,8 @@ from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from replay_range import dry_run, parse_arguments, read_options, replay_name, run
 
-from metaq.client.mirror.targets import TooFewPartitions
 from metaq.model import Message, Partition
+from metaq.operate.mirror.targets import TooFewPartitions
 
 BASE = ["--brokers", "h:1", "--topic", "orders", "--to-topic", "again"]
 

@@ -12,8 +12,8 @@ from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from restore_topic import files_of, parse_arguments, restore_name, run
 
-from metaq.client.mirror.targets import TooFewPartitions
 from metaq.model import Message
+from metaq.operate.mirror.targets import TooFewPartitions
 
 
 def test_files_are_those_that_manifests_name() -> None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from fix_broker import RunningBroker, StartBroker, free_port, system_section, wait_until, write_ini
 from metaq_broker.app import Broker
 from metaq_broker.clock import ManualClock
-from metaq_broker.config.configuration import parse
-from metaq_broker.nameserver.app import NameServer
-from metaq_broker.nameserver.config import load
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.rocketmq.nameserver.app import NameServer
+from metaq_broker.rocketmq.nameserver.config import load
 from waiting import until
 
 from metaq import RocketMQ

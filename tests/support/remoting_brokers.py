@@ -12,35 +12,35 @@ from typing import TYPE_CHECKING, Any, cast
 from fix_broker import system_section
 from manual_loop import Steps
 from metaq_broker.clock import Clock
-from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.delayed.levels import DelayLevels
-from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import NothingAt, Refusal
-from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.topics import Topics, TopicSettings
-from metaq_broker.frontends.net.session import Client
-from metaq_broker.frontends.remoting.administration import AdministrationRequests
-from metaq_broker.frontends.remoting.client_questions import ClientQuestions
-from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
-from metaq_broker.frontends.remoting.filters import ONLY_TAGS, CheckFilter
-from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
-from metaq_broker.frontends.remoting.members import MemberRequests
-from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage, StoredBatch
-from metaq_broker.frontends.remoting.offsets import OffsetRequests
-from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
-from metaq_broker.frontends.remoting.sends import Sends
-from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
-from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
-from metaq_broker.groups.group_offsets import GroupOffsets
-from metaq_broker.groups.group_settings import Groups
-from metaq_broker.groups.limits import GroupLimits
-from metaq_broker.groups.members import ClientIdentity, Members
-from metaq_broker.groups.queue_locks import QueueLocks
-from metaq_broker.half_messages.half_messages import AskPolicy
-from metaq_broker.monitoring.statistics import Statistics
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.state_table import LoopDriver, StateTable
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.outcomes import NothingAt, Refusal
+from metaq_broker.log.engine.stores import TopicStores
+from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.state.state_table import LoopDriver, StateTable
+from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.operate.config.configuration import BrokerConfig, parse
+from metaq_broker.rocketmq.administration.administration import AdministrationRequests
+from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
+from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.waiting_parts import WaitingParts
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
+from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
+from metaq_broker.rocketmq.groups.group_settings import Groups
+from metaq_broker.rocketmq.groups.limits import GroupLimits
+from metaq_broker.rocketmq.groups.member_requests import MemberRequests
+from metaq_broker.rocketmq.groups.members import ClientIdentity, Members
+from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
+from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
+from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
+from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, CheckFilter
+from metaq_broker.rocketmq.sends.sends import Sends
+from metaq_broker.rocketmq.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.serve.session import Client
+from metaq_broker.statistics import Statistics
 from remoting_headers import send_header
 from stored import QuickFiles
 from waiting import until
@@ -57,7 +57,7 @@ from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.sends import SendMessage
 
 if TYPE_CHECKING:
-    from metaq_broker.frontends.remoting.session import RemotingSession
+    from metaq_broker.rocketmq.session import RemotingSession
 
 BROKER = "broker-a"
 NO_ZOOKEEPER = "[zookeeper]\nzk.zkEnable=false\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 import stored
 from fix_broker import system_section
 from metaq_broker.clock import ManualClock
-from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.retention.retention import Retention
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.incarnation import FILE_NAME as INCARNATION
-from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.incarnation import FILE_NAME as INCARNATION
+from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.log.retention.retention import Retention
+from metaq_broker.operate.config.configuration import BrokerConfig, parse
 from metaq_broker.testing import FaultyFiles
 from stored import FOLDER, frame
 

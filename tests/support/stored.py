@@ -10,14 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 from metaq_broker.clock import Clock, ManualClock
-from metaq_broker.engine.blocks import Block
-from metaq_broker.engine.engine import Engine, OnDurable
-from metaq_broker.engine.outcomes import Appended, Refusal
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.marks import Marks
-from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
-from metaq_broker.storage.segment import delete_segment
+from metaq_broker.log.engine.blocks import Block
+from metaq_broker.log.engine.engine import Engine, OnDurable
+from metaq_broker.log.engine.outcomes import Appended, Refusal
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.log.segments.marks import Marks
+from metaq_broker.log.segments.segment import delete_segment
+from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
 from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Self
 
-from metaq_broker.delayed.waiting import Read, WaitingMessage
-from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.moves.log import Origins, Queue
-from metaq_broker.moves.mover import Mover
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.rocketmq.delays.waiting import Read, WaitingMessage
+from metaq_broker.rocketmq.moves.log import Origins, Queue
+from metaq_broker.rocketmq.moves.mover import Mover
 
 ORDERS, BILLS = Queue("orders", 0), Queue("bills", 3)
 NOW = 1_000_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from metaq_broker.engine.stores import TopicStores
+from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.replication.peer import PartitionKey, StoredRange
 
 StoredRanges = Mapping[PartitionKey, StoredRange]

@@ -17,7 +17,7 @@ from typing import Final
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.model import INT64_MAX
-from metaq_broker.engine.outcomes import (
+from metaq_broker.log.engine.outcomes import (
     ChecksumMismatch,
     NotMaster,
     OffsetMoved,
@@ -25,11 +25,11 @@ from metaq_broker.engine.outcomes import (
     StorageFailed,
     TopicUnknown,
 )
+from metaq_broker.log.files.errors import LogFailed
+from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.replication.agreement import Agreement, judge
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, holding_of
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, StoredRange
-from metaq_broker.storage.errors import LogFailed
-from metaq_broker.storage.partition_log import PartitionLog
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from typing import Final
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
-from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.log.files.errors import LogFailed
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.folders import folder_name, topic_fault
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import Slice
+from metaq_broker.log.segments.segment_files import seed_partition
+from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.replication.peer import PartitionKey, StoredRange
-from metaq_broker.storage.errors import LogFailed
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.folders import folder_name, topic_fault
-from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.reads import Slice
-from metaq_broker.storage.segment_files import seed_partition
 
 _HEADER: Final = struct.Struct(">iiqi")
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaq_broker.storage.flush import FlushPolicy, GroupCommit, _Partition
-from metaq_broker.storage.group_commit import OnDurable
-from metaq_broker.storage.kernel_jobs import KernelSyncs
-from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.sync import SyncJob
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit, _Partition
+from metaq_broker.log.sync.group_commit import OnDurable
+from metaq_broker.log.sync.kernel_jobs import KernelSyncs
+from metaq_broker.log.sync.sync import SyncJob
 
 Carry = Callable[[PartitionLog, SyncJob], None]
 """A log, and what of it is durable here and wanted on the slave."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
 from metaq_broker.replication.peer import Declined, PartitionKey, Peer, StoredRange
-from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20
 """Most bytes that are asked for at a time."""

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from metaq.formats.frames import walk
+from metaq_broker.log.files.files import FileHandle
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import Slice
+from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.java_slave import GROUP
 from metaq_broker.replication.local import CopyRefused, checked_frames
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
-from metaq_broker.storage.files import FileHandle
-from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.reads import Slice
-from metaq_broker.storage.sync import SyncJob
 
 COPY_BYTES: Final = 1 << 20
 """About how much one ``copy`` carries; a longer frame makes a longer one."""

@@ -1,6 +1,6 @@
 """The other broker of a pair, as replication sees it: calls with plain values, whatever protocol carries them.
 
-``Peer`` is what a frontend supplies (``frontends/text/peer.py``). A connection that is gone is ``PeerLost`` in every
+``Peer`` is what a frontend supplies (``text/peer.py``). A connection that is gone is ``PeerLost`` in every
 call, for all that wait; then open another one. What a peer does not do for one partition is a value, ``Declined``.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.storage.state_table import StatePart
+from metaq_broker.log.state.state_table import StatePart
 
 PartitionKey = tuple[str, int]
 """Topic and index."""

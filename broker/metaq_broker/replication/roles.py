@@ -27,8 +27,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq_broker.clock import Clock
-from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
-from metaq_broker.engine.outcomes import NotMaster
+from metaq_broker.log.engine.outcomes import NotMaster
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.files.sealed_files import seal, unseal
+from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
@@ -38,12 +41,9 @@ from metaq_broker.replication.peer import Connect
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
 from metaq_broker.replication.state_copy import StateCopy, StateTarget
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.sealed_files import seal, unseal
 
 if TYPE_CHECKING:
-    from metaq_broker.admin.reload import Reloader
+    from metaq_broker.operate.control.reload import Reloader
 
 
 FILE_NAME: Final = "standing"

@@ -24,8 +24,10 @@ from typing import Final
 
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
-from metaq_broker.config.replication import SamsaConfig
-from metaq_broker.engine.outcomes import SlaveOutOfSync
+from metaq_broker.log.engine.outcomes import SlaveOutOfSync
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.sync.sync import SyncJob
+from metaq_broker.operate.config.replication import SamsaConfig
 from metaq_broker.replication.java_slave import GROUP, settled_ranges
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
@@ -40,8 +42,6 @@ from metaq_broker.replication.peer import (
     SlavePromoted,
     StoredRange,
 )
-from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.sync import SyncJob
 
 _LOG: Final = logging.getLogger(__name__)
 

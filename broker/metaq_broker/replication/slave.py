@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import ProtocolError
-from metaq_broker.config.replication import SlaveConfig
+from metaq_broker.log.partitions.folders import folder_name
+from metaq_broker.operate.config.replication import SlaveConfig
 from metaq_broker.replication.copied_order import CopiedOrder
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.master_connection import MasterConnection, MasterRefused, require_broker_id
 from metaq_broker.replication.partition_copy import PartitionCopy
 from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost, RequestRefused, StoredRange
-from metaq_broker.storage.folders import folder_name
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The front end for RocketMQ's clients as a whole: broker and name server in one port, and its registration."""
+"""RocketMQ's server side: broker and name server on one port."""

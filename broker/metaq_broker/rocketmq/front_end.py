@@ -21,20 +21,20 @@ from typing import Final, Self
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.accounts.account_list import AccountList
-from metaq_broker.accounts.accounts_file import AccountsFile
-from metaq_broker.admin.services import GroupFigures
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.config.ini import ConfigError
-from metaq_broker.config.rocketmq import VIP_PORT_BELOW, RocketmqConfig
-from metaq_broker.frontends.net.server import bind
-from metaq_broker.frontends.remoting.partition_numbers import leave_numbers_out
+from metaq_broker.log.partitions.losses import FOLDER
+from metaq_broker.log.state.state_mark import StateMark
+from metaq_broker.log.state.state_table import FILE_NAME, LoopDriver, StateTable
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.rocketmq import VIP_PORT_BELOW, RocketmqConfig
+from metaq_broker.operate.control.services import GroupFigures
+from metaq_broker.rocketmq.messages.partition_numbers import leave_numbers_out
 from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, not_listening
 from metaq_broker.rocketmq.server import BrokerServer
 from metaq_broker.rocketmq.standby import Standby, is_copy, make_own
-from metaq_broker.storage.losses import FOLDER
-from metaq_broker.storage.state_mark import StateMark
-from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
+from metaq_broker.serve.accounts.account_list import AccountList
+from metaq_broker.serve.accounts.accounts_file import AccountsFile
+from metaq_broker.serve.server import bind
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaq_broker.clock import Clock
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.config.rocketmq import RocketmqConfig
-from metaq_broker.delayed.levels import DelayLevels
-from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.topics import Topics
-from metaq_broker.frontends.remoting.lookups import LookupRequests
-from metaq_broker.frontends.remoting.message_store import MessageStore
-from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
-from metaq_broker.frontends.remoting.waiting_parts import MaySend, WaitingParts
-from metaq_broker.groups.limits import GroupLimits
-from metaq_broker.half_messages.half_messages import AskPolicy
-from metaq_broker.key_index.coverage import Partition
-from metaq_broker.key_index.key_index import KeyIndex
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.topics import Topics
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.log_store import KEYS_NAME
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.waiting_parts import MaySend, WaitingParts
+from metaq_broker.rocketmq.groups.limits import GroupLimits
+from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
+from metaq_broker.rocketmq.key_index.coverage import Partition
+from metaq_broker.rocketmq.key_index.key_index import KeyIndex
+from metaq_broker.rocketmq.messages.lookups import LookupRequests
+from metaq_broker.rocketmq.messages.message_store import MessageStore
+from metaq_broker.rocketmq.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
 from metaq_broker.start_errors import StartFailed, listen_fault
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.log_store import KEYS_NAME
-from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.state_table import StateTable
 
 if TYPE_CHECKING:
-    from metaq_broker.frontends.remoting.pulls import GroupState
+    from metaq_broker.rocketmq.pulls.pulls import GroupState
 
 
 @dataclass(frozen=True, slots=True)

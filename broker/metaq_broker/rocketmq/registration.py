@@ -35,8 +35,8 @@ from metaq.protocols.remoting.codes import VERSION, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
-from metaq_broker.nameserver.routes import Registration, RouteTable
 from metaq_broker.rocketmq.name_server_link import NameServerLink
+from metaq_broker.rocketmq.nameserver.routes import Registration, RouteTable
 
 _LOG: Final = logging.getLogger(__name__)
 

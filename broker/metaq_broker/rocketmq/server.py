@@ -20,45 +20,38 @@ from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import TopicConfig
 from metaq.protocols.remoting.channel import ChannelLimits
-from metaq_broker.accounts.accounts_file import AccountsFile
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.config.rocketmq import ROCKETMQ_KEYS, RocketmqConfig
-from metaq_broker.engine.topics import Topics
-from metaq_broker.frontends.net.server import Server
-from metaq_broker.frontends.remoting.access import Access
-from metaq_broker.frontends.remoting.administration import (
+from metaq_broker.log.engine.topics import Topics
+from metaq_broker.log.retention.policy import RetentionPolicy
+from metaq_broker.log.state.state_mark import StateMark
+from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.rocketmq import ROCKETMQ_KEYS, RocketmqConfig
+from metaq_broker.rocketmq.access import Access
+from metaq_broker.rocketmq.administration.administration import (
     AdministrationRequests,
     data_version,
     is_listed,
     topic_config,
     topic_configs,
 )
-from metaq_broker.frontends.remoting.bundled import BundledBroker
-from metaq_broker.frontends.remoting.client_questions import ClientQuestions
-from metaq_broker.frontends.remoting.dispatcher import Dispatcher
-from metaq_broker.frontends.remoting.filters import filter_checker
-from metaq_broker.frontends.remoting.frame_pulls import FramePulls
-from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
-from metaq_broker.frontends.remoting.members import MemberRequests
-from metaq_broker.frontends.remoting.message_store import MessageStore
-from metaq_broker.frontends.remoting.offsets import OffsetRequests
-from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
-from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
-from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
-from metaq_broker.frontends.remoting.sends import Sends
-from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer
-from metaq_broker.frontends.remoting.system_topics import GROUPS
-from metaq_broker.frontends.remoting.unused_groups import UnusedGroups
-from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
-from metaq_broker.groups.group_offsets import GroupOffsets
-from metaq_broker.groups.group_settings import Groups
-from metaq_broker.groups.limits import GroupLimits
-from metaq_broker.groups.members import Members
-from metaq_broker.groups.queue_locks import QueueLocks
-from metaq_broker.nameserver.key_values import KeyValues
-from metaq_broker.nameserver.requests import NameServerRequests
-from metaq_broker.nameserver.routes import RouteTable
-from metaq_broker.retention.policy import RetentionPolicy
+from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
+from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
+from metaq_broker.rocketmq.bundled import BundledBroker
+from metaq_broker.rocketmq.dispatcher import Dispatcher
+from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
+from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
+from metaq_broker.rocketmq.groups.group_settings import Groups
+from metaq_broker.rocketmq.groups.limits import GroupLimits
+from metaq_broker.rocketmq.groups.member_requests import MemberRequests
+from metaq_broker.rocketmq.groups.members import Members
+from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
+from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
+from metaq_broker.rocketmq.groups.unused_groups import UnusedGroups
+from metaq_broker.rocketmq.messages.message_store import MessageStore
+from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
+from metaq_broker.rocketmq.nameserver.key_values import KeyValues
+from metaq_broker.rocketmq.nameserver.requests import NameServerRequests
+from metaq_broker.rocketmq.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.parts import (
     FrontEndParts,
     client_topics,
@@ -68,9 +61,16 @@ from metaq_broker.rocketmq.parts import (
     offset_of,
     waiting_parts,
 )
+from metaq_broker.rocketmq.pulls.filters import filter_checker
+from metaq_broker.rocketmq.pulls.frame_pulls import FramePulls
+from metaq_broker.rocketmq.pulls.pulls import GroupState, Pulls
+from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPulls
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
-from metaq_broker.storage.state_mark import StateMark
-from metaq_broker.storage.state_table import StateTable
+from metaq_broker.rocketmq.sends.sends import Sends
+from metaq_broker.rocketmq.session import RemotingLimits, RemotingServer
+from metaq_broker.rocketmq.system_topics import GROUPS
+from metaq_broker.serve.accounts.accounts_file import AccountsFile
+from metaq_broker.serve.server import Server
 
 _LOG: Final = logging.getLogger(__name__)
 

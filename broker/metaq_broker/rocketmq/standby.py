@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from metaq_broker.delayed.level_queues import level_key
-from metaq_broker.delayed.timed_queue import KEY as TIMED_KEY
-from metaq_broker.engine.topics import PREFIX, Topics
-from metaq_broker.frontends.remoting.system_topics import HALF, HALF_OPERATIONS, SCHEDULE, TIMERS
-from metaq_broker.half_messages.half_messages import KEY as HALF_KEY
-from metaq_broker.half_messages.half_messages import read_positions
+from metaq_broker.log.engine.topics import PREFIX, Topics
+from metaq_broker.log.files.errors import StateFull
+from metaq_broker.log.state.state_mark import KEY as COUNT_KEY
+from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.replication.state_copy import Change, StateSource
+from metaq_broker.rocketmq.delays.level_queues import level_key
+from metaq_broker.rocketmq.delays.timed_queue import KEY as TIMED_KEY
+from metaq_broker.rocketmq.half_messages.half_messages import KEY as HALF_KEY
+from metaq_broker.rocketmq.half_messages.half_messages import read_positions
 from metaq_broker.rocketmq.parts import FrontEndParts, offset_of
-from metaq_broker.storage.errors import StateFull
-from metaq_broker.storage.state_mark import KEY as COUNT_KEY
-from metaq_broker.storage.state_table import StateTable
+from metaq_broker.rocketmq.system_topics import HALF, HALF_OPERATIONS, SCHEDULE, TIMERS
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from metaq.model import TransactionId, Xid
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.transactions.applier import Applier, fail, settle
 from metaq_broker.transactions.decisions import Decision, Decisions, Heuristics
 from metaq_broker.transactions.group_sync import GroupSync

@@ -21,9 +21,9 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from metaq_broker.storage.errors import StoreLocked
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.sealed_files import seal, unseal
+from metaq_broker.log.files.errors import StoreLocked
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.files.sealed_files import seal, unseal
 
 LOCK_NAME: Final = "lock"
 

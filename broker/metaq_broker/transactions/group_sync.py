@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_broker.storage.group_commit import OnDurable, SyncQueue
+from metaq_broker.log.sync.group_commit import OnDurable, SyncQueue
 from metaq_broker.transactions.interfaces import CallLater, Durability, RunInWorker, Timer
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSync
 

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
-from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.storage.marks import Marks
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.segments.marks import Marks
 
 MIB: Final = 1 << 20
 

@@ -28,7 +28,7 @@ from metaq.errors import MetaqError
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.model import Xid, parse_transaction_id
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
 from metaq_broker.transactions.transaction import PartitionKey
 
 _REDO: Final = re.compile(r"redo\.(\d+)")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metaq.model import Buffer
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
 from metaq_broker.transactions.folder import Extent, ExtentDamaged
 from metaq_broker.transactions.journal_bytes import (
     FILE_HEADER_BYTES,

@@ -28,9 +28,9 @@ from pathlib import Path
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
-from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.group_commit import OnDurable
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.sync.group_commit import OnDurable
 from metaq_broker.transactions import recovery
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from metaq.errors import MetaqError
 from metaq.model import TransactionId, Xid
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal
 
 
 class TransactionRefused(MetaqError):

@@ -9,9 +9,9 @@ from typing import Final
 from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
-from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import DiskFull, Refusal, StorageFailed
-from metaq_broker.storage.marks import BlockPart, Marks
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.outcomes import DiskFull, Refusal, StorageFailed
+from metaq_broker.log.segments.marks import BlockPart, Marks
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 

@@ -14,9 +14,9 @@ from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
-from metaq_broker.engine.blocks import BlockRefused, check_count, number_block
-from metaq_broker.engine.outcomes import BlockInvalid, ChecksumMismatch, TooLarge
-from metaq_broker.storage.marks import Marks
+from metaq_broker.log.engine.blocks import BlockRefused, check_count, number_block
+from metaq_broker.log.engine.outcomes import BlockInvalid, ChecksumMismatch, TooLarge
+from metaq_broker.log.segments.marks import Marks
 from metaq_broker.transactions.interfaces import TransactionLimits, TransactionStore
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import BatchEmpty, PartitionNotNamed, TransactionRefused, TransactionTooLarge

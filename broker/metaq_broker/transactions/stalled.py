@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq_broker.storage.errors import LogFull
+from metaq_broker.log.files.errors import LogFull
 from metaq_broker.transactions.interfaces import CallLater, RunInWorker, Timer, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalRead
 from metaq_broker.transactions.journal_writer import JournalWriter

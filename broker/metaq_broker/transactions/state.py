@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.transactions.outcomes import LocalPrepare, NotPossibleNow, NotPrepared, TransactionRefused
 
 

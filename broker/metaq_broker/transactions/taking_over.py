@@ -18,8 +18,8 @@ from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.model import Xid
-from metaq_broker.engine.outcomes import PartitionUnknown, TopicUnknown
-from metaq_broker.storage.files import Files
+from metaq_broker.log.engine.outcomes import PartitionUnknown, TopicUnknown
+from metaq_broker.log.files.files import Files
 from metaq_broker.transactions.interfaces import MIB, TransactionStore
 from metaq_broker.transactions.java_journal import JavaJournal, JavaMessage, StoredUnit, read_java_journal
 from metaq_broker.transactions.journal import Journal

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.model import Buffer, TransactionId, Xid
-from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.storage.marks import Marks
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.segments.marks import Marks
 from metaq_broker.transactions.interfaces import Done, Timer, Unit
 from metaq_broker.transactions.outcomes import TooManyTransactions, TransactionRefused
 from metaq_broker.transactions.records import Ends, Messages

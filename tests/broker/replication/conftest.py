@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.frontends.text import extensions
 from metaq_broker.replication import config_follower, java_slave, slave
+from metaq_broker.text import extensions
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 from fix_broker import system_section
 from metaq_broker.app import Broker
-from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.frontends.text.link import Link
+from metaq_broker.operate.config.configuration import BrokerConfig, parse
+from metaq_broker.text.link import Link
 from waiting import until
 
 from metaq.formats.frames import encode_frame

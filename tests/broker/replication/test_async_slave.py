@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from metaq_broker.admin.measures import Measure, gather
 from metaq_broker.app import Broker
-from metaq_broker.config.configuration import parse
-from metaq_broker.engine.maintenance import MaintenanceRefused
-from metaq_broker.frontends.text.link import Link
-from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.log.engine.maintenance import MaintenanceRefused
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.control.measures import Measure, gather
+from metaq_broker.text.link import Link
 from replicated import (
     bodies,
     client,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker
-from metaq_broker.config.configuration import parse
-from metaq_broker.frontends.text import peer
+from metaq_broker.operate.config.configuration import parse
 from metaq_broker.replication import config_follower
+from metaq_broker.text import peer
 from replicated import bodies, client, configured, put_many, running, slave_of, until_caught_up
 from waiting import in_loop, until
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.config.configuration import parse
-from metaq_broker.config.following import FOLLOWED, follow_topics
-from metaq_broker.config.ini import ConfigError
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.config.following import FOLLOWED, follow_topics
+from metaq_broker.operate.config.ini import ConfigError
 
 MASTER = """\
 [system]

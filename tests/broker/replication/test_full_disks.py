@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from metaq_broker import app
-from metaq_broker.frontends.text.link import Link
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
+from metaq_broker.text.link import Link
 from replicated import client, configured, put, read_all, running, samsa, until_in_sync, until_same
 from waiting import in_loop, until
 

@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 from metaq_broker.app import Broker
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.frontends.text.link import Link
-from metaq_broker.frontends.text.peer import TextPeer
+from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.replication import java_slave
 from metaq_broker.replication.gregor import Answer, SyncSlave
 from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import CopiedMessage, Declined, PartitionKey, Peer, StoredRange
+from metaq_broker.text.link import Link
+from metaq_broker.text.peer import TextPeer
 from replicated import (
     bodies,
     client,

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from fix_broker import free_port
 from metaq_broker.app import Broker
-from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.nameserver.app import NameServer
-from metaq_broker.nameserver.config import load
-from metaq_broker.nameserver.routes import Registration
+from metaq_broker.log.state.state_records import decode_state
+from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.replication import samsa as samsa_module
-from metaq_broker.storage.state_records import decode_state
+from metaq_broker.rocketmq.nameserver.app import NameServer
+from metaq_broker.rocketmq.nameserver.config import load
+from metaq_broker.rocketmq.nameserver.routes import Registration
 from remoting_headers import send_header
 from replicated import client, configured, put, running, samsa, slave_of, until_in_sync, until_same
 from request_replay import Asker

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker, StartFailed
+from metaq_broker.log.files.files import Files
 from metaq_broker.replication.roles import (
     FENCED,
     PROMOTED,
@@ -15,7 +16,6 @@ from metaq_broker.replication.roles import (
     read_role_record,
     write_role_record,
 )
-from metaq_broker.storage.files import Files
 from replicated import (
     bodies,
     client,

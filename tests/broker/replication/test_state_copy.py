@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 from manual_loop import Steps
 from metaq_broker.app import Broker
-from metaq_broker.frontends.remoting.partition_numbers import LEFT_OUT
-from metaq_broker.frontends.text.peer import parse_state_part
+from metaq_broker.log.state.state_mark import NUMBERS_AT_ONCE
+from metaq_broker.log.state.state_records import FILE_HEADER_BYTES, encode_changes
+from metaq_broker.log.state.state_table import StatePart, StateTable
 from metaq_broker.replication import state_copy
 from metaq_broker.replication.copied_order import CopiedOrder, first_missing
 from metaq_broker.replication.peer import PartitionKey, PeerLost, StoredRange
 from metaq_broker.replication.state_copy import Change, StateCopy, StateSource
-from metaq_broker.storage.state_mark import NUMBERS_AT_ONCE
-from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
-from metaq_broker.storage.state_table import StatePart, StateTable
+from metaq_broker.rocketmq.messages.partition_numbers import LEFT_OUT
+from metaq_broker.text.peer import parse_state_part
 from replicated import client, configured, put_many, run, running, slave_of
 from stored import QuickFiles
 from waiting import until

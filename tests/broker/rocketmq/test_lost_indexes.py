@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from fix_broker import StartBroker, wait_until
-from metaq_broker.storage.durable_ends import read_durable_ends
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.index import RECORD_BYTES
+from metaq_broker.log.files.durable_ends import read_durable_ends
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.segments.index import RECORD_BYTES
 from remoting_headers import send_header
 from request_replay import Asker, Wire
 from restarted_broker import RestartedBroker

@@ -13,7 +13,7 @@ import pytest
 from fix_broker import free_port, wait_until
 from listeners import Answer, RemotingServer, Served
 from local_servers import RunningNameServer, broker_thread, running_name_server
-from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.rocketmq.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from waiting import in_loop, until
 

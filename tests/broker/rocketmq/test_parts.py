@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from metaq_broker.config.configuration import parse
-from metaq_broker.config.rocketmq import RocketmqConfig
-from metaq_broker.groups.limits import GroupLimits
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.parts import group_limits
 
 SYSTEM = (

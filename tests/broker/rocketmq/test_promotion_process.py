@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, broker_command, free_port, launch, system_section, wait_until
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.state_records import decode_state
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.state.state_records import decode_state
 from request_replay import Asker
 
 from metaq.client.partitioners import fixed

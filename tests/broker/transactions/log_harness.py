@@ -13,15 +13,15 @@ from itertools import groupby
 from pathlib import Path
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.engine.outcomes import StorageFailed
-from metaq_broker.fsck.partition import check_partition
-from metaq_broker.retention.policy import Removal, RetentionPolicy
-from metaq_broker.retention.retention import SegmentRetirement
-from metaq_broker.storage.errors import LogFailed
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.marks import BlockPart
-from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.log.engine.outcomes import StorageFailed
+from metaq_broker.log.files.errors import LogFailed
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.partitions.log_store import LogStore
+from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
+from metaq_broker.log.retention.policy import Removal, RetentionPolicy
+from metaq_broker.log.retention.retention import SegmentRetirement
+from metaq_broker.log.segments.marks import BlockPart
+from metaq_broker.operate.fsck.partition import check_partition
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 from stored import marks

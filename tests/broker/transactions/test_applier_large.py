@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from log_harness import LogHarness
 from manual_loop import ManualLoop
-from metaq_broker.storage.marks import Marks
-from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.segments.marks import Marks
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings

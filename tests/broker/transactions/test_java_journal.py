@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
 from metaq_broker.transactions.java_journal import JavaJournalDamaged, StoredUnit, read_java_journal
 from metaq_broker.transactions.taking_over import BranchNotTakenOver
 from tx_harness import Harness, xid

@@ -12,7 +12,7 @@ import pytest
 from examples import spread
 from hypothesis import given
 from hypothesis import strategies as st
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalDamaged, JournalFailed, Location

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.storage.errors import StoreLocked
-from metaq_broker.storage.files import Files
+from metaq_broker.log.files.errors import StoreLocked
+from metaq_broker.log.files.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.folder import claim_folder

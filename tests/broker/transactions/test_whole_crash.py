@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from examples import spread
 from log_harness import LogHarness
-from metaq_broker.retention.policy import Removal
+from metaq_broker.log.retention.policy import Removal
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import TransactionLimits

@@ -11,7 +11,7 @@ from examples import histories
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from log_harness import LogHarness
-from metaq_broker.retention.policy import Removal
+from metaq_broker.log.retention.policy import Removal
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import TransactionLimits
 from test_tx_machine import Transactions

@@ -16,11 +16,11 @@ from typing import Any
 
 from manual_loop import ManualLoop
 from metaq_broker.clock import ManualClock
-from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
-from metaq_broker.frontends.text.put_runs import Worded
-from metaq_broker.frontends.text.refusals import RefusalTexts
-from metaq_broker.storage.errors import LogFull
-from metaq_broker.storage.files import Files
+from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
+from metaq_broker.log.files.errors import LogFull
+from metaq_broker.log.files.files import Files
+from metaq_broker.text.put_runs import Worded
+from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, SpaceCheck, TransactionLimits, Unit, no_space_check
 from metaq_broker.transactions.manager import TransactionManager

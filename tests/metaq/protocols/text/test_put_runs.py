@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from metaq_broker.frontends.text.text_puts import TextPuts
+from metaq_broker.text.text_puts import TextPuts
 from text_protocol import take
 
 from metaq.errors import ProtocolError

@@ -1,1 +1,0 @@
-"""Messages that wait for a time: behind others of the same delay, or for a moment of their own."""

@@ -1,1 +1,0 @@
-"""What clients talk to: connections (``net``) and protocols (``text``)."""

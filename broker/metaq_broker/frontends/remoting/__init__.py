@@ -1,1 +1,0 @@
-"""RocketMQ's remoting protocol on the connections of ``frontends.net``: sessions, and handlers by request code."""

@@ -1,0 +1,463 @@
+"""The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules.
+
+It knows no command class and no connection: every frontend calls the same methods with plain values and gets outcome
+values back. Everything runs on the event-loop thread; nothing here waits for the disk. There is one way in:
+``append`` writes a block of frames and returns at once, and calls back when the block may be acknowledged.
+
+Source: docs/protocol.md; the order of checks is MetaQ's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, Literal
+
+from metaq.errors import CorruptFrame, MetaqError
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import IdRange, IdWorker
+from metaq.formats.message_types import Selection, encode_types
+from metaq.model import INT64_MAX
+from metaq_broker.clock import Clock
+from metaq_broker.log.engine.blocks import (
+    Block,
+    BlockRefused,
+    MadeBlock,
+    check_count,
+    number_block,
+    number_made,
+    sort_out,
+    split,
+)
+from metaq_broker.log.engine.gates import NoDiskGuard, PutGate, Space
+from metaq_broker.log.engine.id_clock import IdClock
+from metaq_broker.log.engine.outcomes import (
+    AllRejected,
+    Appended,
+    BlockInvalid,
+    ClockImplausible,
+    DiskFull,
+    InsideMessage,
+    NothingAt,
+    OffsetMoved,
+    PartitionClosed,
+    PartitionEmpty,
+    PartitionLimit,
+    PartitionUnavailable,
+    PartitionUnknown,
+    Refusal,
+    SizeInvalid,
+    StorageFailed,
+    TopicReserved,
+    TopicUnknown,
+    TypesInvalid,
+)
+from metaq_broker.log.engine.stores import TopicStores
+from metaq_broker.log.engine.type_filter import BetweenBoundaries, LargeFrame, scan
+from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
+from metaq_broker.log.files.open_files import OpenFiles
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+from metaq_broker.log.segments.marks import BlockPart
+from metaq_broker.log.sync.flush import GroupCommit, OnReadable
+from metaq_broker.operate.config.configuration import BrokerConfig
+
+if TYPE_CHECKING:
+    from metaq_broker.statistics import Statistics
+
+ANY_PARTITION: Final = -1
+"""A put to this partition goes to one that the broker picks."""
+
+NO_INCARNATION: Final = "-"
+"""Stands for the incarnation of a partition of which nothing is durable yet."""
+
+MARK_BYTES: Final = 1 << 14
+"""Bytes between two frames of a block that the index hears of, at least: more of them cost more than they save."""
+
+OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
+OnDurable = Callable[[Refusal | None], None]
+"""Called when a block may be acknowledged, or with why none of it ever may be."""
+
+
+_ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
+    "segment": PartitionLog.segment_start,
+    "boundary": PartitionLog.boundary,
+    "timestamp": PartitionLog.first_at,
+    "ordinal": PartitionLog.ordinal,
+    "message": PartitionLog.offset_of_message,
+    "incarnation": lambda log, _offset: log.incarnation or NO_INCARNATION,
+}
+
+
+class Engine:
+    """One broker's partitions behind their rules."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        stores: TopicStores,
+        commit: GroupCommit,
+        ids: IdWorker,
+        clock: Clock,
+        statistics: Statistics,
+        space: Space | None = None,
+    ) -> None:
+        self.config = config
+        self.stores = stores
+        self.statistics = statistics
+        self.space = space or NoDiskGuard()
+        self.gate = PutGate()
+        self.port = config.system.server_port
+        """Where clients connect."""
+        self._system = config.system
+        self._files = OpenFiles.of_process()
+        self._commit = commit
+        self._ids = ids
+        self._clock = clock
+        self.id_clock = IdClock(clock, ids.step_back)
+        self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
+        self._closed: set[tuple[str, int]] = set()
+
+    def now_ms(self) -> int:
+        """Return what the broker's clock shows, in ms since 1970."""
+        return self._clock.now_ms()
+
+    # ---- putting
+
+    def pick_partition(self, topic: str) -> int:
+        """Return a random partition of ``topic`` that is open, or ``ANY_PARTITION`` when there is none to pick."""
+        count = self.config.topic_settings(topic).num_partitions
+        if not self._closed:
+            return random.randrange(count)
+        choices = [index for index in range(count) if (topic, index) not in self._closed]
+        return random.choice(choices) if choices else ANY_PARTITION
+
+    def append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        """Write a block; ``on_durable`` is called once it may be acknowledged, with ``None``, or with why it never may.
+
+        After a refusal nothing is stored, and ``on_durable`` is not called. Otherwise it is called exactly once, after
+        this has returned.
+        """
+        topic, count = block.topic, block.messages
+        self.statistics.puts(topic, count, max(0, len(block.frames) - count * HEADER_BYTES))
+        outcome = self.put_refusal(topic, block.partition) or self._append(block, on_durable)
+        failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
+        if failed:
+            self.statistics.puts_failed(topic, failed)
+        return outcome
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return what makes appends to several partitions durable together; they are in its ``with``."""
+        return self._commit.together()
+
+    def append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
+        """Do what ``append`` does with frames that this process has made, also for topics that are reserved for it."""
+        topic, count = block.topic, block.messages
+        self.statistics.puts(topic, count, sum(map(len, block.frames)) - count * HEADER_BYTES)
+        refusal = self.put_refusal(topic, block.partition, is_ours=True)
+        outcome = refusal or self._append_made(block, on_durable)
+        if isinstance(outcome, Refusal):
+            self.statistics.puts_failed(topic, count)
+        return outcome
+
+    def _append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
+        ids = self._ids.reserve(block.messages, self.id_clock.latest_ms)  # as the check of the put has read it
+        body_bytes_max = self._system.message_bytes_max + block.extra_bytes
+        try:
+            numbered, marks = number_made(block.frames, ids, body_bytes_max, self._mark_bytes)
+        except BlockRefused as fault:
+            return BlockInvalid(str(fault))
+        part = BlockPart(numbered, block.messages, marks)
+        return self._write(block.topic, block.partition, part, ids, on_durable)
+
+    def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        count = block.messages
+        try:
+            check_count(block.frames, count)  # first: ids that are taken for nothing are gone
+            ids = self._ids.reserve(count, self.id_clock.latest_ms)  # as the check of the put has read it
+            body_bytes_max = self._system.message_bytes_max
+            numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
+        except BlockRefused as fault:
+            return self._append_correct(block, on_durable) if block.independent else BlockInvalid(str(fault))
+        part = BlockPart(numbered, count, marks)
+        return self._write(block.topic, block.partition, part, ids, on_durable, independent=block.independent)
+
+    def _write(
+        self,
+        topic: str,
+        partition: int,
+        part: BlockPart,
+        ids: IdRange,
+        on_durable: OnDurable,
+        *,
+        independent: bool = False,
+    ) -> Appended | Refusal:
+        """Write a block that was checked and numbered; see ``append``."""
+        log = self.stores.get(topic, partition) or self._create_log(topic, partition)
+        if isinstance(log, Refusal):
+            return log
+        ordinal, numbered, count = log.end_ordinal, part.block, part.messages
+        try:
+            if independent and not log.has_space_for(len(numbered)):
+                first = log.append(split(numbered))
+            else:
+                first = log.append_blocks([part])
+        except LogFailed as failure:
+            self.note_failure(topic, failure)
+            return StorageFailed(str(failure))
+        end, began = first + len(numbered), self._clock.monotonic()
+        self.statistics.stored(topic, count, end - first)
+
+        def durable(error: Exception | None) -> None:
+            if error is None:
+                self.statistics.acknowledged(count, self._clock.monotonic() - began)
+                on_durable(None)
+            else:
+                self.statistics.puts_failed(topic, count)
+                on_durable(StorageFailed(str(error)))
+
+        self._commit.wait(log, end, durable)
+        return Appended(log.index, ids, first, end, ordinal, {})
+
+    def _append_correct(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        """Append those messages of a block that can be stored, if there are any."""
+        try:
+            correct, rejected = sort_out(block, self._system.message_bytes_max)
+        except (BlockRefused, CorruptFrame) as fault:
+            return BlockInvalid(str(fault))
+        if correct is None:
+            return AllRejected(rejected)
+        outcome = self._append(correct, on_durable)
+        return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
+
+    def append_committed(
+        self, topic: str, partition: int, parts: Sequence[BlockPart], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Write blocks, checked and numbered before, as one unit; ``done`` when they are durable and readable.
+
+        Nothing but the disk refuses them: their commit is durable already. ``done`` may be called before this returns.
+        """
+        try:
+            log = self.stores.get_or_create(topic, partition)
+            log.append_blocks(parts)
+        except (OSError, MetaqError) as error:
+            self.note_failure(topic, error)
+            done(error)
+            return
+        self.statistics.stored(topic, sum(part.messages for part in parts), sum(len(part.block) for part in parts))
+        self._commit.wait_durable(log, log.end_offset, done)
+
+    def reserve_ids(self, count: int) -> IdRange:
+        """Return ``count`` fresh consecutive message ids."""
+        return self._ids.reserve(count, self.id_clock.time_ms())
+
+    def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
+        """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it.
+
+        For long polls: a callback runs on the event loop and may end its own watch.
+        """
+        return self._commit.watch(topic, partition, callback)
+
+    def put_refusal(self, topic: str, partition: int, *, is_ours: bool = False) -> Refusal | None:
+        """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may.
+
+        ``is_ours``: the broker itself puts, also to topics that are reserved for it.
+        """
+        if not is_ours and topic in self.config.reserved_topics:
+            return TopicReserved(topic)
+        if self.gate.shut_by is not None:
+            return self.gate.shut_by
+        if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
+            return PartitionClosed(partition)
+        if (settings := self.config.accepted_settings(topic)) is None:
+            return TopicUnknown(topic)
+        if topic in self.config.unmatched and not self.stores.has_topic(topic):
+            return TopicUnknown(topic)
+        if not 0 <= partition < settings.num_partitions:
+            return PartitionUnknown(partition)
+        if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
+            return DiskFull(reason)
+        self.id_clock.time_ms()
+        if self.id_clock.fault is not None:
+            return ClockImplausible(self.id_clock.fault)
+        return None
+
+    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        """Return the partition's log, made when absent, or why nothing may be put there."""
+        refusal = self.put_refusal(topic, partition)
+        return refusal or self.stores.get(topic, partition) or self._create_log(topic, partition)
+
+    def _create_log(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        if (limit := self.more_partitions_refusal()) is not None:
+            return PartitionLimit(limit)
+        if (fault := self.stores.refusal(topic, partition)) is not None:
+            return PartitionUnavailable(fault)
+        try:
+            return self.stores.get_or_create(topic, partition)
+        except (OSError, MetaqError) as error:
+            self.note_failure(topic, error)
+            return StorageFailed(str(error))
+
+    def more_partitions_refusal(self) -> str | None:
+        """Return why no partition can be made beside those that there are, ``None`` if one can."""
+        count = self.stores.partition_count
+        if count >= self._system.partitions_max:
+            return f"the broker has {count} partitions, maxPartitions allows no more"
+        if count >= self._files.partitions_max:
+            return (
+                f"the broker has {count} partitions, its limit of open files (ulimit -n), {self._files.limit}, allows "
+                "no more"
+            )
+        return None
+
+    def note_failure(self, topic: str, failure: Exception) -> None:
+        """Take note of why something could not be stored: if there was no space, no more is tried for a while."""
+        if isinstance(failure, LogFull) or (isinstance(failure, OSError) and is_disk_full(failure)):
+            self.space.ran_out(self.config.topic_settings(topic).data_path)
+
+    # ---- reading
+
+    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refusal:
+        """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, none behind the readable end.
+
+        They may begin and end inside a frame. If the frame at ``offset`` is longer than maxTransferSize and not than
+        ``bytes_max``, they are that one frame: a Java client puts no pieces together. Every other answer is a
+        ``Refusal``.
+        """
+        self.statistics.get(topic)
+        log = self._log_for_get(topic, partition, bytes_max)
+        if isinstance(log, Refusal):
+            return self._missed(topic, log)
+        limit = self._system.transfer_bytes_max
+        try:
+            found = log.read(offset, bytes_max if bytes_max < limit else limit)
+            if bytes_max > limit and isinstance(found, Slice) and found.length == limit:
+                found = _whole_frame(log, found, bytes_max)
+        except OSError as error:
+            return StorageFailed(str(error))
+        if not isinstance(found, Slice):
+            return self._missed(topic, self._nothing_at(log, offset, found))
+        self.statistics.sent(topic, found.length)
+        return found
+
+    def get_types(
+        self, topic: str, partition: int, offset: int, bytes_max: int, types: Sequence[str]
+    ) -> Selection | LargeFrame | Refusal:
+        """Return the messages of ``types`` among about ``bytes_max`` bytes (and maxTransferSize) from ``offset`` on.
+
+        The refusals are those of ``get``. Beside them: ``InsideMessage``, ``TypesInvalid``, and ``StorageFailed`` for
+        damage that nobody knew of.
+        """
+        self.statistics.get(topic)
+        log = self._log_for_get(topic, partition, bytes_max)
+        if isinstance(log, Refusal):
+            return self._missed(topic, log)
+        try:
+            found = scan(log, offset, min(bytes_max, self._system.transfer_bytes_max), encode_types(types))
+        except ValueError as fault:
+            return TypesInvalid(str(fault))
+        except BetweenBoundaries as inside:
+            return InsideMessage(offset, inside.boundary)
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+        if isinstance(found, AtEnd | Moved):
+            return self._missed(topic, self._nothing_at(log, offset, found))
+        self.statistics.sent(topic, found.frame_bytes)
+        return found
+
+    def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refusal:
+        if self._closed and (topic, partition) in self._closed:
+            return PartitionClosed(partition)
+        log = self.stores.get(topic, partition)
+        if log is None:
+            return self._no_store(topic, partition)
+        if bytes_max <= 0:
+            return SizeInvalid(bytes_max)
+        return log
+
+    def _missed(self, topic: str, refusal: Refusal) -> Refusal:
+        if isinstance(refusal, OffsetMoved | NothingAt | PartitionEmpty):
+            self.statistics.get_missed(topic)
+            if isinstance(refusal, OffsetMoved):
+                self.statistics.offset(topic)
+        return refusal
+
+    def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refusal:
+        if isinstance(found, Moved):
+            return OffsetMoved(found.offset)
+        report_end = self._system.update_consumer_offsets or offset == INT64_MAX
+        if offset > log.readable_end and report_end:
+            return OffsetMoved(log.readable_end)
+        return NothingAt(offset)
+
+    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refusal:
+        """Answer one of the questions about positions in a partition.
+
+        ``segment``: start of the segment that holds ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary
+        at or below it. ``timestamp``: the first message at or after ``offset``, read as epoch milliseconds.
+        ``ordinal``: how many messages are before that boundary. ``message``: where the message with ``offset`` others
+        before it begins. ``incarnation``: the partition's UUID, ``NO_INCARNATION`` while it has none.
+        """
+        self.statistics.offset(topic)
+        log = self.stores.get(topic, partition)
+        if log is None:
+            return self._no_store(topic, partition)
+        try:
+            return _ANSWERS[question](log, offset)
+        except OSError as error:
+            return StorageFailed(str(error))
+
+    def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refusal:
+        """Return all of the bytes that gets from ``offset`` on would give, as far as they are in one file.
+
+        For a reader that reads the file itself. The refusals are those of ``get``.
+        """
+        self.statistics.file_lookup(topic)
+        log = self._log_for_get(topic, partition, 1)
+        if isinstance(log, Refusal):
+            return log
+        try:
+            found = log.read(offset, INT64_MAX)
+        except OSError as error:
+            return StorageFailed(str(error))
+        return found if isinstance(found, Slice) else self._nothing_at(log, offset, found)
+
+    # ---- closing partitions
+
+    def close_partition(self, topic: str, partition: int) -> None:
+        """Refuse puts and gets on a partition from now on; kept in memory only, as in MetaQ."""
+        self._closed.add((topic, partition))
+
+    def open_partition(self, topic: str, partition: int) -> None:
+        """Undo ``close_partition``."""
+        self._closed.discard((topic, partition))
+
+    def closed_partitions(self) -> list[tuple[str, int]]:
+        """Return topic and index of the partitions that were closed, there or not, in order."""
+        return sorted(self._closed)
+
+    def is_closed(self, topic: str, partition: int) -> bool:
+        """Say whether ``close_partition`` is in effect."""
+        return (topic, partition) in self._closed
+
+    def _all_closed(self, topic: str) -> bool:
+        count = self.config.topic_settings(topic).num_partitions
+        return all((topic, index) in self._closed for index in range(count))
+
+    def _no_store(self, topic: str, partition: int) -> Refusal:
+        fault = self.stores.refusal(topic, partition)
+        return PartitionEmpty(topic, partition) if fault is None else PartitionUnavailable(fault)
+
+
+def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:
+    """Return the first frame of a slice, if it is longer than the slice and not than ``bytes_max``.
+
+    Where the slice begins inside a message, what is taken for a length may be anything: the answer is then more of the
+    bytes from there on, as many as were asked for at most.
+    """
+    frame_bytes = HEADER_BYTES + int.from_bytes(found.handle.pread(4, found.position), signed=True)
+    if not found.length < frame_bytes <= bytes_max:
+        return found
+    whole = log.read(found.offset, frame_bytes)
+    return whole if isinstance(whole, Slice) and whole.length == frame_bytes else found

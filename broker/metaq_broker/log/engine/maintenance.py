@@ -1,0 +1,307 @@
+"""What operators do to partitions while the broker serves clients: close, open, delete, move, recover.
+
+All of it runs on the event loop; what takes time on the disk runs in worker threads. A partition that is deleted or
+moved is out of service meanwhile: requests for it are refused with that reason. One that is recovered is read
+meanwhile. Only one thing is done to a partition at a time, whoever asks: so a broker has one ``PartitionMaintenance``.
+
+Source: docs/administration.md, "Partitions".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.files.errors import PartitionRefused
+from metaq_broker.log.partitions.folders import folder_name
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.recovery import RecoveryReport
+from metaq_broker.log.sync.flush import GroupCommit
+
+_LOG: Final = logging.getLogger(__name__)
+
+PartitionKey = tuple[str, int]
+UsersOf = Callable[[str, int], Sequence[str]]
+"""Topic and index of a partition -> keys of the transactions that have put messages there and have not ended."""
+
+Settle = Callable[[PartitionLog], Awaitable[None]]
+"""Comes back when nothing is being done to the files of a log that is out of service."""
+
+
+class MaintenanceRefused(MetaqError):
+    """It was not done, or not all of it; the text is one sentence for the operator."""
+
+
+class PartitionMaintenance:
+    """``users_of``: the transactions that need a partition; ``settle_retention`` ends retention."""
+
+    def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf, settle_retention: Settle) -> None:
+        self._engine = engine
+        self._stores = engine.stores
+        self._commit = commit
+        self._users_of = users_of
+        self._settle_retention = settle_retention
+        self._busy: set[PartitionKey] = set()
+        self.deleted: Callable[[str, int], None] = lambda topic, index: None
+        """Called when a partition was deleted: one of its name is another, whose messages are counted from 0."""
+
+    # ---- closing and opening
+
+    def close(self, topic: str, indexes: Sequence[int]) -> None:
+        """Refuse puts and gets on these partitions from now on, until ``open`` or a restart.
+
+        Raises:
+            MaintenanceRefused: No such partition, or something is being done to it.
+        """
+        self._check_exist(topic, indexes)
+        self._check_idle((topic, index) for index in indexes)
+        for index in indexes:
+            self._engine.close_partition(topic, index)
+        _LOG.info("partitions closed", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
+
+    def open(self, topic: str, indexes: Sequence[int]) -> None:
+        """Undo ``close``; nothing happens to partitions that are open.
+
+        Raises:
+            MaintenanceRefused: No such partition, or something is being done to it.
+        """
+        self._check_exist(topic, [index for index in indexes if not self._engine.is_closed(topic, index)])
+        self._check_idle((topic, index) for index in indexes)
+        for index in indexes:
+            self._engine.open_partition(topic, index)
+        _LOG.info("partitions opened", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
+
+    def _check_exist(self, topic: str, indexes: Sequence[int]) -> None:
+        configured = self._engine.config.topic_settings(topic).num_partitions if self._is_accepted(topic) else 0
+        missing = [i for i in indexes if i >= configured and not self._is_there(topic, i)]
+        if missing:
+            raise MaintenanceRefused(f"{_partitions(topic, missing)} not known to this broker")
+
+    def _is_accepted(self, topic: str) -> bool:
+        return self._engine.config.accepts(topic)
+
+    def _is_there(self, topic: str, index: int) -> bool:
+        return self._stores.get(topic, index) is not None or self._stores.refusal(topic, index) is not None
+
+    # ---- deleting
+
+    async def delete(self, topic: str, indexes: Sequence[int], *, force: bool) -> list[int]:
+        """Remove partitions with all their messages; return their indexes. They must be closed, or ``force``.
+
+        A later put makes such a partition anew, empty and open.
+
+        Raises:
+            MaintenanceRefused: Nothing was deleted, or only some of them: the text says which.
+        """
+        there = [index for index in indexes if self._is_there(topic, index)]
+        if not there:
+            raise MaintenanceRefused(f"{_partitions(topic, indexes)} not on this broker")
+        self._check_free(topic, there)
+        if not force:
+            self._check_closed(topic, there, "or delete with --force")
+        deleted: list[int] = []
+        with self._reserved((topic, index) for index in there):
+            for index in there:
+                await self._delete_one(topic, index, deleted)
+                deleted.append(index)
+                _LOG.warning("partition deleted", extra={"fields": {"partition": folder_name(topic, index)}})
+        return deleted
+
+    async def _delete_one(self, topic: str, index: int, deleted: Sequence[int]) -> None:
+        store = self._stores.store_of(topic)
+        log = store.take_offline(topic, index, f"partition {folder_name(topic, index)} is being deleted")
+        try:
+            if log is not None:
+                await self._retire(log)
+            await asyncio.to_thread(store.delete_folder, topic, index)
+        except OSError as error:
+            if store.has_folder(topic, index):
+                await self._bring_back(topic, index)
+                raise self._stopped("deleted", topic, index, error, deleted) from error
+            fields = {"partition": folder_name(topic, index), "reason": str(error)}
+            _LOG.warning("files of a deleted partition are left until the next start", extra={"fields": fields})
+        self._stores.remove_entry(topic, index)
+        self._engine.open_partition(topic, index)
+        self.deleted(topic, index)
+
+    # ---- moving
+
+    async def move(self, topic: str, indexes: Sequence[int], by: int) -> list[tuple[int, int]]:
+        """Add ``by`` to the indexes of closed partitions; return (old, new) of each. Both stay closed until opened.
+
+        Raises:
+            MaintenanceRefused: Nothing was moved, or only some of them: the text says which.
+        """
+        there = [index for index in indexes if self._stores.get(topic, index) is not None]
+        if not there:
+            raise MaintenanceRefused(f"{_partitions(topic, indexes)} not served by this broker")
+        self._check_targets(topic, there, by)
+        self._check_closed(topic, there, "first")
+        self._check_free(topic, there)
+        # The one that goes farthest comes first, so that its index is free for the next.
+        moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
+        moved: list[tuple[int, int]] = []
+        with self._reserved((topic, index) for pair in moves for index in pair):
+            for old, new in moves:
+                await self._move_one(topic, old, new, [pair[0] for pair in moved])
+                moved.append((old, new))
+                fields = {"old": folder_name(topic, old), "new": folder_name(topic, new)}
+                _LOG.warning("partition moved", extra={"fields": fields})
+        return sorted(moved)
+
+    def _check_targets(self, topic: str, there: Sequence[int], by: int) -> None:
+        if by == 0:
+            raise MaintenanceRefused("the offset is 0: nothing would move")
+        if min(there) + by < 0:
+            raise MaintenanceRefused(f"partition {folder_name(topic, min(there))} would get index {min(there) + by}")
+        self._check_idle((topic, index + by) for index in there)
+        store = self._stores.store_of(topic)
+        taken = [index + by for index in there if index + by not in there and store.has_folder(topic, index + by)]
+        if taken:
+            raise MaintenanceRefused(f"{_partitions(topic, taken)} there already")
+
+    async def _move_one(self, topic: str, old: int, new: int, moved: Sequence[int]) -> None:
+        store = self._stores.store_of(topic)
+        log = store.take_offline(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
+        store.take_offline(topic, new, f"partition {folder_name(topic, old)} is being moved here")
+        assert log is not None  # reserved since it was found
+        try:
+            await self._retire(log)
+            await asyncio.to_thread(store.rename_folder, topic, old, new)
+        except OSError as error:
+            await self._bring_back(topic, new if store.has_folder(topic, new) else old)
+            self._stores.remove_entry(topic, old if store.has_folder(topic, new) else new)
+            raise self._stopped("moved", topic, old, error, moved) from error
+        self._stores.remove_entry(topic, old)
+        self._engine.close_partition(topic, new)
+        fault = await self._bring_back(topic, new)
+        if fault is not None:
+            where = f"partition {folder_name(topic, old)} has become {folder_name(topic, new)}"
+            raise MaintenanceRefused(f"{where}, but cannot be opened: {fault}; try reopen")
+
+    # ---- recovering
+
+    async def reopen(self, topic: str, index: int) -> RecoveryReport:
+        """Recover a partition that is read-only or could not be opened; return what was found.
+
+        Raises:
+            MaintenanceRefused: There is nothing to recover, or it cannot be done.
+        """
+        self._check_idle([(topic, index)])
+        log = self._stores.get(topic, index)
+        if log is None and self._stores.refusal(topic, index) is None:
+            raise MaintenanceRefused(f"{_partitions(topic, [index])} not on this broker")
+        if log is not None and log.failure is None:
+            raise MaintenanceRefused(
+                f"partition {folder_name(topic, index)} takes messages: there is nothing to recover"
+            )
+        with self._reserved([(topic, index)]):
+            try:
+                report = await self._recover(topic, index, log)
+            except (OSError, PartitionRefused) as error:
+                raise MaintenanceRefused(
+                    f"partition {folder_name(topic, index)} cannot be recovered: {error}"
+                ) from error
+        _LOG.warning("partition recovered", extra={"fields": {"partition": folder_name(topic, index)}})
+        return report
+
+    async def acknowledge(self, topic: str, indexes: Sequence[int]) -> list[int]:
+        """Forget what partitions lost, there or not; return the indexes of those of which something was known.
+
+        Raises:
+            MaintenanceRefused: Nothing was lost of any of them, or the disk refuses.
+        """
+        lost = {(name, index): store for store in self._stores.each_store() for name, index in store.lost_partitions()}
+        found = [index for index in indexes if (topic, index) in lost]
+        if not found:
+            raise MaintenanceRefused(f"{_partitions(topic, indexes)} not among those that lost data")
+        try:
+            for index in found:
+                await asyncio.to_thread(lost[topic, index].acknowledge, topic, index)
+                fields = {"partition": folder_name(topic, index)}
+                _LOG.warning("lost data acknowledged", extra={"fields": fields})
+        except OSError as error:
+            raise MaintenanceRefused(f"the data folder takes no note of it: {error}") from error
+        return found
+
+    async def _recover(self, topic: str, index: int, log: PartitionLog | None) -> RecoveryReport:
+        if log is None:
+            opened = await asyncio.to_thread(self._stores.store_of(topic).open_again, topic, index)
+            self._stores.bring_online(opened)
+            return opened.recovery
+        await self._commit.settle(log)
+        loaded = await asyncio.to_thread(log.load_again)
+        if loaded.report.lost is not None:
+            store = self._stores.store_of(topic)
+            await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
+        return log.resume(loaded)
+
+    # ---- steps
+
+    async def _retire(self, log: PartitionLog) -> None:
+        """Keep the promises that were made for a log that is out of service, then close its files."""
+        await self._settle_retention(log)
+        await self._commit.settle(log)
+        self._commit.forget(log)
+        log.close(clean=False)
+
+    async def _bring_back(self, topic: str, index: int) -> str | None:
+        """Put a partition back into service; if that fails it stays refused, with the reason, which is returned."""
+        store = self._stores.store_of(topic)
+        try:
+            self._stores.bring_online(await asyncio.to_thread(store.open_again, topic, index))
+        except (OSError, PartitionRefused) as error:
+            store.take_offline(topic, index, str(error))
+            fields = {"partition": folder_name(topic, index), "reason": str(error)}
+            _LOG.error("partition is not served", extra={"fields": fields})
+            return str(error)
+        return None
+
+    @contextlib.contextmanager
+    def _reserved(self, partition_keys: Iterable[PartitionKey]) -> Iterator[None]:
+        reserved = set(partition_keys)
+        self._check_idle(reserved)
+        self._busy |= reserved
+        try:
+            yield
+        finally:
+            self._busy -= reserved
+
+    def _check_idle(self, partition_keys: Iterable[PartitionKey]) -> None:
+        busy = sorted(self._busy.intersection(partition_keys))
+        if busy:
+            raise MaintenanceRefused(
+                f"something else is being done to partition {folder_name(*busy[0])}; try again later"
+            )
+
+    def _check_closed(self, topic: str, indexes: Sequence[int], otherwise: str) -> None:
+        opened = [index for index in indexes if not self._engine.is_closed(topic, index)]
+        if opened:
+            raise MaintenanceRefused(f"{_partitions(topic, opened)} not closed; close {_them(opened)} {otherwise}")
+
+    def _check_free(self, topic: str, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            keys = self._users_of(topic, index)
+            if keys:
+                listed = ", ".join(keys[:3]) + (" and others" if len(keys) > 3 else "")
+                raise MaintenanceRefused(
+                    f"partition {folder_name(topic, index)} is needed by transactions that have not ended: {listed}"
+                )
+
+    def _stopped(self, done: str, topic: str, index: int, error: OSError, before: Sequence[int]) -> MaintenanceRefused:
+        earlier = f"; {done} before that: {', '.join(map(str, before))}" if before else ""
+        return MaintenanceRefused(f"partition {folder_name(topic, index)} is not {done}: {error}{earlier}")
+
+
+def _partitions(topic: str, indexes: Sequence[int]) -> str:
+    names = ", ".join(folder_name(topic, index) for index in indexes[:5]) + (", ..." if len(indexes) > 5 else "")
+    return f"partition {names} is" if len(indexes) == 1 else f"partitions {names} are"
+
+
+def _them(indexes: Sequence[int]) -> str:
+    return "it" if len(indexes) == 1 else "them"

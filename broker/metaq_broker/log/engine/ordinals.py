@@ -1,0 +1,67 @@
+"""Where in a partition the message with a certain ordinal is, quickly for readers that go on where they stopped.
+
+The index answers it for any ordinal, with a search and a short walk. Where a read ended is remembered: a few places a
+partition, so that a reader that goes on from there costs neither.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import Boundary, boundary_at_or_below, boundary_of_message
+
+PLACES_MAX: Final = 64
+"""Places that are remembered of one partition; the oldest is forgotten first."""
+
+
+def first_ordinal(log: PartitionLog) -> int:
+    """Return the ordinal of the oldest message that is kept."""
+    return log.layout.segments[0].first_ordinal
+
+
+def boundary_at(log: PartitionLog, offset: int) -> Boundary:
+    """Return the frame boundary at or below ``offset`` with its ordinal, clamped to what is kept and readable."""
+    return boundary_at_or_below(log.layout, min(max(offset, log.start_offset), log.readable_end))
+
+
+def time_before(log: PartitionLog, offset: int) -> int:
+    """Return a time in ms after which the messages of the segment at ``offset`` were stored, 0 = unknown.
+
+    It stands in for the store time of messages whose ids hold none.
+    """
+    return log.layout.find(offset).first_ms
+
+
+class Ordinals:
+    def __init__(self) -> None:
+        self._places: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
+
+    def find(self, log: PartitionLog, ordinal: int) -> Boundary:
+        """Return where the message with ``ordinal`` others before it begins; clamped to what is kept and readable.
+
+        Where the message is damaged, this is where the damage begins, and its ordinal may be lower.
+
+        Raises:
+            OSError: The index or the segment cannot be read.
+        """
+        if ordinal >= log.durable_ordinal:
+            return Boundary(log.readable_end, log.durable_ordinal)
+        offset = self._of(log).get(ordinal)
+        if offset is not None and log.start_offset <= offset < log.readable_end:
+            return Boundary(offset, ordinal)
+        return boundary_of_message(log.layout, ordinal)
+
+    def remember(self, log: PartitionLog, ordinal: int, offset: int) -> None:
+        """Take note of where the message with ``ordinal`` others before it begins."""
+        places = self._of(log)
+        if len(places) >= PLACES_MAX and ordinal not in places:
+            del places[next(iter(places))]
+        places[ordinal] = offset
+
+    def _of(self, log: PartitionLog) -> dict[int, int]:
+        known = self._places.get(log)
+        if known is None or known[0] != log.incarnation:  # its files were removed, and offsets began again
+            known = self._places[log] = log.incarnation, {}
+        return known[1]

@@ -1,0 +1,371 @@
+"""The topics of a broker and their settings: those of its configuration, and those that clients and operators make.
+
+Settings that are made while the broker runs are durable, in the state table under ``topic/NAME``, and go before those
+of the configuration. The engine gets them with a configuration that has them beside the file's own topics: so
+clients of every protocol can put to them and get from them.
+
+A topic is known if it was made, if the configuration names it, or if it has messages. Where a pattern of the
+configuration admits every name (``[topic=*]``), a topic is known from its first message on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Protocol
+
+from metaq.errors import MetaqError
+from metaq_broker.log.partitions.folders import topic_fault
+from metaq_broker.log.state.state_table import OnDurable, StateTable
+from metaq_broker.operate.config.configuration import BrokerConfig, TopicConfig
+from metaq_broker.operate.config.keys import TOPIC_ATTRIBUTES
+
+PREFIX: Final = "topic/"
+
+READ: Final = 4
+WRITE: Final = 2
+INHERIT: Final = 1
+"""Bits of ``perm``; a topic with the last one is a template for topics that are made when they are first used."""
+
+TOPICS_MAX: Final = 10_000
+"""Topics that are made while the broker runs."""
+
+COUNTED_FOR_MS: Final = 1000
+
+UNFLUSHED_MAX: Final = 1000
+UNFLUSHED_MS_MAX: Final = 20
+"""Without ``wait_for_disk``: messages of a partition that may be acknowledged and not durable, and how long each is."""
+
+QUEUES_MAX: Final = 4_096
+"""Queues of one topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Queues from 0 to below ``read_queues`` are read, and so for writing. ``order`` and the rest are for clients."""
+
+    read_queues: int
+    write_queues: int
+    perm: int = READ | WRITE
+    order: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+
+    @property
+    def queues(self) -> int:
+        """Queues that exist: while a topic shrinks, those that are only read still count."""
+        return max(self.read_queues, self.write_queues)
+
+
+_NAMES: Final = tuple(field.name for field in fields(TopicSettings))
+
+
+class TopicRefused(MetaqError):
+    """``topic`` is not made, changed or deleted: ``reason``."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic, self.reason = topic, reason
+        super().__init__(topic, reason)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic[:80]!r}: {self.reason}"
+
+
+class StoredTopics(Protocol):
+    """What of ``TopicStores`` is needed here."""
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in service."""
+
+    @property
+    def topics(self) -> Set[str]:
+        """Those of which partitions are there."""
+
+    def has_topic(self, topic: str) -> bool:
+        """Say whether any partition of ``topic`` is there."""
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return topic -> number of its partitions, counted to the last one that is there."""
+
+
+Announce = Callable[[Callable[[], None]], None]
+
+OnTopicChange = Callable[[str | None], None]
+"""Called with the topic that came, changed or went; ``None`` = any may have."""
+
+
+class Topics:
+    """``built_in`` are topics that exist without anybody making them, and that cannot be changed.
+
+    They are left out of lists for users, and so are topics that begin with one of ``hidden_prefixes``.
+
+    ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
+    clock's time. Without ``wait_for_disk``, puts to topics that clients made are acknowledged before they are durable.
+    Nobody but the broker puts to ``reserved`` topics.
+    """
+
+    def __init__(
+        self,
+        table: StateTable,
+        stores: StoredTopics,
+        config: BrokerConfig,
+        apply: Callable[[BrokerConfig], None],
+        now_ms: Callable[[], int],
+        built_in: Mapping[str, TopicSettings] | None = None,
+        hidden_prefixes: tuple[str, ...] = (),
+        wait_for_disk: bool = True,
+        reserved: Set[str] = frozenset(),
+    ) -> None:
+        self._wait_for_disk, self._reserved = wait_for_disk, frozenset(reserved)
+        self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
+        self._config = config
+        self._built_in = dict(built_in or {})
+        self._hidden_prefixes = hidden_prefixes
+        self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
+        self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
+        self._known_stored = frozenset(stores.topics)
+        self._listeners: list[OnTopicChange] = []
+        self.announce: Announce = lambda call: call()
+        """Calls back when those outside who must know of all changes do."""
+        self._depth, self._is_due = 0, False
+        self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
+        self.changes = 0
+        """How often something was changed since the start."""
+        self.changed_ms = now_ms()
+        """When it was changed last."""
+        self._apply(self._merged())
+
+    # ---- asking
+
+    def settings(self, topic: str) -> TopicSettings | None:
+        """Return the settings of a topic, ``None`` if it is not known."""
+        found = self._made.get(topic) or self._built_in.get(topic)
+        if found is None and (topic in self._config.topics and "*" not in topic):
+            return self._configured(topic)
+        if found is None and self._stores.has_topic(topic):
+            return self._stored(topic, self._counts().get(topic, 1))
+        return found
+
+    def all(self) -> Mapping[str, TopicSettings]:
+        """Return the topics that are known, those that are built in included."""
+        counts = self._counts().items()
+        return {
+            **{topic: self._stored(topic, count) for topic, count in counts},
+            **{topic: self._configured(topic) for topic in self._config.topics if "*" not in topic},
+            **self._built_in,
+            **self._made,
+        }
+
+    def has_messages(self, topic: str) -> bool:
+        """Say whether messages of a topic are stored, or were."""
+        return self._stores.has_topic(topic)
+
+    def is_built_in(self, topic: str) -> bool:
+        """Say whether a topic exists without anybody making it."""
+        return topic in self._built_in
+
+    def when_changed(self, listener: OnTopicChange) -> None:
+        """Call ``listener`` after each change of the topics or their settings."""
+        self._listeners.append(listener)
+
+    # ---- changing
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Have ``apply`` be called once, at the end, for all changes in this ``with``: it costs work for each topic."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._is_due and not self._depth:
+                self._is_due = False
+                self._apply(self._merged())
+
+    def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
+        """Make a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
+
+        Raises:
+            TopicRefused: It is built in, its name or a number is not possible, or there are too many topics.
+            StateFull: There is no space for its settings.
+        """
+        self._check(topic, settings)
+        made = None if on_durable is None else self._then_announced(on_durable)
+        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=True)
+        if self._made.get(topic) != settings:
+            self._made[topic] = settings
+            self._added[topic] = self._topic_config(topic, settings)
+            self._changed(topic)
+
+    def _then_announced(self, on_durable: OnDurable) -> OnDurable:
+        def made(failure: Exception | None) -> None:
+            if failure is None:
+                self.announce(lambda: on_durable(None))
+            else:
+                on_durable(failure)
+
+        return made
+
+    def create_like(
+        self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None
+    ) -> TopicSettings | None:
+        """Make a topic with at most as many queues as ``template`` has, and its permissions, and return its settings.
+
+        ``None`` if ``template`` is not known or no template. Raises as ``create``.
+        """
+        model = self.settings(template)
+        if model is None or not model.perm & INHERIT:
+            return None
+        count = max(1, min(queues, model.write_queues))
+        settings = TopicSettings(count, count, model.perm & ~INHERIT, filter_type=model.filter_type)
+        self.create(topic, settings, on_durable)
+        return settings
+
+    def keep_readable(self) -> list[str]:
+        """Have all stored partitions be queues that are read, of topics that are written; return the topics changed.
+
+        For settings that are older than the messages. Queues and topics that an operator took away come back. A topic
+        that was not about to shrink or grow has as many queues for writing.
+        """
+        changed = []
+        for topic, stored in self._stores.partition_counts().items():
+            settings, count = self._made.get(topic), min(stored, QUEUES_MAX)
+            if settings is not None and settings.queues < count:
+                write_queues = count if settings.read_queues == settings.write_queues else settings.write_queues
+                self.create(topic, dataclasses.replace(settings, read_queues=count, write_queues=write_queues))
+            elif settings is None and topic not in self._built_in and not self._config.accepts(topic):
+                self.create(topic, TopicSettings(count, count))
+            else:
+                continue
+            changed.append(topic)
+        return changed
+
+    def delete(self, topic: str, on_durable: OnDurable | None = None) -> None:
+        """Forget the settings of a topic; nothing changes if it is not known. Its messages are another's affair.
+
+        Raises:
+            TopicRefused: It is built in, or the configuration names it.
+        """
+        self.check_deletable(topic)
+        known = self._made.pop(topic, None)
+        self._table.delete(PREFIX + topic, on_durable)
+        if known is not None:
+            del self._added[topic]
+            self._changed(topic)
+
+    def check_deletable(self, topic: str) -> None:
+        """Look whether a topic can be deleted. Raises as ``delete``."""
+        if topic in self._built_in:
+            raise TopicRefused(topic, "it is a system topic")
+        if topic in self._config.topics and "*" not in topic:
+            raise TopicRefused(topic, "it is configured in server.ini; remove it there")
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by another configuration, such as after a reload."""
+        self._config = config
+        self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
+        self._changed(None)
+
+    def read_again(self) -> None:
+        """Go by what the table says now; others than this object have changed it."""
+        made = {key.removeprefix(PREFIX): _read(value) for key, value in self._table.items(PREFIX)}
+        if made != self._made:
+            self._made = made
+            self.configure(self._config)
+
+    def stored_topics_changed(self) -> None:
+        """Take note that topics got their first message, or lost their last partition."""
+        stored = frozenset(self._stores.topics)
+        changed, self._known_stored = stored ^ self._known_stored, stored
+        for topic in changed - self._made.keys():
+            self._changed(topic)
+
+    # ---- inside
+
+    def _check(self, topic: str, settings: TopicSettings) -> None:
+        if topic in self._built_in:
+            raise TopicRefused(topic, "it is a system topic")
+        if (fault := topic_fault(topic)) is not None:
+            raise TopicRefused(topic, fault)
+        for name in ("read_queues", "write_queues"):
+            if not 0 <= getattr(settings, name) <= QUEUES_MAX:
+                raise TopicRefused(topic, f"{getattr(settings, name)} queues; allowed are 0 to {QUEUES_MAX}")
+        if not 0 <= settings.perm <= READ | WRITE | INHERIT:
+            raise TopicRefused(topic, f"perm {settings.perm}; allowed are 0 to {READ | WRITE | INHERIT}")
+        if topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
+            raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
+
+    def _made_like(self, topic: str) -> int:
+        """How many topics clients made, of those that are hidden or of the others: neither takes the other's space."""
+        hidden = topic.startswith(self._hidden_prefixes)
+        return sum(each.startswith(self._hidden_prefixes) == hidden for each in self._made)
+
+    def _configured(self, topic: str) -> TopicSettings:
+        config = self._config.topic_settings(topic)
+        perm = READ * config.accept_subscribe | WRITE * config.accept_publish
+        return TopicSettings(config.num_partitions, config.num_partitions, perm)
+
+    def _counts(self) -> dict[str, int]:
+        """Return topic -> partitions that are stored; counted again when there are more, and once a second."""
+        count, now_ms = self._stores.partition_count, self._now_ms()
+        if count != self._counted[0] or abs(now_ms - self._counted[1]) > COUNTED_FOR_MS:
+            self._counted = count, now_ms, self._stores.partition_counts()
+        return self._counted[2]
+
+    def _stored(self, topic: str, partitions: int) -> TopicSettings:
+        if not self._config.accepts(topic):
+            return TopicSettings(partitions, partitions, READ)
+        count = max(partitions, self._config.topic_settings(topic).num_partitions)
+        return TopicSettings(count, self._config.topic_settings(topic).num_partitions)
+
+    def _overriding(self) -> dict[str, TopicSettings]:
+        """Return the topics whose settings go before those of the configuration."""
+        return {**self._built_in, **self._made}
+
+    def _changed(self, topic: str | None) -> None:
+        self.changes += 1
+        self._counted = (-1, 0, {})
+        self.changed_ms = self._now_ms()
+        if self._depth:
+            self._is_due = True
+        else:
+            self._apply(self._merged())
+        for listener in self._listeners:
+            listener(topic)
+
+    def _merged(self) -> BrokerConfig:
+        """Return the file's configuration with these topics in it."""
+        made = {
+            topic: config.num_partitions
+            for topic, config in self._added.items()
+            if topic not in self._config.topics
+            and topic not in self._built_in
+            and not topic.startswith(self._hidden_prefixes)
+        }
+        return dataclasses.replace(
+            self._config,
+            made_topics=made,
+            topics={**self._config.topics, **self._added},
+            hidden_topics=frozenset(self._built_in),
+            hidden_prefixes=self._hidden_prefixes,
+            reserved_topics=self._reserved,
+        )
+
+    def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:
+        base = self._config.topic_settings(topic)
+        inherited: dict[str, Any] = {name: getattr(base, name) for name in TOPIC_ATTRIBUTES}
+        inherited["num_partitions"] = max(1, settings.queues)
+        if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
+            inherited["unflush_threshold"] = 0
+        elif topic not in self._config.topics and not self._wait_for_disk:
+            inherited["unflush_threshold"], inherited["unflush_interval_ms"] = UNFLUSHED_MAX, UNFLUSHED_MS_MAX
+        return TopicConfig(**inherited)
+
+
+def _read(value: bytes) -> TopicSettings:
+    found: dict[str, Any] = json.loads(value)
+    return TopicSettings(**{name: found[name] for name in _NAMES if name in found})

@@ -1,0 +1,103 @@
+"""Picks messages of certain types from a partition, for readers that want no others.
+
+The work of one request is bounded: at most ``SCAN_BYTES_MAX`` bytes of the log are read, except that a single
+longer frame is read whole, piece by piece. Every frame's checksum is verified.
+
+Source: docs/protocol.md, "fget".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from metaq.errors import CorruptFrame
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_types import TYPE_BYTES_MAX, Selection, select, type_of
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+
+SCAN_BYTES_MAX: Final = 1 << 20
+"""Bytes of the log that one request looks at; takes some milliseconds of the event loop."""
+
+_CHUNK_BYTES: Final = 1 << 18
+_HEADER: Final = struct.Struct(">iiqi")
+
+
+class BetweenBoundaries(Exception):
+    """A scan cannot begin at the offset asked for: the message there begins at ``boundary``."""
+
+    def __init__(self, boundary: int) -> None:
+        self.boundary = boundary
+        super().__init__(boundary)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeFrame:
+    """The one frame that is kept, too long to be kept in memory; the next one begins behind it."""
+
+    frame: Slice
+
+    @property
+    def frame_bytes(self) -> int:
+        """Its length."""
+        return self.frame.length
+
+    @property
+    def next_offset(self) -> int:
+        """Offset to go on from."""
+        return self.frame.offset + self.frame.length
+
+
+def scan(
+    log: PartitionLog, offset: int, bytes_max: int, types: Collection[bytes]
+) -> Selection | LargeFrame | AtEnd | Moved:
+    """Look at whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; keep those of ``types``.
+
+    Raises:
+        BetweenBoundaries: ``offset`` is not where a frame begins.
+        CorruptFrame: The frame at ``offset`` is damaged. Later damage only ends the selection.
+        OSError: The segment cannot be read.
+    """
+    found = log.read(offset, max(HEADER_BYTES, min(bytes_max, SCAN_BYTES_MAX)))
+    if not isinstance(found, Slice):
+        return found
+    boundary = log.boundary(offset)
+    if boundary != offset:
+        raise BetweenBoundaries(boundary)
+    run = found.read()
+    selection = select(run, offset, types)
+    if selection.next_offset > offset:
+        return replace(selection, fault=None)
+    length = int.from_bytes(run[:4], signed=True)
+    if selection.fault is not None or len(run) < HEADER_BYTES:
+        raise _corrupt(log, offset, selection.fault or "not even a header")
+    return _scan_one(log, offset, HEADER_BYTES + length, types)
+
+
+def _scan_one(log: PartitionLog, offset: int, frame_bytes: int, types: Collection[bytes]) -> Selection | LargeFrame:
+    """Look at one frame that is longer than a scan may be."""
+    whole = log.read(offset, frame_bytes)
+    if not isinstance(whole, Slice) or whole.length < frame_bytes:
+        raise _corrupt(log, offset, f"{frame_bytes} bytes are announced, more than there are")
+    front = whole.handle.pread(min(frame_bytes, HEADER_BYTES + TYPE_BYTES_MAX), whole.position)
+    _, stored, _, flag = _HEADER.unpack_from(front)
+    crc, at = 0, HEADER_BYTES
+    while at < frame_bytes:
+        block_part = whole.handle.pread(min(_CHUNK_BYTES, frame_bytes - at), whole.position + at)
+        if not block_part:
+            raise _corrupt(log, offset, f"the file ends after {at} of {frame_bytes} bytes")
+        crc = crc32(block_part, crc)
+        at += len(block_part)
+    if crc & CHECKSUM_MASK != stored:
+        raise _corrupt(log, offset, f"the checksum of {frame_bytes - HEADER_BYTES} body bytes is not {stored:#x}")
+    if type_of(flag, front[HEADER_BYTES:]) in types:
+        return LargeFrame(whole)
+    return Selection(offset + frame_bytes, [])
+
+
+def _corrupt(log: PartitionLog, offset: int, reason: str) -> CorruptFrame:
+    return CorruptFrame(log.directory.name, offset, reason)

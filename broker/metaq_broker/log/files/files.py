@@ -1,0 +1,331 @@
+"""The one door to the disk: every system call on the broker's files and folders is made here, but for syncs that the
+kernel runs by itself (``metaq_broker.log.sync.kernel_syncs``).
+
+Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave
+as ``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from metaq.model import Buffer
+
+_NEW_FILE_MODE = 0o644
+_LARGE_BYTES = 1 << 16  # from here on a write of its own costs less than a copy
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """Size in bytes and time of the last change of one file."""
+
+    size: int
+    mtime_ns: int
+
+    @property
+    def mtime_ms(self) -> int:
+        """Wall-clock milliseconds of the last change."""
+        return self.mtime_ns // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Bytes that an unprivileged process may still write on a file system, and the size of that file system."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+class Files:
+    """The real file system. Descriptors are plain ints, closed by the caller; none is inherited by child processes."""
+
+    # ---- one open file
+
+    def open_append(self, path: Path) -> int:
+        """Open for reading and writing, creating an empty file if there is none. Its name is not yet durable."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE_MODE)
+
+    def open_read(self, path: Path) -> int:
+        """Open an existing file for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        """Return ``count`` bytes from ``position``; fewer only where the file ends."""
+        data = os.pread(fd, count, position)
+        while len(data) < count:
+            more = os.pread(fd, count - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Fill ``buffer`` from ``position`` on; return how many bytes, fewer only where the file ends."""
+        done = 0
+        while done < len(buffer):
+            read = os.preadv(fd, [buffer[done:]], position + done)
+            if not read:
+                break
+            done += read
+        return done
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """Write all of ``data`` at ``position``; after an error any part of it may have been written."""
+        written = os.pwrite(fd, data, position)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            position += written
+            written = os.pwrite(fd, rest, position)
+            rest = rest[written:]
+
+    def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
+        """Write all of ``parts`` behind each other at ``position``; after an error any part may have been written.
+
+        Small ones are joined, large ones are written from where they are.
+        """
+        if len(parts) == 1:
+            self.pwrite(fd, parts[0], position)
+            return
+        small: list[Buffer] = []
+        for part in parts:
+            if len(part) < _LARGE_BYTES:
+                small.append(part)
+                continue
+            position = self._pwrite_joined(fd, small, position)
+            self.pwrite(fd, part, position)
+            position += len(part)
+        self._pwrite_joined(fd, small, position)
+
+    def _pwrite_joined(self, fd: int, parts: list[Buffer], position: int) -> int:
+        if parts:
+            data = b"".join(parts)
+            parts.clear()
+            self.pwrite(fd, data, position)
+            position += len(data)
+        return position
+
+    def append(self, fd: int, data: Buffer) -> int:
+        """Write all of ``data`` behind the last byte of the file; return the position of its first byte."""
+        position = self.size(fd)
+        self.pwrite(fd, data, position)
+        return position
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to ``size`` bytes (or extend it with zeros)."""
+        os.ftruncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        """Return the size of an open file in bytes."""
+        return os.fstat(fd).st_size
+
+    def identity(self, fd: int) -> tuple[int, int]:
+        """Return device and inode of an open file: no other file of this machine has both."""
+        status = os.fstat(fd)
+        return status.st_dev, status.st_ino
+
+    def identity_of(self, path: Path) -> tuple[int, int]:
+        """Return device and inode of the file or folder that has this name."""
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
+    def fsync(self, fd: int) -> None:
+        """Make the file's bytes and all its attributes durable."""
+        os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and its size durable. Its name is not covered: see ``fsync_dir``."""
+        os.fdatasync(fd)
+
+    # ---- names and folders
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make the names in a folder durable: files created, renamed and removed in it."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def makedir(self, path: Path) -> None:
+        """Create one folder whose parent exists."""
+        os.mkdir(path)
+
+    def make_folders(self, path: Path) -> None:
+        """Create a folder, and those above it, if it is not there; names that it makes are durable on return."""
+        if self.is_dir(path):
+            return
+        self.make_folders(path.parent)
+        self.makedir(path)
+        self.fsync_dir(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name in one step, replacing what had that name."""
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name. The bytes live on while the file is open."""
+        os.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def listdir(self, path: Path) -> list[str]:
+        """Return the names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        """Return whether anything has this name."""
+        return os.path.lexists(path)
+
+    def is_dir(self, path: Path) -> bool:
+        """Return whether this is a folder."""
+        return os.path.isdir(path)
+
+    def is_file(self, path: Path) -> bool:
+        """Return whether this is a regular file."""
+        return os.path.isfile(path)
+
+    def stat(self, path: Path) -> FileStat:
+        """Return size and time of change of a file."""
+        status = os.stat(path)
+        return FileStat(status.st_size, status.st_mtime_ns)
+
+    def read_bytes(self, path: Path) -> bytes:
+        """Return a whole file; meant for small ones."""
+        fd = self.open_read(path)
+        try:
+            return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        """Replace a file so that a crash leaves either the old or the new content; durable on return."""
+        scratch = path.with_name(path.name + ".tmp")
+        fd = self.open_append(scratch)
+        try:
+            self.truncate(fd, 0)
+            self.pwrite(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.rename(scratch, path)
+        self.fsync_dir(path.parent)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how many bytes an unprivileged process may still write on the file system of ``path``."""
+        return self.disk_space(path).free_bytes
+
+    def disk_space(self, path: Path) -> DiskSpace:
+        """Return free space and size of the file system of ``path``."""
+        status = os.statvfs(path)
+        return DiskSpace(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+
+    # ---- exclusion between processes
+
+    def lock_exclusive(self, path: Path) -> int:
+        """Lock a file (created when absent) for this process and write the process id into it.
+
+        The lock lasts until the returned descriptor is closed, however the process ends.
+
+        Raises:
+            BlockingIOError: Another descriptor, here or in another process, holds the lock.
+        """
+        fd = self.open_append(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.close(fd)
+            raise
+        return fd
+
+    def is_locked(self, path: Path) -> bool:
+        """Return whether a process holds the lock of a file that ``lock_exclusive`` made, without locking it."""
+        if not self.exists(path):
+            return False
+        fd = self.open_read(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            self.close(fd)
+        return False
+
+
+OPEN_HANDLES_MAX = 128
+"""Read handles of older segments and of indexes that one cache keeps open."""
+
+
+class FileHandle:
+    """One open descriptor, ``fd``, closed with the last reference to this object."""
+
+    __slots__ = ("__weakref__", "_files", "fd")
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self.fd = fd
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self._files.close(self.fd)
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Return ``count`` bytes from ``position``; fewer only where the file ends."""
+        return self._files.pread(self.fd, count, position)
+
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode of the file."""
+        return self._files.identity(self.fd)
+
+    def __repr__(self) -> str:
+        return f"<FileHandle fd={self.fd}>"
+
+
+class HandleCache:
+    """The most recently used read handles, at most ``limit``. Not thread-safe."""
+
+    def __init__(self, files: Files, limit: int = OPEN_HANDLES_MAX) -> None:
+        if limit < 1:
+            raise ValueError(f"handle limit {limit}: expected 1 or more")
+        self._files = files
+        self._limit = limit
+        self._handles: OrderedDict[Path, FileHandle] = OrderedDict()
+
+    def get(self, path: Path) -> FileHandle:
+        """Return a handle for reading ``path``, opened now if it is not kept.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        handle = self._handles.get(path)
+        if handle is not None:
+            self._handles.move_to_end(path)
+            return handle
+        handle = FileHandle(self._files, self._files.open_read(path))
+        self._handles[path] = handle
+        if len(self._handles) > self._limit:
+            self._handles.popitem(last=False)
+        return handle
+
+    def drop(self, path: Path) -> None:
+        """Forget ``path``: its name may soon mean another file, or none."""
+        self._handles.pop(path, None)
+
+    def __len__(self) -> int:
+        return len(self._handles)

@@ -1,0 +1,1 @@
+"""Partitions: opening, recovery, appending, reading; the partitions of a data folder."""

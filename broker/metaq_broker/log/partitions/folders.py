@@ -1,0 +1,99 @@
+"""Folders of partitions: their names, removing one and giving it another name.
+
+The name is ``TOPIC-INDEX``, split at the last dash. A crash leaves no partition half there: a folder that is to go
+first loses its name in one step, ``TOPIC-INDEX.being-deleted`` is nobody's partition. What a crash leaves of such
+folders is removed at the next start.
+
+Source: docs/administration.md, "Partitions".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from metaq_broker.log.files.files import Files
+
+DELETED_SUFFIX: Final = ".being-deleted"
+
+
+def delete_folder(files: Files, directory: Path) -> None:
+    """Remove a partition's folder with its contents; it must not be open (blocking; any thread).
+
+    Raises:
+        OSError: If the folder still has its name, nothing was removed; otherwise the next start goes on with it.
+    """
+    doomed = directory.with_name(directory.name + DELETED_SUFFIX)
+    if files.exists(doomed):
+        _remove(files, doomed)
+    files.rename(directory, doomed)
+    files.fsync_dir(directory.parent)
+    _remove(files, doomed)
+
+
+def rename_folder(files: Files, old: Path, new: Path) -> None:
+    """Rename a partition's folder durably; it must not be open (blocking; any thread).
+
+    Raises:
+        FileExistsError: The new name is taken.
+        OSError: The folder has its old name, or the new one, which may be lost in a power failure.
+    """
+    if files.exists(new):  # rename itself would replace an empty folder
+        raise FileExistsError(f"{new} exists")
+    files.rename(old, new)
+    files.fsync_dir(new.parent)
+
+
+def finish_deletions(files: Files, data_path: Path) -> list[str]:
+    """Remove what crashes left of deleted partitions; return the folders' names (blocking).
+
+    Raises:
+        OSError: A folder cannot be removed.
+    """
+    names = [
+        name for name in files.listdir(data_path) if name.endswith(DELETED_SUFFIX) and files.is_dir(data_path / name)
+    ]
+    for name in names:
+        _remove(files, data_path / name)
+    return names
+
+
+def _remove(files: Files, doomed: Path) -> None:
+    for name in files.listdir(doomed):
+        files.unlink(doomed / name)
+    files.rmdir(doomed)
+    files.fsync_dir(doomed.parent)
+
+
+TOPIC_BYTES_MAX = 200
+"""Longest topic name in UTF-8. File systems allow 255 bytes for a folder's name; the index and a margin go off."""
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return why ``topic`` cannot be stored, ``None`` if it can. What can be stored cannot leave the data folder."""
+    if topic in ("", ".", ".."):
+        return "it is not a folder name"
+    if "/" in topic or "\0" in topic:
+        return "it contains a slash or a zero byte"
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    return f"it takes {size} bytes in UTF-8, {TOPIC_BYTES_MAX} are possible" if size > TOPIC_BYTES_MAX else None
+
+
+def folder_name(topic: str, index: int) -> str:
+    """Return the name of a partition's folder."""
+    return f"{topic}-{index}"
+
+
+def parse_folder_name(name: str) -> tuple[str, int]:
+    """Return topic and index of a partition's folder.
+
+    Raises:
+        ValueError: The name is not TOPIC-INDEX with a plain decimal index.
+    """
+    topic, dash, digits = name.rpartition("-")
+    if not topic or not dash or not (digits.isascii() and digits.isdigit()) or str(int(digits)) != digits:
+        raise ValueError(f"folder name {name!r}: expected TOPIC-INDEX, for example orders-0")
+    return topic, int(digits)

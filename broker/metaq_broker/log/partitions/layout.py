@@ -1,0 +1,138 @@
+"""Where everything in a partition is: its segments in order, its damaged ranges, the open files to read them with."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from metaq.formats.frames import HEADER_BYTES
+from metaq_broker.log.files.files import FileHandle, HandleCache
+from metaq_broker.log.partitions.damage import Damage
+from metaq_broker.log.segments.segment import Segment
+
+_WALK_BYTES = 1 << 13
+_NO_LENGTH = -1
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Step(NamedTuple):
+    """One message, or one damaged range (``message_id`` is ``None``) that stands for ``messages``."""
+
+    offset: int
+    end: int
+    messages: int
+    message_id: int | None
+
+
+class Layout:
+    """The segments (never none) and the damage of one partition. ``handles`` may be shared with other partitions."""
+
+    def __init__(self, segments: Sequence[Segment], damage: Sequence[Damage], handles: HandleCache) -> None:
+        self.segments = list(segments)
+        self.damage = list(damage)
+        self.handles = handles
+        self._starts = [segment.start for segment in self.segments]
+        self._damage_starts = [entry.start for entry in self.damage]
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written."""
+        return self.segments[-1]
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte that is kept."""
+        return self._starts[0]
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment; it is the active one from now on."""
+        self.segments.append(segment)
+        self._starts.append(segment.start)
+
+    def forget(self, count: int) -> list[Segment]:
+        """Take the first ``count`` segments away and return them; the active one stays."""
+        gone = self.segments[: min(count, len(self.segments) - 1)]
+        del self.segments[: len(gone)]
+        del self._starts[: len(gone)]
+        self.damage = [entry for entry in self.damage if entry.start >= self.start]
+        self._damage_starts = [entry.start for entry in self.damage]
+        for segment in gone:
+            self.handles.drop(segment.path)
+            self.handles.drop(segment.index.path)
+        return gone
+
+    def find(self, offset: int) -> Segment:
+        """Return the segment that holds ``offset``, or the first one below it, or the first of all."""
+        return self.segments[max(0, bisect_right(self._starts, offset) - 1)]
+
+    def segment_of_message(self, ordinal: int) -> Segment:
+        """Return the segment that holds the message with ``ordinal`` others before it, or the nearest one."""
+        place = bisect_right(self.segments, ordinal, key=lambda segment: segment.first_ordinal)
+        return self.segments[max(0, place - 1)]
+
+    def following(self, segment: Segment) -> Iterator[Segment]:
+        """Yield ``segment`` and those behind it."""
+        place = bisect_right(self._starts, segment.start) - 1
+        return iter(self.segments[place:])
+
+    def handle(self, segment: Segment) -> FileHandle:
+        """Return an open file of the segment.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        return segment.handle or self.handles.get(segment.path)
+
+    def damage_at(self, offset: int) -> Damage | None:
+        """Return the damaged range that holds ``offset``."""
+        place = bisect_right(self._damage_starts, offset) - 1
+        return self.damage[place] if place >= 0 and offset < self.damage[place].end else None
+
+    def intact_end(self, offset: int, limit: int) -> int:
+        """Return where the first damage behind ``offset`` begins, at most ``limit``."""
+        place = bisect_right(self._damage_starts, offset)
+        return min(limit, self._damage_starts[place]) if place < len(self._damage_starts) else limit
+
+    def pass_intact(self, segment: Segment, offset: int, limit: int, messages_max: int) -> tuple[int, int]:
+        """Go from the frame boundary ``offset`` to a later one: where that is, and how many messages are between.
+
+        It is at or below ``limit``, and as far as the next damage and one read of the file allow. ``walk`` comes
+        further, step by step.
+        """
+        if self.damage:
+            limit = offset if self.damage_at(offset) else self.intact_end(offset, limit)
+        chunk = self.handle(segment).pread(_WALK_BYTES, offset - segment.start) if offset < limit else b""
+        at = passed = 0
+        limit_bytes, headers_end = min(limit, segment.end) - offset, len(chunk) - HEADER_BYTES
+        while at <= headers_end and passed < messages_max:
+            length = _LENGTH.unpack_from(chunk, at)[0]
+            if length < 0 or at + HEADER_BYTES + length > limit_bytes:
+                break
+            at += HEADER_BYTES + length
+            passed += 1
+        return offset + at, passed
+
+    def walk(self, segment: Segment, offset: int, limit: int) -> Iterator[Step]:
+        """Yield the messages of a segment from the frame boundary ``offset`` on, by their headers, up to ``limit``.
+
+        Stops where a header makes no sense: the segment is damaged and nobody knows yet.
+        """
+        limit = min(limit, segment.end)
+        handle, chunk, chunk_at = self.handle(segment), b"", offset
+        while offset < limit:
+            damage = self.damage_at(offset) if self.damage else None
+            if damage is not None:
+                yield Step(offset, damage.end, damage.messages, None)
+                offset = damage.end
+                continue
+            at = offset - chunk_at
+            if not 0 <= at <= len(chunk) - HEADER_BYTES:
+                chunk, chunk_at, at = handle.pread(_WALK_BYTES, offset - segment.start), offset, 0
+            length = int.from_bytes(chunk[at : at + 4], signed=True) if len(chunk) - at >= HEADER_BYTES else _NO_LENGTH
+            end = offset + HEADER_BYTES + length
+            if length < 0 or end > segment.end:
+                return
+            yield Step(offset, end, 1, int.from_bytes(chunk[at + 8 : at + 16], signed=True))
+            offset = end

@@ -1,0 +1,499 @@
+"""One partition: frames appended at one end, made durable, read by byte offset, deleted by segments at the other end.
+
+Three offsets matter, ``start_offset <= readable_end <= end_offset``: where the kept bytes begin, up to where they are
+durable and served, and where the next append goes. Everything runs on one thread (the event loop) and never waits for
+the disk, except opening, reopening and closing; ``pending_sync`` captures what is to be synced, a worker thread runs
+it, and ``complete_sync`` back on the loop moves ``readable_end``. What is below it may be acknowledged.
+
+A write that finds no space is refused and changes nothing. Any other failed write makes the log read-only; what was
+appended before is still synced and served. After a failed fsync nothing behind the durable end is believed any more.
+``reopen``, or a restart, recovers from both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, takewhile
+from operator import attrgetter
+from pathlib import Path
+
+from metaq.formats.frames import Frame
+from metaq.model import Buffer, OffsetRange
+from metaq_broker.clock import Clock
+from metaq_broker.log.files.durable_ends import KnownEnd
+from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
+from metaq_broker.log.files.files import FileHandle, Files, HandleCache
+from metaq_broker.log.partitions import reads
+from metaq_broker.log.partitions.folders import parse_folder_name
+from metaq_broker.log.partitions.incarnation import Incarnation
+from metaq_broker.log.partitions.layout import Layout
+from metaq_broker.log.partitions.loading import Loaded, LogSettings, Verify, load
+from metaq_broker.log.partitions.numbering import FirstEntryJob
+from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+from metaq_broker.log.partitions.recovery import RecoveryReport
+from metaq_broker.log.segments.index import IndexBuilder, IndexEntry, SegmentIndex, write_entries
+from metaq_broker.log.segments.marks import BlockPart
+from metaq_broker.log.segments.segment import (
+    Segment,
+    SegmentInfo,
+    index_path,
+    segment_info,
+    segment_path,
+    unnamed_path,
+)
+from metaq_broker.log.sync.sync import SyncJob, Unsynced
+
+__all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class PartitionLog:
+    """Make one with ``open``. Not thread-safe; ``SyncJob.run`` is the only part for other threads."""
+
+    topic: str
+    index: int
+    directory: Path
+    recovery: RecoveryReport
+    end_offset: int
+    readable_end: int
+    failure: str | None
+    layout: Layout
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        directory: Path,
+        settings: LogSettings,
+        handles: HandleCache,
+        loaded: Loaded,
+        incarnation: Incarnation,
+    ) -> None:
+        self.topic, self.index = parse_folder_name(directory.name)
+        self.directory = directory
+        self._files, self._clock = files, clock
+        self._settings = settings
+        self._handles = handles
+        self._incarnation = incarnation
+        self._adopt(loaded)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        clock: Clock,
+        directory: Path,
+        settings: LogSettings,
+        *,
+        verify: Verify = "tail",
+        handles: HandleCache | None = None,
+        known_ends: Sequence[KnownEnd] = (),
+    ) -> PartitionLog:
+        """Open or make the partition in ``directory``, whose name is TOPIC-INDEX; its parent exists. Recovers first.
+
+        Raises:
+            PartitionRefused: The files there are not one contiguous partition.
+            OSError: The disk fails.
+            ValueError: The folder's name is not TOPIC-INDEX.
+        """
+        parse_folder_name(directory.name)
+        loaded = load(files, directory, settings, verify, known_ends=known_ends)
+        incarnation, fault = (Incarnation.new(), None) if loaded.fresh else Incarnation.of_folder(files, directory)
+        loaded.report.incarnation_fault = fault
+        handles = HandleCache(files) if handles is None else handles  # an empty cache is false: ask for None
+        return cls(files, clock, directory, settings, handles, loaded, incarnation)
+
+    def _adopt(self, loaded: Loaded) -> None:
+        self.layout = Layout(loaded.segments, loaded.damage, self._handles)
+        self._builder: IndexBuilder = loaded.builder
+        self.recovery = loaded.report
+        self.failure = None
+        interval_bytes, active = self._settings.index_interval_bytes, self.layout.active
+        self._unsynced = Unsynced(
+            self._files, self.directory, interval_bytes, active, self._incarnation, fresh=loaded.fresh
+        )
+        self._older_messages = sum(segment.messages for segment in loaded.segments[:-1])
+        self.end_offset = self.readable_end = self.layout.active.end
+        self.durable_ordinal = self._builder.ordinal
+
+    def __repr__(self) -> str:
+        state = f"{self.end_offset})" + (f" FAILED: {self.failure}" if self.failure else "")
+        return f"<PartitionLog {self.directory.name} [{self.start_offset}, {self.readable_end}..{state}>"
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the oldest byte that is kept."""
+        return self.layout.start
+
+    @property
+    def segment_count(self) -> int:
+        """Segments that are kept, the one being written included."""
+        return len(self.layout.segments)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written; not to be changed from outside."""
+        return self.layout.active
+
+    @property
+    def message_count(self) -> int:
+        """Messages that are kept and not quarantined, appended ones included."""
+        kept = self._older_messages + self._builder.ordinal - self.layout.active.first_ordinal
+        return kept - sum(entry.messages for entry in self.layout.damage)
+
+    @property
+    def end_ordinal(self) -> int:
+        """The ordinal of the next message that is appended."""
+        return self._builder.ordinal
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Messages appended but not yet durable."""
+        return self._builder.ordinal - self.durable_ordinal
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether an fsync failed since the log was opened: what was not durable then may never be acknowledged."""
+        return self._unsynced.failed
+
+    @property
+    def quarantined(self) -> Sequence[OffsetRange]:
+        """The ranges of damaged bytes, ascending."""
+        return [entry.range for entry in self.layout.damage]
+
+    @property
+    def incarnation(self) -> str | None:
+        """The partition's UUID, 32 hex digits; ``None`` while it is not durable, and so nothing is readable yet.
+
+        Also ``None`` where a full or failing disk did not take it; each sync tries again.
+        """
+        return self._incarnation.uuid if self._incarnation.durable else None
+
+    # ---- appending
+
+    def append(self, frames: Sequence[bytes]) -> int:
+        """Append whole frames; return the offset of the first one, the others follow from their lengths.
+
+        Rolls between frames, as soon as a segment has reached its maximum.
+
+        Raises:
+            LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
+            at all.
+        """
+        first, data = self.end_offset, b"".join(frames)
+        self._check_writable()
+        if not frames:
+            return first
+        if self.has_space_for(len(data)):
+            self._write([data])
+            self._builder.add_frames(data, frames, self._clock.now_ms)
+        else:
+            self._append_over_rolls(frames)
+        return first
+
+    def append_blocks(self, block_parts: Sequence[BlockPart]) -> int:
+        """Append blocks of whole frames as one unit that no roll divides; return the offset of its first byte.
+
+        The index uses some of their marks. Message ids ascend within a block.
+
+        Raises:
+            LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all.
+        """
+        first = self.end_offset
+        self._check_writable()
+        self._write([block_part.block for block_part in block_parts])
+        for block, count, marks in block_parts:
+            self._builder.add_block(block, count, marks, self._clock.now_ms)
+        if self.layout.active.size >= self._settings.segment_bytes_max:
+            self.begin_segment()
+        return first
+
+    def has_space_for(self, size: int) -> bool:
+        """Say whether so many bytes fit into the active segment without a roll."""
+        return self.layout.active.size + size < self._settings.segment_bytes_max
+
+    def append_copy(self, data: bytes, frames: Sequence[bytes]) -> None:
+        """Append frames of another broker's log (``data``: all joined), without rolling. Raises as ``append``."""
+        self._check_writable()
+        self._write([data])
+        self._builder.add_frames(data, frames, self._clock.now_ms)
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise LogFailed(self.directory.name, self.failure)
+
+    def _append_over_rolls(self, frames: Sequence[bytes]) -> None:
+        while frames:
+            ends = list(accumulate(map(len, frames)))
+            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
+            count = bisect_left(ends, free_bytes) + 1
+            part = frames[:count]
+            data = b"".join(part)
+            self._write([data])
+            self._builder.add_frames(data, part, self._clock.now_ms)
+            if self.layout.active.size >= self._settings.segment_bytes_max:
+                self.begin_segment()
+            frames = frames[count:]
+            if frames:
+                self._check_writable()
+
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        size = sum(map(len, parts))
+        active = self.layout.active
+        assert active.handle is not None  # the active segment is always open
+        try:
+            self._files.pwrite_all(active.handle.fd, parts, active.size)
+        except OSError as error:
+            raise self._write_failed(active, active.handle, size, error) from error
+        active.size += size
+        self.end_offset += size
+
+    def _write_failed(self, active: Segment, handle: FileHandle, byte_count: int, error: OSError) -> LogFailed:
+        undone = False
+        with contextlib.suppress(OSError):
+            self._files.truncate(handle.fd, active.size)
+            undone = True
+        action = f"writing {byte_count} bytes at offset {active.end}"
+        if undone and is_disk_full(error):
+            return LogFull(self.directory.name, f"{action} failed: {error.strerror}")
+        return LogFailed(self.directory.name, self._fail(action, error))
+
+    def _fail(self, action: str, error: OSError) -> str:
+        self.failure = f"{action} failed: {error.strerror or error}"
+        fields = {"partition": self.directory.name, "reason": self.failure}
+        _LOGGER.error("partition is read-only", extra={"fields": fields})
+        return self.failure
+
+    def begin_segment(self) -> None:
+        """Finish the active segment, start the next; on a full disk it grows on, after other errors appends fail."""
+        active, start, builder = self.layout.active, self.end_offset, self._builder
+        try:
+            fd = self._files.open_append(unnamed_path(self.directory, start))
+        except OSError as error:
+            if not is_disk_full(error):
+                self._fail(f"making the segment that starts at {start}", error)
+            return
+        builder.mark()
+        active.messages = builder.ordinal - active.first_ordinal
+        self._older_messages += active.messages
+        self._builder = IndexBuilder.at_start(start, builder.ordinal, builder.time_ms, builder.interval_bytes)
+        index = SegmentIndex(index_path(self.directory, start), 0, self._builder.entries)
+        path, handle = segment_path(self.directory, start), FileHandle(self._files, fd)
+        segment = Segment(start, 0, path, index, builder.ordinal, builder.time_ms, named=False, handle=handle)
+        self.layout.add(segment)
+        self._unsynced.add(segment)
+        _LOGGER.info("segment begun", extra={"fields": {"partition": self.directory.name, "start": start}})
+
+    # ---- making it durable
+
+    def pending_sync(self) -> SyncJob | None:
+        """Capture everything that is not durable yet; ``None`` if nothing is, one is under way, or an fsync has failed.
+
+        Hand the job back to ``complete_sync`` when it has run.
+        """
+        if self.end_offset == self.readable_end and not self._unsynced.folders:
+            return None
+        return self._unsynced.capture(self.readable_end, self.end_offset, self._builder.ordinal)
+
+    def durable_to(self) -> int | LogFailed:
+        """Return the readable end, or that a sync failed, after which it moves no more."""
+        if self._unsynced.failed:
+            return LogFailed(self.directory.name, self.failure or "its sync failed")
+        return self.readable_end
+
+    def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
+        """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
+        if job is not self._unsynced.under_way:
+            return
+        if error is not None:
+            self._unsynced.fail()
+            self._fail(f"making offsets {self.readable_end} to {job.end} durable", error)
+            return
+        self._unsynced.settle(job, self._clock.since_boot())
+        self.readable_end = job.end
+        self.durable_ordinal = job.ordinal
+
+    def sync(self) -> None:
+        """Make everything durable now (blocking).
+
+        Raises:
+            LogFailed: It could not be done; the log is read-only.
+        """
+        job = self.pending_sync()
+        if job is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.complete_sync(job, error)
+            else:
+                self.complete_sync(job, None)
+        if self.sync_failed and self.failure is not None:
+            raise LogFailed(self.directory.name, self.failure)
+
+    def reopen(self, verify: Verify = "tail") -> RecoveryReport:
+        """Recover on newly opened files, as a restart would; afterwards the log is writable again (blocking).
+
+        A sync job that is still under way counts for nothing. After a failed fsync everything behind ``readable_end``
+        is cut.
+
+        Raises:
+            PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
+        """
+        return self.resume(self.load_again(verify))
+
+    def load_again(self, verify: Verify = "tail") -> Loaded:
+        """Do the part of ``reopen`` that takes time, for ``resume``: in any thread, while the log is read-only.
+
+        Nothing may be appended or synced meanwhile; reading and forgetting segments is fine.
+
+        Raises:
+            PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
+        """
+        durable_end = self.readable_end if self.sync_failed else None
+        known = KnownEnd(self.readable_end, self.durable_ordinal, exact=True)
+        loaded = load(self._files, self.directory, self._settings, verify, durable_end, [known])
+        if not loaded.fresh:
+            self._incarnation.settle(self._files, self.directory)
+        return loaded
+
+    def resume(self, loaded: Loaded) -> RecoveryReport:
+        """Go on with what ``load_again`` returned; segments that were forgotten meanwhile stay so."""
+        start = self.start_offset
+        loaded.segments[:] = [segment for segment in loaded.segments if segment.start >= start]
+        loaded.damage[:] = [entry for entry in loaded.damage if entry.start >= start]
+        if loaded.fresh:  # the files were removed meanwhile: offsets start again at 0
+            self._incarnation = Incarnation.new()
+        self._adopt(loaded)
+        return loaded.report
+
+    def close(self, clean: bool = True) -> bool:
+        """Stop appending. With ``clean``, make everything durable and complete the index (blocking).
+
+        Returns whether the log may be trusted at the next start. Slices that were handed out stay readable.
+        """
+        trusted = clean and self.failure is None and self._close_cleanly()
+        self.failure = self.failure or "it is closed"
+        for segment in self.layout.segments:
+            segment.handle = None
+            self._handles.drop(segment.path)  # the names may mean other files soon
+            self._handles.drop(segment.index.path)
+        return trusted
+
+    def _close_cleanly(self) -> bool:
+        self._unsynced.disown()  # the sync here overtakes a job that is still under way
+        active = self.layout.active
+        try:
+            self.sync()
+            self._builder.mark()
+            index, interval_bytes = active.index, self._builder.interval_bytes
+            write_entries(self._files, index.path, active.start, interval_bytes, index.written, index.unwritten.records)
+        except (LogFailed, OSError):
+            return False
+        return True
+
+    def read(self, offset: int, bytes_max: int) -> Slice | AtEnd | Moved:
+        """Return what is at ``offset``: up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment.
+
+        Slices need not begin or end on a frame boundary. ``Moved``: below the start, or inside damage (then: its end).
+
+        Raises:
+            OSError: The segment's file cannot be opened.
+        """
+        if offset >= self.readable_end:
+            return AtEnd(self.readable_end, offset)
+        layout = self.layout
+        segment = layout.active if offset >= layout.active.start else layout.find(offset)
+        if offset < segment.start:
+            return Moved(segment.start)
+        limit = min(segment.end, self.readable_end)
+        if layout.damage:
+            damage = layout.damage_at(offset)
+            if damage is not None:
+                return Moved(damage.end)
+            limit = layout.intact_end(offset, limit)
+        length = min(bytes_max, limit - offset)
+        return Slice(layout.handle(segment), offset - segment.start, length, offset, segment.current_path)
+
+    def scan(self, offset: int) -> Iterator[Frame]:
+        """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).
+
+        Raises:
+            CorruptFrame: Damage that nobody knew of yet, or ``offset`` is no frame boundary.
+        """
+        return reads.scan(self.read, offset, self.directory.name)
+
+    # ---- positions
+
+    def segment_start(self, offset: int) -> int:
+        """Return the start of the segment that holds ``offset``; else the log's start or readable end."""
+        return self.readable_end if offset >= self.readable_end else self.layout.find(offset).start
+
+    def boundary(self, offset: int) -> int:
+        """Return the frame boundary at or below ``offset``, clamped to what is kept and readable."""
+        return reads.boundary_at_or_below(self.layout, self._clamp(offset)).offset
+
+    def ordinal(self, offset: int) -> int:
+        """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
+
+        Quarantined messages count, so that ordinals stay what they were. Clamped like ``boundary``. Ordinals last as
+        long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
+        damaged bytes that were not quarantined before stand for one message.
+        """
+        return reads.boundary_at_or_below(self.layout, self._clamp(offset)).ordinal
+
+    def offset_of_message(self, ordinal: int) -> int:
+        """Return the offset of message ``ordinal``, or of damage that holds it; clamped to [start, readable end]."""
+        if ordinal >= self.durable_ordinal:
+            return self.readable_end
+        return reads.boundary_of_message(self.layout, ordinal).offset
+
+    def first_at(self, time_ms: int) -> int:
+        """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
+
+        Exact for messages whose ids hold their time; others may be up to an index interval too early.
+        """
+        if time_ms > self._builder.time_ms:
+            return self.readable_end
+        return reads.first_at(self.layout, time_ms, self.readable_end)
+
+    def _clamp(self, offset: int) -> int:
+        return min(max(offset, self.start_offset), self.readable_end)
+
+    # ---- retention
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return all segments, oldest first."""
+        active = self.layout.active
+        return [segment_info(self._files, segment, active=segment is active) for segment in self.layout.segments]
+
+    @property
+    def removable(self) -> int:
+        """How many of the oldest segments may go: they are finished and durable, and what is left has its name."""
+        *finished, active = self.layout.segments
+        settled = sum(1 for _ in takewhile(attrgetter("settled"), finished))
+        return settled if active.named or settled < len(finished) else max(0, settled - 1)
+
+    def first_entry(self, count: int) -> FirstEntryJob:
+        """Return what makes durable how many messages there are in and before the ``count`` oldest segments."""
+        segment = self.layout.segments[count]
+        entry = IndexEntry(segment.start, segment.first_ordinal, segment.first_ms, 0)
+        return FirstEntryJob(self._files, segment.index.path, entry, self._settings.index_interval_bytes)
+
+    def forget_segments(self, count: int) -> list[SegmentInfo]:
+        """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
+
+        Run ``first_entry`` before; hand what is returned to a ``RemovalJob``, until which a restart finds them again.
+
+        Raises:
+            ValueError: Fewer than ``count`` segments are ``removable``.
+        """
+        if count > self.removable:
+            raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {self.removable} can be removed")
+        infos = [segment_info(self._files, segment, active=False) for segment in self.layout.segments[:count]]
+        for segment in self.layout.forget(count):
+            self._older_messages -= segment.messages
+        return infos

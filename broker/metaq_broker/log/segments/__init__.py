@@ -1,0 +1,1 @@
+"""Segment files of a partition and the sparse index beside them."""

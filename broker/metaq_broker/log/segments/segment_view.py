@@ -1,0 +1,126 @@
+"""Reading one segment file from front to back, by absolute offset, with every frame checked.
+
+A frame is valid when its length is not negative and ends inside the file, its body matches its checksum, and it is not
+empty with message id 0: twenty zero bytes pass every other test, and files that lost their data are full of zeros.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import HEADER_BYTES
+from metaq_broker.log.files.files import FileHandle
+
+WINDOW_BYTES: Final = 1 << 20
+_HEADER: Final = struct.Struct(">iiqi")
+
+
+class Header(NamedTuple):
+    """The header fields of a frame, unchecked."""
+
+    length: int
+    checksum: int
+    message_id: int
+    flag: int
+
+
+class ValidFrame(NamedTuple):
+    """A frame that passed every check; ``data`` is header and body."""
+
+    offset: int
+    end: int
+    message_id: int
+    data: bytes
+
+
+class Run(NamedTuple):
+    """Valid frames back to back: ``data``, with their message ids."""
+
+    data: bytes
+    message_ids: list[int]
+
+
+class SegmentView:
+    """One segment: ``start`` and ``end`` are the offsets of its first byte and behind its last one."""
+
+    def __init__(self, handle: FileHandle, start: int, size: int, window_bytes: int = WINDOW_BYTES) -> None:
+        self._handle = handle
+        self.start, self.end = start, start + size
+        self._window_bytes = window_bytes
+        self._window = b""
+        self._window_at = start
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return ``count`` bytes from ``offset``, fewer only at the end of the segment."""
+        count = max(0, min(count, self.end - offset))
+        at = offset - self._window_at
+        if at < 0 or at + count > len(self._window):
+            wanted = min(max(count, self._window_bytes), self.end - offset)
+            self._window = self._handle.pread(wanted, offset - self.start)
+            self._window_at, at = offset, 0
+        return self._window[at : at + count]
+
+    def header(self, offset: int) -> Header | None:
+        """Return the header at ``offset``, ``None`` where fewer than 20 bytes are left."""
+        data = self.read(offset, HEADER_BYTES)
+        return Header._make(_HEADER.unpack(data)) if len(data) == HEADER_BYTES else None
+
+    def frames(self, offset: int) -> Iterator[ValidFrame]:
+        """Yield valid frames from ``offset`` on, each beginning where the one before ends; stop at anything else."""
+        while (header := self.header(offset)) is not None:
+            frame_bytes = HEADER_BYTES + header.length
+            if header.length < 0 or not self._holds(offset, frame_bytes):
+                return
+            before = offset
+            for frame in _frames_in(self._window, offset - self._window_at, self._window_at):
+                yield frame
+                offset = frame.end
+            if offset == before:
+                return
+
+    def run(self, offset: int, stop: int, bytes_wanted: int) -> Run | None:
+        """Return the valid frames from ``offset`` on that begin before ``stop``, until they are ``bytes_wanted``.
+
+        They may be fewer, and the next call go on; ``None`` if there is none at all.
+        """
+        header = self.header(offset)
+        if header is None or header.length < 0 or not self._holds(offset, HEADER_BYTES + header.length):
+            return None
+        window, unpack, crc = self._window, _HEADER.unpack_from, crc32
+        first = at = offset - self._window_at
+        until, total = min(first + bytes_wanted, stop - self._window_at), len(window)
+        ids = []
+        while at < until and (body := at + HEADER_BYTES) <= total:
+            length, stored, message_id, _ = unpack(window, at)
+            end = body + length
+            if length < 0 or end > total or crc(window[body:end]) & CHECKSUM_MASK != stored:
+                break
+            if not length and not message_id:
+                break
+            ids.append(message_id)
+            at = end
+        return Run(window[first:at], ids) if ids else None
+
+    def _holds(self, offset: int, count: int) -> bool:
+        """Return whether the segment has so many bytes there; they are in the window then."""
+        return len(self.read(offset, count)) == count
+
+    def valid_at(self, offset: int) -> bool:
+        """Return whether a valid frame starts at ``offset``."""
+        return next(self.frames(offset), None) is not None
+
+
+def _frames_in(window: bytes, at: int, window_at: int) -> Iterator[ValidFrame]:
+    unpack, total = _HEADER.unpack_from, len(window)
+    while (body := at + HEADER_BYTES) <= total:
+        length, stored, message_id, _ = unpack(window, at)
+        end = body + length
+        if length < 0 or end > total or crc32(window[body:end]) & CHECKSUM_MASK != stored:
+            return
+        if not length and not message_id:
+            return
+        yield ValidFrame(window_at + at, window_at + end, message_id, window[at:end])
+        at = end

@@ -1,0 +1,1 @@
+"""Small durable tables beside the log: offsets, settings, positions."""

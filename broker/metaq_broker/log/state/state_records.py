@@ -1,0 +1,200 @@
+"""The bytes of a state file: the entries of a ``StateTable`` and what was changed since. No I/O.
+
+Big-endian::
+
+    file header, 36 bytes                                    record
+    at size field                                            at size field
+     0   7  "MetaQSt"                                         0   4  "StRe"
+     7   1  version, 1                                        4   4  uint32 CRC-32, see below
+     8   8  uint64 file number, random                        8   8  uint64 durable size
+    16   8  uint64 size of the file when it got its name     16   4  uint32 value length
+    24   8  uint64 records up to there                       20   2  uint16 key length
+    32   4  uint32 CRC-32 of bytes 0..32                     22   1  kind: 1 put, 2 delete
+                                                             23   n  key (UTF-8), value
+
+A record's checksum covers the file number, the record's own position (uint64 each) and the bytes from 8 to its end: a
+record is recognised only where it was written, so neither a value that contains a part of a state file nor an old
+block that reappears after a crash can pass for one. Later records of a key replace earlier ones.
+
+``durable size`` is how much of the file was known to be on the disk when the record was written. By it, torn writes
+differ from damage. The last writes before a power loss may be there in part and in any order, so everything from the
+first broken record on is cut. But if that place was durable already, by the header or by an intact record behind it,
+then bytes that were safe have changed: that is damage, and cutting there would undo what was promised.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from metaq_broker.log.files.errors import StateDamaged
+
+_MAGIC: Final = b"MetaQSt"
+VERSION: Final = 1
+_FILE: Final = struct.Struct(">7sBQQQ")
+_U32: Final = struct.Struct(">I")
+FILE_HEADER_BYTES: Final = _FILE.size + _U32.size
+
+_MARK: Final = b"StRe"
+_HEAD: Final = struct.Struct(">QIHB")
+_POSITION: Final = struct.Struct(">QQ")
+_HEAD_AT: Final = len(_MARK) + _U32.size
+RECORD_HEADER_BYTES: Final = _HEAD_AT + _HEAD.size
+_PUT: Final = 1
+_DELETE: Final = 2
+
+KEY_BYTES_MAX: Final = (1 << 16) - 1
+VALUE_BYTES_MAX: Final = 16 << 20
+
+
+class StateContent(NamedTuple):
+    """What a state file holds. ``cut_bytes`` at its end were torn in a crash and mean nothing."""
+
+    values: dict[str, bytes]
+    cut_bytes: int
+
+
+def encode_state(file_number: int, values: Mapping[str, bytes]) -> bytes:
+    """Return a whole file with these entries."""
+    changes = ((key, value) for key, value in values.items())
+    records, count = encode_changes(file_number, FILE_HEADER_BYTES, 0, changes), len(values)
+    head = _FILE.pack(_MAGIC, VERSION, file_number, FILE_HEADER_BYTES + len(records), count)
+    return head + _U32.pack(zlib.crc32(head)) + records
+
+
+def encode_changes(
+    file_number: int, position: int, durable_size: int, changes: Iterable[tuple[str, bytes | None]]
+) -> bytes:
+    """Return the records of changes, to be written at ``position``; a value of ``None`` deletes the key."""
+    parts = []
+    for key, value in changes:
+        name = key.encode()
+        kind = _PUT if value is not None else _DELETE
+        content = value or b""
+        rest = _HEAD.pack(durable_size, len(content), len(name), kind) + name + content
+        parts.append(_MARK + _U32.pack(_checksum(file_number, position, rest)) + rest)
+        position += _HEAD_AT + len(rest)
+    return b"".join(parts)
+
+
+def decode_state(path: object, content: bytes) -> StateContent:
+    """Return what the file ``path`` with this content holds.
+
+    Raises:
+        StateDamaged: It is not what was written, apart from writes that a crash has torn.
+    """
+    file_number, safe_size, records = _read_header(path, content)
+    values: dict[str, bytes] = {}
+    at, count = FILE_HEADER_BYTES, 0
+    while at < len(content):
+        record = _read_record(file_number, content, at)
+        if record is None:
+            break
+        if at < safe_size:
+            count += 1
+        _apply(values, record)
+        at = record.end
+    if at < safe_size or count != records:
+        raise StateDamaged(path, at, "a record that was safely on the disk is broken or missing")
+    witness = _durable_witness(file_number, content, at)
+    if witness is not None:
+        raise StateDamaged(path, at, f"a record is broken, and the one at byte {witness} says that it was safe")
+    return StateContent(values, len(content) - at)
+
+
+def decode_changes(path: object, file_number: int, position: int, part: bytes) -> list[tuple[str, bytes | None]]:
+    """Return the changes in a part of the file ``path``, whole records from byte ``position`` on; ``None``: deleted.
+
+    Raises:
+        StateDamaged: It is not what was written there.
+    """
+    changes: list[tuple[str, bytes | None]] = []
+    at = 0
+    while at < len(part):
+        record = _read_record(file_number, part, at, position)
+        if record is None:
+            raise StateDamaged(path, position + at, "a record of a part of it is broken")
+        changes.append((record.key, record.value))
+        at = record.end
+    return changes
+
+
+def salvage_state(path: object, content: bytes) -> StateContent:
+    """Return what can still be read of a damaged file; ``cut_bytes`` could not. Older values may have come back.
+
+    Raises:
+        StateDamaged: The header is damaged: without the file number no record can be distinguished from chance.
+    """
+    file_number, _, _ = _read_header(path, content)
+    values: dict[str, bytes] = {}
+    at, lost = FILE_HEADER_BYTES, 0
+    while at < len(content):
+        record = _read_record(file_number, content, at)
+        if record is not None:
+            _apply(values, record)
+            at = record.end
+            continue
+        following = content.find(_MARK, at + 1)
+        following = len(content) if following < 0 else following
+        lost += following - at
+        at = following
+    return StateContent(values, lost)
+
+
+class _Record(NamedTuple):
+    key: str
+    value: bytes | None
+    durable_size: int
+    end: int
+
+
+def _apply(values: dict[str, bytes], record: _Record) -> None:
+    if record.value is None:
+        values.pop(record.key, None)
+    else:
+        values[record.key] = record.value
+
+
+def _read_header(path: object, content: bytes) -> tuple[int, int, int]:
+    if len(content) < FILE_HEADER_BYTES or content[: len(_MAGIC)] != _MAGIC:
+        raise StateDamaged(path, 0, "it does not begin as a state file")
+    version = content[len(_MAGIC)]
+    if version != VERSION:
+        raise StateDamaged(path, 0, f"its version is {version}, this program knows version {VERSION} only")
+    (checksum,) = _U32.unpack_from(content, _FILE.size)
+    if checksum != zlib.crc32(content[: _FILE.size]):
+        raise StateDamaged(path, 0, "the checksum of its header does not match")
+    _, _, file_number, safe_size, records = _FILE.unpack_from(content)
+    return file_number, safe_size, records
+
+
+def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -> _Record | None:
+    """Return the record at ``at``, ``None`` if there is no intact one. ``position`` is where ``content`` begins."""
+    if content[at : at + len(_MARK)] != _MARK or len(content) - at < RECORD_HEADER_BYTES:
+        return None
+    durable_size, value_bytes, key_bytes, kind = _HEAD.unpack_from(content, at + _HEAD_AT)
+    key_at = at + RECORD_HEADER_BYTES
+    value_at = key_at + key_bytes
+    end = value_at + value_bytes
+    (checksum,) = _U32.unpack_from(content, at + len(_MARK))
+    if end > len(content) or checksum != _checksum(file_number, position + at, content[at + _HEAD_AT : end]):
+        return None
+    key = content[key_at:value_at].decode()
+    return _Record(key, content[value_at:end] if kind == _PUT else None, durable_size, end)
+
+
+def _durable_witness(file_number: int, content: bytes, broken: int) -> int | None:
+    """Return where an intact record behind ``broken`` says that this place had been durable."""
+    at = content.find(_MARK, broken)
+    while at >= 0:
+        record = _read_record(file_number, content, at)
+        if record is not None and record.durable_size > broken:
+            return at
+        at = content.find(_MARK, at + 1)
+    return None
+
+
+def _checksum(file_number: int, position: int, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(_POSITION.pack(file_number, position)))

@@ -1,0 +1,489 @@
+"""Group commit of the partitions: when their syncs start, and the threads in which these run.
+
+Every partition has a ``SyncQueue``. An append makes it due; at the end of this turn of the loop its sync is captured
+and run in a thread, so that what is appended together is synced together. At most ``workers`` syncs are under way.
+
+Syncs of one disk go in rounds: what becomes due while some are under way waits until these have ended, and then starts
+together; and the loop is woken when the last one of those that run has ended. A file system does the same with syncs of
+several files (one commit of its journal at a time), so waiting costs little, each sync is for more messages, and many
+answers leave together. One that takes long does not hold up the others: every ``LATE_S`` those that have ended are
+completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
+wake-up.
+
+Where the kernel takes syncs to run them itself (``KernelSyncs``), those that are a sync of one file and nothing else
+need no thread. All else is the same.
+
+Where the syncs of a disk are so quick that a change of threads takes longer (``SyncTimes``), a round of few runs on the
+loop, one after the other, while there is one client alone, so that nobody else waits for them.
+
+With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at the end of the loop's step, and a sync starts when
+more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
+for ``wait_durable`` or watches for messages.
+
+Source: docs/operations.md, "What an acknowledgement means"; docs/adr/0034-syncs-of-one-disk-go-in-rounds.md,
+docs/adr/0036-quick-syncs-run-on-the-loop.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, TypeVar
+
+from metaq_broker.histogram import SECONDS, Histogram
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.sync.group_commit import OnDurable, SyncQueue
+from metaq_broker.log.sync.kernel_jobs import KernelJobs, KernelSyncs
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.log.sync.sync import SyncJob
+from metaq_broker.log.sync.sync_times import SyncTimes
+
+OnReadable = Callable[[int], None]
+"""Called with the new readable end of a partition."""
+
+Argument = TypeVar("Argument")
+
+LATE_S: Final = 0.05
+"""A sync that takes longer is not waited for by others of its disk."""
+
+ALONE_S: Final = 0.1
+"""A client is alone when no other has sent anything for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    """When a topic's messages are acknowledged and synced.
+
+    ``unflush_threshold`` <= 0: acknowledged after the sync. Otherwise acknowledged after the write, and synced when
+    more than this many messages, or the oldest of them for ``flush_interval_ms``, are not durable.
+    """
+
+    unflush_threshold: int = 0
+    flush_interval_ms: int = 10_000
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether an acknowledgement means durable."""
+        return self.unflush_threshold <= 0
+
+
+class _Disk:
+    """A data folder: how many syncs are under way there, and the partitions that wait until these have ended.
+
+    ``ended``: those of them that have ended in their threads and are not completed yet, guarded by a lock.
+    ``began``: loop time of the last start.
+    """
+
+    __slots__ = ("began", "ended", "times", "under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = self.ended = 0
+        self.waiting: list[_Partition] = []
+        self.times = SyncTimes()
+        self.began = 0.0
+
+    def begin_round(self) -> None:
+        """Start the syncs that wait, unless others are under way."""
+        if self.waiting and not self.under_way:
+            self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Start the syncs that wait."""
+        waiting, self.waiting = self.waiting, []
+        for partition in waiting:
+            partition.due = False
+            partition.start()
+
+
+class _Partition(SyncQueue[SyncJob]):
+    """What is under way for one log."""
+
+    __slots__ = ("disk", "due", "log", "policy", "settling", "timer", "waits_for_disk")
+
+    def __init__(self, log: PartitionLog, policy: FlushPolicy, commit: GroupCommit) -> None:
+        super().__init__(log, commit._sync, commit._call)
+        self.log = log
+        self.disk = commit._disks.setdefault(log.directory.parent, _Disk())
+        self.follow(policy)
+        self.due = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.settling: list[asyncio.Future[None]] = []
+
+    def follow(self, policy: FlushPolicy) -> None:
+        """Go by another policy from now on."""
+        self.policy, self.waits_for_disk = policy, policy.waits_for_disk
+
+    def stop_timer(self) -> None:
+        """Let the timer, if there is one, not fire."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class _Together(AbstractContextManager[None]):
+    """What becomes due in its ``with`` starts at the end of that."""
+
+    __slots__ = ("_commit", "depth")
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self._commit = commit
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self._commit._start_due()
+
+
+class GroupCommit:
+    """Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
+
+    def __init__(
+        self,
+        policy_for: Callable[[str], FlushPolicy] = lambda topic: FlushPolicy(),
+        *,
+        workers: int = 4,
+        kernel: Callable[[], KernelSyncs | None] = lambda: None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"{workers} sync workers: expected 1 or more")
+        self.sync_seconds = Histogram(SECONDS)
+        """How long syncs took, failed ones included."""
+        self._policy_for = policy_for
+        self._workers_max = workers
+        self._kernel: KernelJobs[_Partition] = KernelJobs(kernel, self._take_ended)
+        self._partitions: dict[PartitionLog, _Partition] = {}
+        self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
+        self._disks: dict[Path, _Disk] = {}
+        self._due: list[_Partition] = []
+        self._together = _Together(self)
+        self._late: asyncio.TimerHandle | None = None
+        self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
+        self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
+        self._lock = threading.Lock()
+        self._waking = False
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._is_syncing = False
+        self._idle: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._step: LoopStep | None = None
+
+    # ---- what the engine calls
+
+    def schedule(self, log: PartitionLog) -> None:
+        """Take note that something was appended to ``log``."""
+        self._schedule(self._partitions.get(log) or self._new(log))
+
+    def _schedule(self, partition: _Partition) -> None:
+        log, policy = partition.log, partition.policy
+        if partition.due or partition.under_way:
+            return
+        is_watched = bool(self._watchers) and (log.topic, log.index) in self._watchers
+        if partition.waits_for_disk or is_watched or log.unflushed_messages > policy.unflush_threshold:
+            self._make_due(partition)
+        elif partition.timer is None:
+            seconds = policy.flush_interval_ms / 1000
+            partition.timer = self._running_loop().call_later(seconds, self._make_due, partition)
+
+    def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        """Note an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or why not.
+
+        Never calls back before returning. Callbacks of one log are called in the order of the waits; offsets ascend.
+        """
+        partition = self._partitions.get(log) or self._new(log)
+        self._schedule(partition)
+        if not partition.waits_for_disk or log.readable_end >= end_offset:
+            self._call_at_end(callback, None)
+        elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
+            self._call_at_end(callback, lost)
+        else:
+            partition.waiters.append((end_offset, callback))
+
+    def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        """As ``wait``, but durable and readable in every mode: with a threshold a sync starts for it.
+
+        Transactions need it, because a commit is a promise that no policy softens. May call back before it returns.
+        """
+        partition = self._partitions.get(log) or self._new(log)
+        self._schedule(partition)
+        if log.readable_end >= end_offset:
+            callback(None)
+        elif isinstance(lost := log.durable_to(), Exception):
+            callback(lost)
+        else:
+            partition.waiters.append((end_offset, callback))
+            if not partition.waits_for_disk and not partition.due and not partition.under_way:
+                self._make_due(partition)  # the threshold and the timer would take their time
+
+    def watch(self, topic: str, index: int, callback: OnReadable) -> Callable[[], None]:
+        """Call ``callback`` whenever the readable end of a partition, there or not yet, moves up.
+
+        Return what ends it.
+        """
+        callbacks = self._watchers.setdefault((topic, index), [])
+        callbacks.append(callback)
+
+        def end() -> None:
+            callbacks.remove(callback)
+            if not callbacks:
+                self._watchers.pop((topic, index), None)
+
+        return end
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return what starts the syncs for appends in its ``with`` at the end of that, not of this turn of the loop."""
+        return self._together
+
+    async def drain(self) -> None:
+        """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
+        while True:
+            for partition in self._partitions.values():
+                if not partition.under_way and not partition.due:
+                    self._make_due(partition)
+            self._start_due()
+            if not self._under_way:
+                return
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    async def settle(self, log: PartitionLog) -> None:
+        """Return when all of ``log`` is durable, or its disk has failed, and no sync of it is under way."""
+        partition = self._partitions.get(log) or self._new(log)
+        while True:
+            if not partition.start():
+                return
+            partition.settling.append(self._running_loop().create_future())
+            await partition.settling[-1]
+
+    def policies_changed(self) -> None:
+        """Read the policy of every partition again. Waiting callbacks still wait for their sync."""
+        for partition in self._partitions.values():
+            policy = self._policy_for(partition.log.topic)
+            if policy != partition.policy:
+                partition.follow(policy)
+                partition.stop_timer()
+                if partition.log.unflushed_messages:
+                    self.schedule(partition.log)
+
+    def stop(self) -> None:
+        """End the worker threads after the syncs that are under way (blocking). Call ``drain`` first."""
+        for partition in self._partitions.values():
+            partition.stop_timer()
+        if self._late is not None:
+            self._late.cancel()
+        self._kernel.close()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def forget(self, log: PartitionLog) -> None:
+        """Drop what is kept about a log that is settled and gets no more appends."""
+        partition = self._partitions.pop(log, None)
+        if partition is not None:
+            partition.stop_timer()
+
+    # ---- starting syncs
+
+    def _new(self, log: PartitionLog) -> _Partition:
+        partition = _Partition(log, self._policy_for(log.topic), self)
+        self._partitions[log] = partition
+        return partition
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def _running_step(self) -> LoopStep:
+        if self._step is None:
+            self._step = LoopStep.of(self._running_loop())
+        return self._step
+
+    def _call_at_end(self, callback: OnDurable, argument: Exception | None) -> None:
+        self._running_step().at_end(partial(callback, argument))
+
+    def _make_due(self, partition: _Partition) -> None:
+        if partition.timer is not None:
+            partition.stop_timer()
+        partition.due = True
+        if not self._due and not self._together.depth:
+            (self._loop or self._running_loop()).call_soon(self._start_due)
+        self._due.append(partition)
+
+    def _start_due(self) -> None:
+        due, self._due = self._due, []
+        if due and not self._under_way and self._are_quick(due):
+            self._start_here(due)
+            return
+        for partition in due:
+            partition.disk.waiting.append(partition)
+        for partition in due:
+            partition.disk.begin_round()
+
+    def _are_quick(self, due: list[_Partition]) -> bool:
+        disk = due[0].disk
+        if self._is_syncing or any(partition.disk is not disk for partition in due):
+            return False
+        are_quick = disk.times.are_quick(len(due), self._running_loop().time())
+        return are_quick and self._running_step().has_one_client(ALONE_S)
+
+    def _start_here(self, due: list[_Partition]) -> None:
+        """Sync partitions on the loop, and do what a completion does."""
+        jobs: list[tuple[_Partition, SyncJob]] = []
+        for partition in due:
+            partition.due = False
+            if (job := partition.take()) is not None:
+                jobs.append((partition, job))
+        if not all(job.is_small for _, job in jobs):
+            for partition, job in jobs:
+                self._sync(partition, job)
+            return
+        self._is_syncing = True  # who appends in a callback is synced in a thread: this must come to its end
+        self._under_way = len(jobs)
+        try:
+            ended = [(partition, job, *self._run(job)) for partition, job in jobs]
+            with self._running_step(), self._together:
+                for partition, job, seconds, error in ended:
+                    now = self._running_loop().time()
+                    partition.disk.times.took_on_loop(seconds, now, failed=error is not None)
+                    self.sync_seconds.observe(seconds)
+                    self._synced(partition, job, error)
+        finally:
+            self._is_syncing = False
+
+    def _sync(self, partition: _Partition, job: SyncJob) -> None:
+        disk, loop = partition.disk, self._running_loop()
+        self._under_way += 1
+        disk.under_way += 1
+        disk.began = loop.time()
+        if self._late is None:
+            self._late = loop.call_later(LATE_S, self._look_after_late)
+        if not self._kernel.submit(loop, partition, job):
+            self._hand_over(partition, job)
+
+    def _take_ended(self) -> None:
+        """Take note of syncs that the kernel has run."""
+        is_last = False
+        for partition, job, seconds in self._kernel.take():
+            if job.failure is not None:  # a thread takes note of it on the disk
+                self._hand_over(partition, job)
+            else:
+                is_last |= self._count_ended((partition, job, seconds, None))
+        if is_last:
+            self._complete_all()
+
+    def _count_ended(self, done: tuple[_Partition, SyncJob, float, OSError | None]) -> bool:
+        """Count a sync that has ended (any thread); say whether it is the last one of a round, or of as many."""
+        self._done.append(done)
+        disk = done[0].disk
+        with self._lock:
+            disk.ended += 1
+            return disk.ended >= disk.under_way or len(self._done) >= self._workers_max
+
+    def _hand_over(self, partition: _Partition, job: SyncJob) -> None:
+        """Have a thread run a sync."""
+        if len(self._threads) < min(self._workers_max, self._under_way):
+            thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((partition, job))
+
+    def _run(self, job: SyncJob) -> tuple[float, OSError | None]:
+        """Run a job (blocking; any thread); return how many seconds it took, and why it failed."""
+        clock = self._running_loop().time
+        started = clock()
+        error: OSError | None = None
+        try:
+            job.run()
+        except OSError as failure:
+            error = failure
+        except Exception as failure:  # a defect must not leave the partition waiting for ever
+            error = OSError(f"the sync broke off: {failure!r}")
+        return clock() - started, error
+
+    # ---- worker threads
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            partition, job = item
+            is_last = self._count_ended((partition, job, *self._run(job)))
+            with self._lock:
+                wake = is_last and not self._waking
+                self._waking |= wake
+            if wake:
+                self._running_loop().call_soon_threadsafe(self._complete_all)
+
+    # ---- completions
+
+    def _complete_all(self) -> None:
+        with self._lock:
+            self._waking = False
+        disks: set[_Disk] = set()
+        with self._running_step(), self._together:
+            while self._done:
+                partition, job, seconds, error = self._done.popleft()
+                disk = partition.disk
+                with self._lock:
+                    disk.ended -= 1
+                disk.under_way -= 1
+                disks.add(disk)
+                disk.times.took(seconds, failed=error is not None)
+                self.sync_seconds.observe(seconds)
+                self._synced(partition, job, error)
+        for disk in disks:
+            disk.begin_round()
+
+    def _look_after_late(self) -> None:
+        """Do not let those that have ended, and those that wait, wait for a sync that takes long."""
+        self._late = None
+        self._complete_all()
+        if self._under_way:
+            now = self._running_loop().time()
+            for disk in self._disks.values():
+                if disk.waiting and now - disk.began >= LATE_S:
+                    disk.start_waiting()
+            if self._late is None:
+                self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
+
+    def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
+        """Take note that a sync has ended. A subclass may delay that of a successful one."""
+        self._under_way -= 1
+        log, before = partition.log, partition.log.readable_end
+        partition.finish(job, error)
+        if self._watchers and log.readable_end > before:
+            self._notify_watchers(log)
+        if partition.waiters or partition.waits_for_disk:
+            if log.end_offset != log.readable_end and not partition.due:
+                self._make_due(partition)  # for what was appended meanwhile
+        elif log.unflushed_messages:
+            self._schedule(partition)
+        settling, partition.settling = partition.settling, []
+        for future in settling:
+            if not future.done():
+                future.set_result(None)
+        if not self._under_way and self._idle is not None:
+            self._idle.set()
+
+    def _notify_watchers(self, log: PartitionLog) -> None:
+        for callback in list(self._watchers.get((log.topic, log.index), ())):
+            self._call(callback, log.readable_end)
+
+    def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
+        try:
+            callback(argument)
+        except Exception as failure:
+            context = {"message": "a durability callback failed", "exception": failure}
+            self._running_loop().call_exception_handler(context)

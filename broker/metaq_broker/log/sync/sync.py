@@ -1,0 +1,198 @@
+"""Making appended bytes durable, away from the event loop: what is not synced yet, and the job that syncs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from metaq_broker.log.files.files import FileHandle, Files
+from metaq_broker.log.files.sealed_files import write_failed_sync
+from metaq_broker.log.partitions.incarnation import Incarnation, write_incarnation
+from metaq_broker.log.segments import index as index_file
+from metaq_broker.log.segments.index import RECORD_BYTES
+from metaq_broker.log.segments.segment import Segment, unnamed_path
+
+SMALL_BYTES: Final = 1 << 16
+"""Of so many bytes, what the disk writes takes little time beside what any sync takes."""
+
+
+class SegmentTarget(NamedTuple):
+    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet,
+    as they are written there."""
+
+    segment: Segment
+    handle: FileHandle
+    size: int
+    rename: bool
+    entries: bytes
+    entries_written: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> SegmentTarget:
+        """Capture a segment as it is now; it is open, as every segment is until it is durable."""
+        assert segment.handle is not None
+        entries = bytes(segment.index.unwritten.records)
+        return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
+
+    def settle(self, indexes_written: bool) -> None:
+        """Note in the segment that what was captured is durable."""
+        segment = self.segment
+        segment.synced, segment.named = self.size, True
+        if indexes_written:
+            count = len(self.entries) // RECORD_BYTES
+            segment.index.unwritten.drop(count)
+            segment.index.written = self.entries_written + count
+
+
+@dataclass(slots=True)
+class SyncJob:
+    """What was appended up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
+
+    ``incarnation`` is the partition's UUID if that is to be written too. Everything but ``indexes_written`` and
+    ``incarnation_written``, which ``run`` sets, is fixed when it is captured.
+    """
+
+    files: Files
+    directory: Path
+    targets: Sequence[SegmentTarget]
+    folders: Sequence[Path]
+    durable_end: int
+    end: int
+    ordinal: int
+    index_interval_bytes: int
+    incarnation: str | None = None
+    indexes_written: bool = False
+    incarnation_written: bool = False
+    failure: OSError | None = None
+    """What the sync of its bytes has failed with, if the kernel ran that: it must not be tried again."""
+
+    @property
+    def only_file(self) -> int | None:
+        """The descriptor whose sync is all there is to do; ``None`` if there is more."""
+        first = self.targets[0]
+        if len(self.targets) > 1 or self.folders or self.incarnation or first.rename or first.entries:
+            return None
+        return first.handle.fd
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there are few bytes to sync, of one file, and neither a name nor an incarnation to write."""
+        is_plain = len(self.targets) == 1 and not (self.folders or self.incarnation or self.targets[0].rename)
+        return is_plain and self.end - self.durable_end <= SMALL_BYTES
+
+    def run(self) -> None:
+        """Sync bytes, then names, then write the incarnation and the indexes (blocking; any thread).
+
+        Raises:
+            OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index or an incarnation that
+                fails is no error.
+        """
+        try:
+            if self.failure is not None:
+                raise self.failure
+            for target in self.targets:
+                self.files.fdatasync(target.handle.fd)
+            for target in self.targets:
+                if target.rename:
+                    unnamed = unnamed_path(self.directory, target.segment.start)
+                    if self.files.exists(unnamed):
+                        self.files.rename(unnamed, target.segment.path)
+            for folder in self.folders:
+                self.files.fsync_dir(folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                write_failed_sync(self.files, self.directory, self.durable_end)
+            raise
+        if self.incarnation is not None:
+            with contextlib.suppress(OSError):
+                write_incarnation(self.files, self.directory, self.incarnation)
+                self.incarnation_written = True
+        with contextlib.suppress(OSError):
+            self._write_indexes()
+            self.indexes_written = True
+
+    def _write_indexes(self) -> None:
+        for target in self.targets:
+            if target.entries:
+                index_file.write_entries(
+                    self.files,
+                    target.segment.index.path,
+                    target.segment.start,
+                    self.index_interval_bytes,
+                    target.entries_written,
+                    target.entries,
+                )
+
+
+class Unsynced:
+    """``fresh``: the partition's folder was just made, so that its name is not durable."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        index_interval_bytes: int,
+        active: Segment,
+        incarnation: Incarnation,
+        *,
+        fresh: bool,
+    ) -> None:
+        self.failed = False
+        self._incarnation = incarnation
+        self._files = files
+        self._directory = directory
+        self._index_interval_bytes = index_interval_bytes
+        self._segments = [active]
+        self.folders = [directory.parent, directory] if fresh else []
+        """Those with new names, so that a sync is due even if no byte was written."""
+        self.under_way: SyncJob | None = None
+
+    def add(self, segment: Segment) -> None:
+        """Take note of a segment that was begun; it is the active one from now on."""
+        self._segments.append(segment)
+        if self._directory not in self.folders:
+            self.folders.append(self._directory)
+
+    def capture(self, durable_end: int, end: int, ordinal: int) -> SyncJob | None:
+        """Return what makes offsets ``durable_end`` to ``end`` durable; ``None`` if a job is out or one has failed."""
+        if self.under_way is not None or self.failed:
+            return None
+        self.under_way = SyncJob(
+            self._files,
+            self._directory,
+            [SegmentTarget.of(segment) for segment in self._segments],
+            tuple(self.folders),
+            durable_end,
+            end,
+            ordinal,
+            self._index_interval_bytes,
+            None if self._incarnation.durable else self._incarnation.uuid,
+        )
+        return self.under_way
+
+    def settle(self, job: SyncJob, now_s: float) -> None:
+        """Take note that the job under way is done, at ``now_s``; files of finished segments are closed."""
+        self.under_way = None
+        self._incarnation.durable |= job.incarnation_written
+        for target in job.targets:
+            target.settle(job.indexes_written)
+            target.segment.written_s = now_s
+        *older, active = self._segments
+        for segment in older:
+            if segment.settled:
+                segment.handle = None
+        self._segments = [segment for segment in older if segment.handle is not None] + [active]
+        if active.named:
+            self.folders = []
+
+    def fail(self) -> None:
+        """Take note that the job under way failed."""
+        self.under_way = None
+        self.failed = True
+
+    def disown(self) -> None:
+        """Forget the job under way, if there is one: what it syncs will be captured again."""
+        self.under_way = None

@@ -1,0 +1,379 @@
+"""The broker's configuration: server.ini, read and checked completely before anything is opened.
+
+A ``BrokerConfig`` never changes. ``load`` reads a file, ``parse`` its bytes, ``development`` makes one from nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq_broker.log.partitions.folders import topic_fault
+from metaq_broker.log.partitions.loading import Verify
+from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
+from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
+from metaq_broker.operate.config.keys import (
+    SYSTEM_KEYS,
+    TOPIC_ATTRIBUTES,
+    TOPIC_KEYS,
+    ZOOKEEPER_KEYS,
+    ignored_keys,
+    read_section,
+)
+from metaq_broker.operate.config.replication import PLUGINS, Role, check_master, read_role
+from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
+from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
+from metaq_broker.operate.config.shared import shared_text
+
+_TOPIC_PREFIX = "topic="
+_WILDCARD = "*"
+SPECIAL: Final = "$^+?()[{|\\"
+"""Characters by which a name, taken for a regular expression as in MetaQ, does not match itself."""
+
+UNMATCHED: Final = (
+    "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are stored "
+    "already; use a name without $ ^ + ? ( ) [ { | \\"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute.
+
+    ``allow_publish`` and ``allow_subscribe`` are names of certificates; an empty one allows everyone.
+    """
+
+    num_partitions: int
+    stat: bool
+    delete_policy: str
+    delete_when: str
+    data_path: str
+    unflush_interval_ms: int
+    unflush_threshold: int
+    accept_publish: bool
+    accept_subscribe: bool
+    allow_publish: tuple[str, ...]
+    allow_subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemConfig:
+    """The ``[system]`` section; one field per key of ``SYSTEM_KEYS``, units last.
+
+    It has every attribute of ``TopicConfig``: what a topic has that sets nothing itself.
+    """
+
+    broker_id: int
+    num_partitions: int
+    server_port: int
+    dashboard_http_port: int
+    host_name: str
+    bind_address: str
+    data_path: str
+    data_log_path: str
+    app_class_path: str
+    unflush_threshold: int
+    unflush_interval_ms: int
+    segment_bytes_max: int
+    transfer_bytes_max: int
+    get_process_thread_count: int
+    put_process_thread_count: int
+    delete_policy: str
+    delete_when: str
+    quartz_thread_count: int
+    checkpoints_max: int
+    checkpoint_interval_ms: int
+    transaction_timers_max: int
+    transaction_timeout_s_max: int
+    transaction_flush: int
+    accept_publish: bool
+    accept_subscribe: bool
+    stat: bool
+    update_consumer_offsets: bool
+    load_message_stores_in_parallel: bool
+    message_bytes_max: int
+    batch_bytes_max: int
+    line_bytes_max: int
+    connections_max: int
+    pipelined_requests_max: int
+    output_bytes_max: int
+    buffered_bytes_max: int
+    partitions_max: int
+    idle_timeout_ms: int
+    index_interval_bytes: int
+    disk_free_bytes_min: int | None
+    disk_free_bytes_resume: int | None
+    disk_check_interval_ms: int
+    local_reads: bool
+    verify_at_start: Verify
+    metrics_port: int
+    tls_cert_file: str
+    tls_key_file: str
+    tls_client_ca_file: str
+    tls_client_auth: str
+    tls_handshake_timeout_ms: int
+    allow_publish: tuple[str, ...]
+    allow_subscribe: tuple[str, ...]
+
+
+TopicSettings = TopicConfig | SystemConfig
+"""What applies to a topic: of its own section, or of ``[system]``. Only attributes of ``TopicConfig`` are meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperConfig:
+    """The ``[zookeeper]`` section; an empty ``connect`` means that none is used."""
+
+    connect: str
+    session_timeout_ms: int
+    connection_timeout_ms: int
+    sync_time_ms: int
+    enable: bool
+    root: str
+
+    @property
+    def address(self) -> ZooKeeperAddress:
+        """Where MetaQ's tree is; a path behind the hosts of ``connect`` is above ``root``."""
+        hosts, slash, above = self.connect.partition("/")
+        return ZooKeeperAddress(hosts, slash + above + self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Everything server.ini says. ``topics`` holds names as written, wildcards included; ``text`` is the raw file."""
+
+    system: SystemConfig
+    zookeeper: ZooKeeperConfig
+    topics: Mapping[str, TopicConfig]
+    text: bytes
+    warnings: tuple[str, ...] = ()
+    role: Role | None = None
+    """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
+    rocketmq: RocketmqConfig | None = None
+    """The front end for RocketMQ's clients; ``None``: there is none."""
+
+    hidden_topics: frozenset[str] = frozenset()
+    hidden_prefixes: tuple[str, ...] = ()
+    """Topics that are there for the broker's own work: see ``hides``."""
+    reserved_topics: frozenset[str] = frozenset()
+    """Topics to which nobody but this broker puts."""
+    made_topics: Mapping[str, int] = field(default_factory=dict)
+    """Topics that RocketMQ's clients made and the file does not name, and their partitions: MetaQ's clients, which
+    find topics in ``stats config``, are shown them."""
+    unmatched: frozenset[str] = frozenset()
+    """Topics of the file that MetaQ refuses: it takes a name for a regular expression, which must match the name."""
+    patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The names in ``topics`` that have wildcards."""
+
+    def __post_init__(self) -> None:
+        """Find the patterns once: there may be thousands of topics, and every put asks."""
+        object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of ``shared_text``, unmasked, as ``stats`` and ZooKeeper show it.
+
+        Not of the file's own bytes: a Java slave compares it with the checksum of what ``stats config`` answers.
+        """
+        return zlib.crc32(self.shared_text)
+
+    @property
+    def shared_text(self) -> bytes:
+        """What others are shown: the file without keys that MetaQ does not know, and a section for each made topic."""
+        made = "".join(
+            f"\n[topic={topic}]\nnumPartitions={count}\n" for topic, count in sorted(self.made_topics.items())
+        )
+        return shared_text(self.text) + made.encode()
+
+    def hides(self, topic: str) -> bool:
+        """Say whether ``topic`` is no user's affair, and left out of lists of topics."""
+        return topic in self.hidden_topics or topic.startswith(self.hidden_prefixes)
+
+    def accepts(self, topic: str) -> bool:
+        """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
+        return self.accepted_settings(topic) is not None
+
+    def accepted_settings(self, topic: str) -> TopicSettings | None:
+        """Return the settings of ``topic``, ``None`` if nothing may be put to it; see ``accepts``."""
+        settings = self.topics.get(topic)
+        if settings is None and any(covers(pattern, topic) for pattern in self.patterns):
+            return self.system
+        return settings
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
+        return self.topics.get(topic) or self.system
+
+    def reader_lists(self, topic: str) -> list[tuple[str, ...]]:
+        """Return the allow lists of who reads ``topic``: its own, and all where messages of all topics wait."""
+        own = self.topic_settings(topic).allow_subscribe
+        if topic not in self.reserved_topics:
+            return [own]
+        return [own, self.system.allow_subscribe, *(each.allow_subscribe for each in self.topics.values())]
+
+    def data_paths(self) -> list[str]:
+        """Return the distinct folders that hold partitions, the system's first."""
+        paths = [self.system.data_path, *(topic.data_path for topic in self.topics.values())]
+        return list(dict.fromkeys(paths))
+
+
+@lru_cache(maxsize=16384)
+def covers(pattern: str, topic: str) -> bool:
+    """Say whether a topic name with ``*`` (any characters, also none) covers ``topic`` as a whole."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(_WILDCARD))), topic) is not None
+
+
+def load(path: Path | str) -> BrokerConfig:
+    """Read and check the file at ``path``.
+
+    Raises:
+        ConfigError: The file cannot be read, or something in it is wrong.
+    """
+    return parse(read_file(path), str(path))
+
+
+def read_file(path: Path | str) -> bytes:
+    """Return the bytes of a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
+
+
+def data_path_in(path: Path | str) -> Path:
+    """Return the data folder that a configuration file names, whatever else is right or wrong in the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no configuration file.
+    """
+    return data_path_of(read_file(path), str(path))
+
+
+def data_path_of(raw: bytes, source: str) -> Path:
+    """Return the same of the bytes of a configuration; ``source`` names it in errors. Raises as ``data_path_in``."""
+    sections = {section.name: section for section in parse_ini(raw, source)}
+    if "system" not in sections:
+        raise ConfigError(source, "section [system] is missing")
+    default = next(str(key.default) for key in SYSTEM_KEYS if key.attribute == "data_path")
+    return Path(sections["system"].values.get("dataPath") or default).expanduser().absolute()
+
+
+def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None = None) -> BrokerConfig:
+    """Check the bytes of a server.ini; ``source`` names it in errors.
+
+    ``inherited`` is where topics get what they do not set themselves, instead of from the file's own ``[system]``.
+
+    Raises:
+        ConfigError: Names file, section, key and value, and what is allowed.
+    """
+    sections = {section.name: section for section in parse_ini(raw, source)}
+    if "system" not in sections:
+        raise ConfigError(source, "section [system] is missing")
+    system = _system(sections["system"], source)
+    zookeeper_section = sections.get("zookeeper", Section("zookeeper", 0))
+    zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
+    base = inherited or system
+    topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
+    rocketmq = read_rocketmq(sections, source)
+    if not topics and rocketmq is None:  # RocketMQ's clients make topics themselves
+        raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
+    role = read_role(sections, source)
+    check_master(role, zookeeper, f"{source} [slave] master")
+    unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
+    warnings = *_warnings(sections, source), *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched))
+    return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, unmatched=unmatched)
+
+
+def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
+    """Return a configuration for trying things out: this machine only, every topic accepted, ``partitions`` each.
+
+    With ``rocketmq_port`` RocketMQ's clients are served there, too.
+    """
+    rocketmq = "" if rocketmq_port is None else f"[{ROCKETMQ}]\nenabled=true\nport={rocketmq_port}\n"
+    text = (
+        "[system]\n"
+        "brokerId=0\n"
+        f"numPartitions={partitions}\n"
+        f"serverPort={port}\n"
+        f"dataPath={data_path}\n"
+        "unflushThreshold=0\n"
+        "unflushInterval=10000\n"
+        "maxSegmentSize=1024*1024*1024\n"
+        "maxTransferSize=1024*1024\n"
+        "stat=true\n"
+        "loadMessageStoresInParallel=true\n"
+        "[zookeeper]\n"
+        "zk.zkEnable=false\n"
+        "[topic=*]\n"
+        f"{rocketmq}"
+    )
+    return parse(text.encode(), "development settings")
+
+
+def _system(section: Section, source: str) -> SystemConfig:
+    values = read_section(section, SYSTEM_KEYS, source)
+    values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
+    values["data_log_path"] = str(Path(values["data_log_path"] or values["data_path"]).expanduser().absolute())
+    if values["batch_bytes_max"] < values["message_bytes_max"]:
+        raise ConfigError(
+            f"{source} [system] maxBatchSize",
+            f"value {values['batch_bytes_max']}; allowed is at least maxMessageSize ({values['message_bytes_max']})",
+        )
+    minimum, resume = values["disk_free_bytes_min"], values["disk_free_bytes_resume"]
+    if resume is not None and (minimum is None or resume < minimum):
+        allowed = "together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
+        raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; allowed is {allowed}")
+    if values["buffered_bytes_max"] < values["batch_bytes_max"]:
+        raise ConfigError(
+            f"{source} [system] maxBufferedBytes",
+            f"value {values['buffered_bytes_max']}; allowed is at least maxBatchSize ({values['batch_bytes_max']})",
+        )
+    settle_tls(values, source)
+    system = SystemConfig(**values)
+    check_allow_lists("system", system.allow_publish, system.allow_subscribe, system.tls_client_auth, source)
+    return system
+
+
+def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, TopicConfig]:
+    name = section.name.removeprefix(_TOPIC_PREFIX).strip()
+    if not section.name.startswith(_TOPIC_PREFIX) or not name:
+        raise ConfigError(f"{source} [{section.name}]", "a topic's section is written [topic=NAME]")
+    fault = "it contains a blank" if " " in name else topic_fault(name)
+    if fault is not None:
+        raise ConfigError(f"{source} [{section.name}]", f"topic name {name[:80]!r} cannot be used: {fault}")
+    inherited = {attribute: getattr(system, attribute) for attribute in TOPIC_ATTRIBUTES}
+    values: dict[str, Any] = read_section(section, TOPIC_KEYS, source, inherited)
+    values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
+    topic = TopicConfig(**values)
+    check_topic_allow_lists(section, topic, system.tls_client_auth, source)
+    return name, topic
+
+
+def _is_unmatched(name: str, names: Iterable[str]) -> bool:
+    """Whether a name has characters by which it does not match itself in MetaQ, and no wildcard covers it."""
+    is_special = any(each in name for each in SPECIAL)
+    return is_special and not any(covers(pattern, name) for pattern in names if _WILDCARD in pattern)
+
+
+def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
+    known = ("system", "zookeeper", ROCKETMQ, *PLUGINS.values())
+    unknown = [
+        f"{source} [{name}]: unknown section, ignored"
+        for name in sections
+        if name not in known and not name.startswith("topic")
+    ]
+    return unknown + [
+        f"{source} [{name}] {key}: ignored; {reason}"
+        for name, section in sections.items()
+        for key, reason in ignored_keys(section).items()
+    ]

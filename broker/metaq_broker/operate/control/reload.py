@@ -1,0 +1,224 @@
+"""Reads the configuration again while the broker runs, and takes over what can change without a restart.
+
+The file is checked as at a start, and data folders of new topics are opened, before anything changes: a file that is
+wrong changes nothing. What takes effect are the sections ``[topic=NAME]``: new topics, numbers of partitions, flushing,
+retention, statistics. Everything else, and the folder of a topic that is there, waits for a restart and is listed;
+topics go on inheriting what ``[system]`` said at the start. A topic whose section is gone is accepted until the
+restart, as in MetaQ. Nothing is ever taken from a connection or a message that is under way.
+
+Source: docs/administration.md, "Reload".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from metaq.errors import MetaqError
+from metaq_broker.clock import Clock
+from metaq_broker.log.engine.stores import TopicStores
+from metaq_broker.log.partitions.log_store import LogStore
+from metaq_broker.operate.config.configuration import BrokerConfig, TopicConfig, parse, read_file
+from metaq_broker.operate.config.keys import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEEPER_KEYS
+
+_LOG: Final = logging.getLogger(__name__)
+
+RELOADED_FIELDS: Final = ("topics", "text", "warnings")
+"""Parts of the configuration that follow the file; the others stay as they were at the start."""
+
+_KEY_NAMES: Final = {
+    "system": {key.attribute: key.name for key in SYSTEM_KEYS},
+    "zookeeper": {key.attribute: key.name for key in ZOOKEEPER_KEYS},
+    "topics": {key.attribute: key.name for key in TOPIC_KEYS},
+}
+
+
+class ReloadRefused(MetaqError):
+    """Nothing was changed; the text is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadReport:
+    """What a reload did. ``changed`` is topic -> keys; ``removed`` topics are accepted until a restart.
+
+    ``restart_needed`` names the keys whose new values have no effect yet; ``notes`` are sentences.
+    """
+
+    file: str
+    checksum: int
+    added: Sequence[str]
+    changed: Mapping[str, Sequence[str]]
+    removed: Sequence[str]
+    restart_needed: Sequence[str]
+    notes: Sequence[str]
+
+
+class Reloader:
+    """Reloads ``file`` (``None``: there is none). ``apply`` takes over a configuration at once and cannot fail.
+
+    ``announce`` is called before topics are added, and may refuse that with a ``MetaqError``.
+    """
+
+    def __init__(
+        self,
+        file: Path | None,
+        running: Callable[[], BrokerConfig],
+        stores: TopicStores,
+        apply: Callable[[BrokerConfig], None],
+        clock: Clock,
+        announce: Callable[[BrokerConfig], Awaitable[None]] | None = None,
+    ) -> None:
+        self.file = file
+        self.restart_needed: Sequence[str] = ()
+        self.loaded_ms = clock.now_ms()
+        self._started = parse(running().text, str(file))  # as the file said it, without what the command line changed
+        self._running = running
+        self._stores = stores
+        self._apply, self._announce = apply, announce
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._stopped = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def reload_soon(self) -> None:
+        """Reload in the background; how it went is in the log (what SIGHUP does)."""
+        task = asyncio.get_running_loop().create_task(self._reload_quietly())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_quietly(self) -> None:
+        try:
+            await self.reload()
+        except ReloadRefused:
+            return  # it is in the log
+
+    async def stop(self) -> None:
+        """Let a reload that is under way come to its end, and begin no other."""
+        self._stopped = True
+        async with self._lock:
+            pass
+
+    async def reload(self) -> ReloadReport:
+        """Read the file and take over what can be taken over.
+
+        Raises:
+            ReloadRefused: The file is wrong, or a data folder cannot be opened. Nothing has changed.
+        """
+        async with self._lock:
+            try:
+                report = await self._reload()
+            except MetaqError as error:
+                _LOG.error("configuration not reloaded, nothing has changed", extra={"fields": {"reason": str(error)}})
+                raise ReloadRefused(str(error)) from error
+        fields = {name: value for name, value in dataclasses.asdict(report).items() if value}
+        _LOG.info("configuration reloaded", extra={"fields": fields})
+        return report
+
+    async def _reload(self) -> ReloadReport:
+        if self._stopped:
+            raise ReloadRefused("the broker is stopping")
+        if self.file is None:
+            raise ReloadRefused("the broker was started without a configuration file, there is nothing to reload")
+        raw = await asyncio.to_thread(read_file, self.file)
+        running = self._running()
+        found = parse(raw, str(self.file), running.system)
+        config, report = self._merge(running, found)
+        if report.added and self._announce is not None:
+            try:
+                await self._announce(config)
+            except MetaqError as error:
+                names = ", ".join(report.added)
+                raise ReloadRefused(
+                    f"ZooKeeper must know of new topics ({names}) before they are served: {error}"
+                ) from error
+        opened = await self._open_folders(config)
+        for store in opened:
+            self._stores.adopt(store)
+        config, report = self._merge(running, found)  # again: partitions may have been made meanwhile
+        self._stores.reconfigure(config)
+        self._apply(config)
+        self.restart_needed, self.loaded_ms = report.restart_needed, self._clock.now_ms()
+        return report
+
+    def _merge(self, running: BrokerConfig, found: BrokerConfig) -> tuple[BrokerConfig, ReloadReport]:
+        topics, moved = self._keep_folders(running, found.topics)
+        removed = [name for name in running.topics if name not in topics]
+        kept = {name: getattr(running, name) for name in _fields(running) if name not in RELOADED_FIELDS}
+        merged = {**topics, **{name: running.topics[name] for name in removed}}
+        config = dataclasses.replace(found, topics=merged, **kept)
+        report = ReloadReport(
+            file=str(self.file),
+            checksum=config.checksum,
+            added=[name for name in topics if name not in running.topics],
+            changed=dict(_changed_topics(running.topics, topics)),
+            removed=removed,
+            restart_needed=[*_changed_keys(self._started, found), *(f"[topic={name}] dataPath" for name in moved)],
+            notes=[*found.warnings, *self._shrunk(running, config)],
+        )
+        return config, report
+
+    def _keep_folders(
+        self, running: BrokerConfig, found: Mapping[str, TopicConfig]
+    ) -> tuple[dict[str, TopicConfig], list[str]]:
+        """Return the topics of the file, those that have a folder already in it; and those that wanted another one."""
+        topics, moved = dict(found), []
+        for name, topic in found.items():
+            path = running.topic_settings(name).data_path
+            if topic.data_path != path and (name in running.topics or self._stores.has_topic(name)):
+                topics[name] = dataclasses.replace(topic, data_path=path)
+                moved.append(name)
+        return topics, moved
+
+    def _shrunk(self, running: BrokerConfig, config: BrokerConfig) -> Iterator[str]:
+        for name, topic in config.topics.items():
+            indexes = [log.index for log in self._stores.logs() if log.topic == name]
+            behind = [index for index in indexes if index >= topic.num_partitions]
+            if behind and topic.num_partitions < running.topic_settings(name).num_partitions:
+                rest = f"{name}-{behind[0]}" + (f" to {name}-{behind[-1]}" if len(behind) > 1 else "")
+                yield f"{rest}: still there to be read, but behind numPartitions={topic.num_partitions}: no more puts"
+
+    async def _open_folders(self, config: BrokerConfig) -> list[LogStore]:
+        """Open the data folders that only new topics use; all of them or none."""
+        opened: list[LogStore] = []
+        try:
+            for path in config.data_paths():
+                if path not in self._stores.data_paths:
+                    opened.append(await asyncio.to_thread(self._stores.open_store, path))
+        except MetaqError:
+            for store in opened:
+                await asyncio.to_thread(store.close, True)
+            raise
+        return opened
+
+
+def _fields(value: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(value) if field.init]
+
+
+def _changed_topics(
+    before: Mapping[str, TopicConfig], after: Mapping[str, TopicConfig]
+) -> Iterator[tuple[str, Sequence[str]]]:
+    for name in after:
+        keys = _differences("topics", before[name], after[name]) if name in before else []
+        if keys:
+            yield name, keys
+
+
+def _changed_keys(started: BrokerConfig, found: BrokerConfig) -> Iterator[str]:
+    """Yield the keys outside of topics whose values differ, as ``[section] key``."""
+    for part in _fields(started):
+        if part not in RELOADED_FIELDS:
+            for key in _differences(part, getattr(started, part), getattr(found, part)):
+                yield f"[{part}] {key}"
+
+
+def _differences(part: str, before: Any, after: Any) -> list[str]:
+    if not dataclasses.is_dataclass(before):
+        return [part] if before != after else []
+    names = _KEY_NAMES.get(part, {})
+    return [names.get(each, each) for each in _fields(before) if getattr(before, each) != getattr(after, each)]

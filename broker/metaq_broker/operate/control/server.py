@@ -1,0 +1,169 @@
+"""The broker's side of the control socket: reads requests, carries them out one after the other, answers.
+
+Only the owner of the data folder can connect. Whatever such a client sends, or does not, costs a bounded amount of
+memory and time and never stops the broker. A command that has begun is finished even if its client goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from metaq_broker.log.engine.maintenance import MaintenanceRefused
+from metaq_broker.operate.control.messages import (
+    FAILED,
+    MALFORMED,
+    REFUSED,
+    REQUEST_BYTES_MAX,
+    Arguments,
+    CommandRefused,
+    Request,
+    Result,
+    decode_request,
+    encode_refusal,
+    encode_result,
+)
+from metaq_broker.operate.control.socket_file import listen_at, remove_socket
+
+_LOG: Final = logging.getLogger(__name__)
+
+Command = Callable[[Arguments], Awaitable[Result]]
+
+CONNECTIONS_MAX: Final = 16
+"""Clients at a time; further ones are refused."""
+
+IDLE_S_MAX: Final = 30.0
+"""How long a client may take for a request, or for taking its reply."""
+
+CLOSE_S_MAX: Final = 1.0
+"""How long closed connections may take to notice."""
+
+BACKLOG: Final = 16
+READING: Final = frozenset({"status", "topics", "partitions", "transactions"})
+"""Commands that change nothing; the others are logged."""
+
+
+class ControlServer:
+    """Serves ``commands`` by name on the socket in ``directory``: ``start``, then ``quiesce``, then ``close``."""
+
+    def __init__(self, directory: Path, commands: Mapping[str, Command]) -> None:
+        self._directory = directory
+        self._commands = commands
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Accept clients.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        listener = listen_at(self._directory)
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=listener, limit=REQUEST_BYTES_MAX, backlog=BACKLOG
+        )
+
+    async def quiesce(self, patience_s: float) -> None:
+        """Take no more clients and commands, and let those that run finish, but no longer than ``patience_s``.
+
+        The socket's file goes now, while the folder is still locked: later it may be another broker's.
+        """
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+            remove_socket(self._directory)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), patience_s)
+
+    async def close(self) -> None:
+        """Close all connections; for a client that waits for it, this is the end of the broker."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S_MAX)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None  # streams are served by tasks
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            if len(self._writers) > CONNECTIONS_MAX:
+                refused = CommandRefused(REFUSED, f"{CONNECTIONS_MAX} control clients are connected, no more are taken")
+                await self._send(writer, encode_refusal(refused))
+                return
+            while (line := await self._next_line(reader, writer)) is not None:
+                await self._send(writer, await self._answer(line))
+        except (OSError, TimeoutError):
+            writer.transport.abort()
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _next_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+        """Return the next request, ``None`` when there will be none."""
+        try:
+            line = await self._read_line(reader)
+        except ValueError:
+            refused = CommandRefused(MALFORMED, f"the request is longer than {REQUEST_BYTES_MAX} bytes")
+            await self._send(writer, encode_refusal(refused))
+            return None
+        return line if line.endswith(b"\n") else None
+
+    async def _read_line(self, reader: asyncio.StreamReader) -> bytes:
+        while True:
+            try:
+                return await asyncio.wait_for(reader.readline(), IDLE_S_MAX)
+            except TimeoutError:
+                if not self._stopping:  # who waits for the end of the broker may be silent
+                    raise
+
+    async def _send(self, writer: asyncio.StreamWriter, reply: bytes) -> None:
+        writer.write(reply)
+        await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
+
+    async def _answer(self, line: bytes) -> bytes:
+        try:
+            request = decode_request(line)
+            if self._stopping:
+                raise CommandRefused(REFUSED, "the broker is stopping")
+            return encode_result(await self._carry_out(request))
+        except CommandRefused as refused:
+            return encode_refusal(refused)
+
+    async def _carry_out(self, request: Request) -> Result:
+        command = self._commands.get(request.command)
+        if command is None:
+            known = ", ".join(sorted(self._commands))
+            raise CommandRefused(MALFORMED, f"unknown command {request.command[:80]!r}; known: {known}")
+        if request.command not in READING:
+            fields = {
+                "command": request.command,
+                **{f"argument_{key}": value for key, value in request.arguments.items()},
+            }
+            _LOG.info("operator's command", extra={"fields": fields})
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await command(Arguments(request.arguments))
+        except MaintenanceRefused as refused:
+            raise CommandRefused(REFUSED, str(refused)) from refused
+        except CommandRefused:
+            raise
+        except Exception as error:
+            _LOG.exception("defect in a control command", extra={"fields": {"command": request.command}})
+            raise CommandRefused(FAILED, f"{type(error).__name__}: {error}; the broker's log says more") from error
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()

@@ -1,0 +1,223 @@
+"""What a check found, as values: per partition, for the journal, and all together.
+
+A *problem* is something that should not be, and that costs, or may cost, messages or time. A *note* is what any crash
+leaves, and the next start puts right by itself. Only problems make the exit status 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from metaq.model import OffsetRange
+from metaq_broker.log.files.durable_ends import KnownEnd
+from metaq_broker.log.partitions.damage import Damage
+from metaq_broker.log.partitions.losses import Loss, LostEnd
+
+
+class IndexState(Enum):
+    """How an index stands to its segment."""
+
+    COMPLETE = "complete"
+    SHORT = "short"
+    """It does not reach the segment's end, as in one that is being written, or after a crash."""
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    """It cannot be read in whole, or does not say what the segment holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """Bytes at the end, from ``offset`` on, that are no whole message."""
+
+    offset: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class PartitionFindings:
+    """One partition. Offsets, counts and sizes are those after a repair.
+
+    ``known`` damage is in the quarantine file already, ``damage`` is not. ``refusal``: why it was not, or not wholly,
+    read. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing meanwhile.
+    ``kept``: files in which a repair kept what it cut off. ``incarnation``: the partition's UUID; without one the next
+    start makes it. ``known_ends``: how far it was durable, as other files say; ``lost``: what is missing of that.
+    ``renumbered``: the number of the oldest message, if nothing tells it any more.
+    """
+
+    topic: str
+    index: int
+    directory: Path
+    live: bool = False
+    start_offset: int = 0
+    end_offset: int = 0
+    segments: int = 0
+    messages: int = 0
+    torn: TornTail | None = None
+    missing_bytes: int = 0
+    known_ends: Sequence[KnownEnd] = ()
+    lost: LostEnd | None = None
+    renumbered: int | None = None
+    damage: list[Damage] = field(default_factory=list)
+    known: list[Damage] = field(default_factory=list)
+    suspect: list[OffsetRange] = field(default_factory=list)
+    indexes: dict[int, IndexState] = field(default_factory=dict)
+    quarantine_unreadable: bool = False
+    incarnation: str | None = None
+    incarnation_fault: str | None = None
+    unfinished: list[str] = field(default_factory=list)
+    refusal: str | None = None
+    unsettled: bool = False
+    repaired: bool = False
+    kept: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes between start and end."""
+        return self.end_offset - self.start_offset
+
+    def index_count(self, state: IndexState) -> int:
+        """Return how many indexes are in this state."""
+        return sum(found is state for found in self.indexes.values())
+
+    def problems(self) -> Iterator[str]:
+        """Yield one sentence for each problem."""
+        if self.refusal is not None:
+            yield self.refusal
+        if self.torn is not None and not self.live:
+            yield f"torn tail: {self.torn.bytes} bytes from offset {self.torn.offset}"
+        if self.lost is not None:
+            what = "all segments are gone" if self.lost.all_segments else "the end of the partition is gone"
+            yield f"{self.missing_bytes} bytes that were durable are gone, from offset {self.lost.start} on: {what}"
+        yield from (f"damaged: {entry}" for entry in self.damage)
+        for span in self.suspect:
+            yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"
+        for start, state in self.indexes.items():
+            if state is IndexState.DAMAGED:
+                yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
+        if self.renumbered is not None:
+            cause = "nothing tells how many messages came before the oldest one"
+            yield f"{cause}; the queue is numbered anew from {self.renumbered} on, and its readers begin at its start"
+        if self.quarantine_unreadable:
+            yield "the quarantine file cannot be read"
+        if self.incarnation_fault is not None:
+            consequence = "readers that know it will take the partition for another one"
+            yield f"the incarnation file cannot be read: {self.incarnation_fault}; {consequence}"
+
+    def notes(self) -> Iterator[str]:
+        """Yield one sentence for each note."""
+        if self.live and self.torn is not None:
+            yield f"{self.torn.bytes} bytes from offset {self.torn.offset} are being written"
+        yield from (f"not served: {entry}" for entry in self.known)
+        for state in (IndexState.SHORT, IndexState.MISSING):
+            if count := self.index_count(state):
+                yield f"{count} index{'es' if count > 1 else ''} {state.value}"
+        yield from (f"unfinished segment {name}" for name in self.unfinished)
+        yield from (f"kept in {name}" for name in self.kept)
+
+
+class _FileOfRecords:
+    """What is said of a file whose end a crash may tear."""
+
+    __slots__ = ()
+    torn_bytes: int
+    fault: str | None
+
+    def problems(self) -> Iterator[str]:
+        """Yield one sentence for each problem."""
+        if self.fault is not None:
+            yield self.fault
+
+    def notes(self) -> Iterator[str]:
+        """Yield one sentence for each note. A torn end is what a crash leaves; the next start cuts it."""
+        if self.torn_bytes:
+            yield f"{self.torn_bytes} bytes at the end are no whole record"
+
+
+@dataclass(slots=True)
+class JournalFindings(_FileOfRecords):
+    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used."""
+
+    directory: Path
+    files: int = 0
+    bytes: int = 0
+    records: int = 0
+    torn_bytes: int = 0
+    fault: str | None = None
+
+
+@dataclass(slots=True)
+class StateFindings(_FileOfRecords):
+    """The state file of a folder. ``torn_bytes`` at its end are no whole record; ``fault`` says why it is damaged.
+
+    ``kept`` is the file in which a repair kept the damaged one. Sizes and counts are those after a repair.
+    """
+
+    path: Path
+    bytes: int = 0
+    entries: int = 0
+    torn_bytes: int = 0
+    fault: str | None = None
+    repaired: bool = False
+    kept: str | None = None
+
+    def notes(self) -> Iterator[str]:
+        """Yield one sentence for each note."""
+        yield from _FileOfRecords.notes(self)
+        if self.kept is not None:
+            yield f"kept in {self.kept}; entries that could not be read have older values, or none"
+
+
+@dataclass(slots=True)
+class FolderFindings:
+    """One data folder. ``owner``: the process that has it locked. ``left_alone``: folders that are no partitions.
+
+    ``missing``: partitions that had durable bytes, and whose folders are not there. ``losses``: what starts and repairs
+    have found to be lost, and nobody has acknowledged. ``state``: its state file, if it has one.
+    """
+
+    path: Path
+    owner: str | None
+    partitions: list[PartitionFindings] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    losses: Sequence[Loss] = ()
+    unfinished_deletions: list[str] = field(default_factory=list)
+    state: StateFindings | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything that was checked."""
+
+    folders: list[FolderFindings] = field(default_factory=list)
+    journal: JournalFindings | None = None
+    seconds: float = 0.0
+
+    @property
+    def partitions(self) -> list[PartitionFindings]:
+        """The partitions of all folders."""
+        return [partition for folder in self.folders for partition in folder.partitions]
+
+    @property
+    def states(self) -> list[StateFindings]:
+        """The state files of all folders."""
+        return [folder.state for folder in self.folders if folder.state is not None]
+
+    @property
+    def problem_count(self) -> int:
+        """How many problems there are, or were, if they have been repaired."""
+        found = sum(len(list(partition.problems())) for partition in self.partitions)
+        found += sum(len(folder.missing) for folder in self.folders)
+        found += sum(len(list(state.problems())) for state in self.states)
+        return found + (len(list(self.journal.problems())) if self.journal else 0)
+
+    @property
+    def all_repaired(self) -> bool:
+        """Whether nothing of it is left to repair."""
+        sound = all(partition.repaired or not any(partition.problems()) for partition in self.partitions)
+        sound = sound and not any(folder.missing for folder in self.folders)
+        sound = sound and all(state.repaired or state.fault is None for state in self.states)
+        return sound and (self.journal is None or self.journal.fault is None)

@@ -1,0 +1,88 @@
+"""A disk that is read as it is while everything that would change it is noted and not done.
+
+Checking a partition and repairing it are one code, the broker's own opening of a partition. On this disk it reports
+what it would do, on the real one it does it. So a check never disagrees with a repair, or with the next start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from metaq.model import Buffer
+from metaq_broker.log.files.files import Files
+
+
+class Change(NamedTuple):
+    """A change that was not made: ``what`` would have happened to the file or folder ``path``."""
+
+    what: str
+    path: Path
+
+
+class UntouchedDisk(Files):
+    """``on_read`` gets the number of bytes of every read; ``changes`` is in order."""
+
+    def __init__(self, on_read: Callable[[int], None] = lambda count: None) -> None:
+        self.changes: list[Change] = []
+        self._on_read = on_read
+        self._paths: dict[int, Path] = {}
+
+    # ---- read
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        """As the real one."""
+        data = super().pread(fd, count, position)
+        self._on_read(len(data))
+        return data
+
+    # ---- noted
+
+    def open_append(self, path: Path) -> int:
+        """Open for reading; a file that is not there is an empty one."""
+        there = self.exists(path)
+        if not there:
+            self.changes.append(Change("make", path))
+        fd = self.open_read(path if there else Path(os.devnull))
+        self._paths[fd] = path
+        return fd
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """Note it."""
+        self.changes.append(Change("write", self._paths[fd]))
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Note it if it changes the size."""
+        if size != self.size(fd):
+            self.changes.append(Change("cut", self._paths[fd]))
+
+    def fsync(self, fd: int) -> None:
+        """Nothing was written."""
+
+    def fdatasync(self, fd: int) -> None:
+        """Nothing was written."""
+
+    def fsync_dir(self, path: Path) -> None:
+        """Nothing was written."""
+
+    def makedir(self, path: Path) -> None:
+        """Note it."""
+        self.changes.append(Change("make", path))
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Note it."""
+        self.changes.append(Change("rename", old))
+
+    def unlink(self, path: Path) -> None:
+        """Note it."""
+        self.changes.append(Change("remove", path))
+
+    def rmdir(self, path: Path) -> None:
+        """Note it."""
+        self.changes.append(Change("remove", path))
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        """Note it."""
+        self.changes.append(Change("write", path))

@@ -1,0 +1,207 @@
+"""What administrators ask of a broker: topics (17, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
+
+A change is answered when it is on the disk, and the name servers hear of it at once. Settings of the broker itself are
+shown and not changed from afar: that is what its configuration file is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.protocols.remoting.bodies.groups import MessageQueue
+from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import (
+    DeleteTopicInBroker,
+    GetBrokerConfigResponse,
+    GetTopicConfig,
+    GetTopicStatsInfo,
+    UpdateAndCreateTopic,
+)
+from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
+from metaq_broker.rocketmq.groups.offset_requests import QueueOffsets
+from metaq_broker.rocketmq.refusals import invalid_parameter
+from metaq_broker.rocketmq.system_topics import INTERNAL, LISTED_WHEN_STORED
+from metaq_broker.rocketmq.when_kept import NOT_SET, answer_when_kept
+
+TOPIC_BYTES_MAX: Final = 127
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+"""Of topics. A name server of Java's refuses a broker of whose topics one has another, as older versions kept it."""
+
+DeleteMessages = Callable[[str], Awaitable[None]]
+"""Removes the messages of a topic. Raises ``MetaqError`` with the reason if that cannot be done."""
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Return why RocketMQ refuses the name of a topic, ``None`` if it does not; the texts are those of 4.9.7."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _TOPIC.fullmatch(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > TOPIC_BYTES_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def topic_configs(topics: Topics) -> TopicConfigs:
+    """Return the topics of a broker as it tells them to name servers and administrators."""
+    listed = ((topic, each) for topic, each in sorted(topics.all().items()) if is_listed(topics, topic))
+    table = {topic: topic_config(topic, settings) for topic, settings in listed}
+    return TopicConfigs(topic_config_table=table, data_version=data_version(topics))
+
+
+def is_listed(topics: Topics, topic: str) -> bool:
+    """Say whether name servers and administrators hear of a topic."""
+    return topic not in INTERNAL and (topic not in LISTED_WHEN_STORED or topics.has_messages(topic))
+
+
+def data_version(topics: Topics) -> DataVersion:
+    """Return what changes with each change of a topic."""
+    return DataVersion(timestamp=topics.changed_ms, counter=topics.changes)
+
+
+def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
+    """Return one topic in that form."""
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=settings.read_queues,
+        write_queue_nums=settings.write_queues,
+        perm=settings.perm,
+        topic_filter_type=settings.filter_type if settings.filter_type in FILTER_TYPES else FILTER_TYPES[0],
+        topic_sys_flag=settings.sys_flag,
+        order=settings.order,
+    )
+
+
+class AdministrationRequests:
+    """``figures`` gives those of the running broker, ``configuration`` the settings, both under RocketMQ's names."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: Topics,
+        store: QueueOffsets,
+        offsets: GroupOffsets,
+        delete_messages: DeleteMessages,
+        figures: Callable[[], Mapping[str, str]],
+        configuration: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics, self._store, self._offsets = topics, store, offsets
+        self._delete_messages, self._figures, self._configuration = delete_messages, figures, configuration
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have these requests answered here."""
+        code = RequestCode
+        dispatcher.add([code.UPDATE_AND_CREATE_TOPIC], self._update_topic)
+        dispatcher.add([code.DELETE_TOPIC_IN_BROKER], self._delete_topic)
+        dispatcher.add([code.GET_ALL_TOPIC_CONFIG], self._all_topics)
+        dispatcher.add([code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER], self._system_topics)
+        dispatcher.add([code.GET_TOPIC_CONFIG], self._one_topic)
+        dispatcher.add([code.GET_TOPIC_STATS_INFO], self._topic_stats)
+        dispatcher.add([code.GET_BROKER_CONFIG], self._show_configuration)
+        dispatcher.add([code.UPDATE_BROKER_CONFIG], self._change_configuration)
+        dispatcher.add([code.GET_BROKER_RUNTIME_INFO], self._show_figures)
+
+    # ---- topics
+
+    def _update_topic(self, call: Call) -> RemotingCommand | None:
+        command, asked = call.request, UpdateAndCreateTopic.from_ext(call.request.ext)
+        if (fault := topic_name_fault(asked.topic)) is not None:
+            return command.reply(invalid_parameter(command), remark=fault)
+        if asked.topic_filter_type not in FILTER_TYPES:
+            remark = (
+                f"topicFilterType = [{asked.topic_filter_type}] value invalid; allowed are {' and '.join(FILTER_TYPES)}"
+            )
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        settings = TopicSettings(
+            asked.read_queue_nums,
+            asked.write_queue_nums,
+            asked.perm,
+            asked.order,
+            asked.topic_filter_type,
+            asked.topic_sys_flag or 0,
+        )
+        self._topics.create(asked.topic, settings, answer_when_kept(call, NOT_SET))
+        return None
+
+    def _delete_topic(self, call: Call) -> RemotingCommand | None:
+        command, topic = call.request, DeleteTopicInBroker.from_ext(call.request.ext).topic
+        if (fault := topic_name_fault(topic)) is not None:
+            return command.reply(invalid_parameter(command), remark=fault)
+        self._topics.check_deletable(topic)
+        task = asyncio.get_running_loop().create_task(self._delete(call, topic))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    async def _delete(self, call: Call, topic: str) -> None:
+        """Remove the messages, then the settings. A message that came in between goes, too: nobody asked for it."""
+        try:
+            await self._delete_messages(topic)
+            self._offsets.forget_topic(topic)
+            self._topics.delete(topic)
+            await self._delete_messages(topic)
+            self._topics.delete(topic, answer_when_kept(call))
+        except (MetaqError, OSError) as error:
+            call.answer(call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))
+
+    def _all_topics(self, call: Call) -> RemotingCommand:
+        return call.request.reply(body=topic_configs(self._topics).to_json())
+
+    def _system_topics(self, call: Call) -> RemotingCommand:
+        names = tuple(topic for topic in sorted(self._topics.all()) if self._topics.is_built_in(topic))
+        return call.request.reply(body=TopicList(topic_list=names).to_json())
+
+    def _one_topic(self, call: Call) -> RemotingCommand:
+        topic = GetTopicConfig.from_ext(call.request.ext).topic
+        settings = self._topics.settings(topic)
+        if settings is None:
+            return _no_topic(call, topic)
+        return call.request.reply(body=topic_config(topic, settings).to_json())
+
+    def _topic_stats(self, call: Call) -> RemotingCommand:
+        topic = GetTopicStatsInfo.from_ext(call.request.ext).topic
+        settings = self._topics.settings(topic)
+        if settings is None:
+            return _no_topic(call, topic)
+        table = {
+            MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue): self._queue_stats(topic, queue)
+            for queue in range(settings.write_queues)
+        }
+        return call.request.reply(body=TopicStats(offset_table=table).to_json(bare_number_keys=True))
+
+    def _queue_stats(self, topic: str, queue: int) -> TopicOffset:
+        first, end = self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)
+        last_ms = self._store.store_time(topic, queue, end - 1) if end > first else None
+        return TopicOffset(min_offset=first, max_offset=end, last_update_timestamp=last_ms or 0)
+
+    # ---- the broker
+
+    def _show_configuration(self, call: Call) -> RemotingCommand:
+        text = "".join(f"{key}={value}\n" for key, value in sorted(self._configuration().items()))
+        version = DataVersion().to_json().decode()
+        return call.request.reply(ext=GetBrokerConfigResponse(version=version).ext(), body=text.encode())
+
+    def _change_configuration(self, call: Call) -> RemotingCommand:
+        remark = "this broker's settings are changed in its configuration file only"
+        return call.request.reply(ResponseCode.NO_PERMISSION, remark=remark)
+
+    def _show_figures(self, call: Call) -> RemotingCommand:
+        return call.request.reply(body=KVTable(table=dict(self._figures())).to_json())
+
+
+def _no_topic(call: Call, topic: str) -> RemotingCommand:
+    return call.request.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{topic}] not exist")

@@ -1,0 +1,26 @@
+"""Request 31001: where this broker serves MetaQ's protocol over the same log. Not one of RocketMQ's.
+
+A client that has the answer can write in transactions over many messages: those of MetaQ's protocol.
+"""
+
+from __future__ import annotations
+
+from metaq.protocols.remoting.announcement import MetaQBroker
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import GetMetaQBrokerResponse
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+
+
+class BundledBroker:
+    """Answers what this broker is to MetaQ's clients."""
+
+    def __init__(self, this: MetaQBroker) -> None:
+        self._answer = GetMetaQBrokerResponse(broker_id=this.broker_id, address=str(this.address)).ext()
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Take over the request."""
+        dispatcher.add([RequestCode.GET_METAQ_BROKER], self._where)
+
+    def _where(self, call: Call) -> RemotingCommand:
+        return call.request.reply(ResponseCode.SUCCESS, self._answer)

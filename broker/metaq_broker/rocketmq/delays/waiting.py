@@ -1,0 +1,54 @@
+"""What waits: messages of a log of their own, and how that log is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.rocketmq.moves.log import Queue
+
+M = TypeVar("M")
+
+
+class WaitingMessage(NamedTuple, Generic[M]):
+    """A message that waits. ``origin`` is its place (see ``moves``), ``message`` what is to be appended to ``target``.
+
+    ``due_ms`` is the time that it waits for, if it has one of its own. ``target`` is ``None`` if nobody can tell where
+    it is to go; it is then dropped.
+    """
+
+    ordinal: int
+    origin: int
+    stored_ms: int
+    due_ms: int
+    target: Queue | None
+    message: M
+    size: int = 0
+    """Bytes, about."""
+
+
+class Read(NamedTuple, Generic[M]):
+    """Messages in the order of their ordinals; the next one is ``next_ordinal`` or behind it."""
+
+    waiting: Sequence[WaitingMessage[M]]
+    next_ordinal: int
+
+
+class WaitingLog(Protocol[M]):
+    """The queues of one topic, in which messages wait."""
+
+    def read(self, queue: int, first: int, count: int) -> Read[M] | Refusal:
+        """Return at most ``count`` messages from ordinal ``first`` on. ``first`` below the log start: from there."""
+
+    def end(self, queue: int) -> int:
+        """Return the ordinal behind the last readable message of a queue."""
+
+    def renumbered(self, queue: int) -> int | None:
+        """Return the ordinal of the first message if a queue was numbered anew at this start, else ``None``.
+
+        Positions from before then lead to the first message: nothing tells which one they meant.
+        """
+
+    def fault(self, queue: int) -> Refusal | None:
+        """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""

@@ -1,0 +1,157 @@
+"""Messages that wait in system topics, in RocketMQ's form: how they say where they are to go, and how they are moved.
+
+A message that waits has the properties REAL_TOPIC and REAL_QID, and keeps them when it is delivered, as it does with
+RocketMQ. A delivered message has the physical offset of the waiting one in its prepared transaction offset: that is the
+origin that ``moves`` needs. RocketMQ sets the field so for committed transactions; for others it leaves it 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from metaq.formats.rocketmq.properties import BYTES_MAX, NAME_END, PAIR_END, parse_properties
+from metaq.formats.rocketmq.records import Record, read_record
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq_broker.log.engine.outcomes import PartitionEmpty, PartitionUnknown, Refusal, TooLarge, TopicUnknown
+from metaq_broker.rocketmq.messages.message_store import (
+    Batch,
+    MessageStore,
+    NumberPending,
+    OutgoingMessage,
+    StoredBatch,
+)
+from metaq_broker.rocketmq.moves.log import Origins, Queue, Stored
+from metaq_broker.rocketmq.system_topics import OF_MANY_TOPICS
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE: Final = "REAL_QID"
+
+NUMBER_DIGITS_MAX: Final = 18
+"""Of a number in a property. Clients may write more, and Python refuses to read some thousands."""
+
+READ_BYTES: Final = 1 << 20
+"""Of waiting messages, read and moved at a time, about."""
+ORIGINS_MAX: Final = 512
+
+
+class SentMessage(Protocol):
+    """A send that passed the checks: the request's header, and the queue that it goes to."""
+
+    @property
+    def header(self) -> SendMessage: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def fields(self) -> dict[str, str]: ...
+
+
+MakeTopic = Callable[[str, int, Callable[[Exception | None], None]], None]
+"""Makes a topic with so many queues at least, unless there is one, and calls back when that is durable."""
+
+
+def with_properties(message: OutgoingMessage, added: Mapping[str, str]) -> OutgoingMessage | TooLarge:
+    """Return a message with further properties, in place of those of the same names."""
+    before = message.properties.rstrip(b"\x02")
+    if any(f"{name}\x01".encode() in before for name in added):
+        kept = {name: value for name, value in parse_properties(before).items() if name not in added}
+        before = _text(kept)
+    text = _text(added)
+    properties = before + b"\x02" + text if before else text
+    if len(properties) > BYTES_MAX:
+        return TooLarge(len(properties), BYTES_MAX)
+    return message._replace(properties=properties)
+
+
+def _text(properties: Mapping[str, str]) -> bytes:
+    return PAIR_END.join(f"{name}{NAME_END}{value}" for name, value in properties.items()).encode("utf-8", "replace")
+
+
+def to_move(record: Record) -> OutgoingMessage:
+    """Return what is to be appended when a waiting message is delivered."""
+    return OutgoingMessage(
+        record.body,
+        record.properties,
+        record.born_timestamp,
+        record.born_host,
+        record.flag,
+        record.sys_flag,
+        record.reconsume_times,
+        record.physical_offset,
+    )
+
+
+def own_topic(record: Record) -> str:
+    """Return the topic that a stored message is for: its own, or the one that it waits for."""
+    if record.topic in OF_MANY_TOPICS:
+        return record.property_map().get(REAL_TOPIC) or record.topic
+    return record.topic
+
+
+def real_queue(properties: Mapping[str, str]) -> Queue | None:
+    """Return where a waiting message is to go, ``None`` if it does not say so."""
+    topic, number = properties.get(REAL_TOPIC), number_of(properties.get(REAL_QUEUE))
+    return Queue(topic, number) if topic and number is not None else None
+
+
+def number_of(text: str | None) -> int | None:
+    """Return the number that a property says, the largest of 18 digits for one with more; ``None`` if it says none."""
+    if text is None or not text.isdecimal():
+        return None
+    return int(text) if len(text) <= NUMBER_DIGITS_MAX else 10**NUMBER_DIGITS_MAX - 1
+
+
+def read_waiting(
+    store: MessageStore, queue: Queue, first: int, count: int, wake: Callable[[], None]
+) -> tuple[list[Record], int] | Refusal:
+    """Return waiting messages from a queue offset on, or from the first one that is kept, and where to go on."""
+    found: Batch | Refusal = store.read(*queue, first, count, READ_BYTES)
+    if isinstance(found, Batch) and first < found.min_offset:
+        first = found.min_offset
+        found = store.read(*queue, first, count, READ_BYTES)
+    if isinstance(found, PartitionEmpty):
+        return [], first
+    if isinstance(found, NumberPending):
+        store.when_numbered(found, lambda _refusal: wake())
+    if isinstance(found, Refusal):
+        return found
+    return [read_record(record) for record in found.records], found.next_offset
+
+
+class StoreMoves:
+    """``MoveLog`` on the broker's store. A topic that was deleted while messages waited for it is made anew."""
+
+    def __init__(self, store: MessageStore, make_topic: MakeTopic) -> None:
+        self._store, self._make_topic = store, make_topic
+
+    def append(self, queue: Queue, messages: Sequence[OutgoingMessage], stored: Stored) -> None:
+        def done(outcome: StoredBatch | Refusal) -> None:
+            stored(outcome if isinstance(outcome, Refusal) else None)
+
+        def first_done(outcome: StoredBatch | Refusal) -> None:
+            if isinstance(outcome, TopicUnknown | PartitionUnknown):
+                self._make_topic(queue.topic, queue.number + 1, made(outcome))
+            else:
+                done(outcome)
+
+        def made(refusal: Refusal) -> Callable[[Exception | None], None]:
+            def again(error: Exception | None) -> None:
+                if error is None:
+                    self._store.append(*queue, messages, done)
+                else:
+                    stored(refusal)
+
+            return again
+
+        self._store.append(*queue, messages, first_done)
+
+    def end(self, queue: Queue) -> int:
+        return self._store.max_offset(*queue)
+
+    def origins(self, queue: Queue, first: int) -> Origins | Refusal:
+        read = read_waiting(self._store, queue, first, ORIGINS_MAX, lambda: None)
+        if isinstance(read, Refusal):
+            return read
+        records, next_offset = read
+        found = [each.prepared_transaction_offset for each in records if each.prepared_transaction_offset]
+        return Origins(found, next_offset)

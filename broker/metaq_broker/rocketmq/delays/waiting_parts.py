@@ -1,0 +1,120 @@
+"""What the front end has for messages that wait: delays, retries and transactions on one mover and one timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from metaq.errors import MetaqError
+from metaq_broker.clock import Clock
+from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.rocketmq.delays.delays import DelayedDelivery
+from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.recalls import RecallRequests
+from metaq_broker.rocketmq.delays.waiting_messages import MakeTopic, StoreMoves
+from metaq_broker.rocketmq.dispatcher import Dispatcher
+from metaq_broker.rocketmq.groups.group_settings import Groups
+from metaq_broker.rocketmq.groups.members import Members
+from metaq_broker.rocketmq.groups.retries import Retries
+from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
+from metaq_broker.rocketmq.half_messages.transactions import Transactions
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingMessage
+from metaq_broker.rocketmq.moves.mover import Mover
+from metaq_broker.rocketmq.moves.rounds import Rounds
+
+if TYPE_CHECKING:
+    from metaq_broker.rocketmq.session import RemotingSession
+
+
+MaySend = Callable[["RemotingSession", str], bool]
+"""Says whether who sends heartbeats on a connection may send to a topic."""
+
+
+class WaitingParts:
+    """``interceptors`` are for sends, in their order."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        state: StateTable,
+        topics: Topics,
+        groups: Groups,
+        members: Members,
+        clock: Clock,
+        levels: DelayLevels | None = None,
+        policy: AskPolicy | None = None,
+        broker_name: str = "",
+        may_run: Callable[[], bool] = lambda: True,
+        may_send: MaySend = lambda _session, _topic: True,
+    ) -> None:
+        make_topic = topic_maker(topics)
+        mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
+        self.rounds = Rounds(mover, store.steady_ms, may_run)
+        self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
+        self.transactions = Transactions(
+            store, mover, state, self.rounds, clock, sessions_of(members, may_send), policy, self.delays.levels
+        )
+        self.retries = Retries(store, self.delays, groups, make_topic)
+        self.recalls = RecallRequests(store, self.delays.timed)
+
+    @property
+    def interceptors(self) -> Sequence[Any]:
+        """Who takes over sends, the first that does: retries, then transactions, then delays."""
+        return self.retries, self.transactions, self.delays
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have 36, 37 and 370 carried out here."""
+        self.retries.mount(dispatcher)
+        self.transactions.mount(dispatcher)
+        self.recalls.mount(dispatcher)
+
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset of a system topic that is needed still; ``None`` for other topics."""
+        waiting = self.delays.needed_from(topic, queue)
+        return self.transactions.needed_from(topic, queue) if waiting is None else waiting
+
+    def start(self) -> None:
+        """Begin to deliver and to ask; on the running event loop."""
+        self.rounds.start()
+
+    def stop(self) -> None:
+        """Deliver nothing more."""
+        self.rounds.stop()
+
+
+def sessions_of(members: Members, may_send: MaySend) -> Callable[[str, str], Sequence[RemotingSession]]:
+    """Return what gives the sessions of those members of a producer group that may send to a topic.
+
+    Anybody can say that he produces for a group, and a question about a half message has the message in it.
+    """
+
+    def sessions(group: str, topic: str) -> Sequence[RemotingSession]:
+        found = [cast("RemotingSession", each.connection) for each in members.producers(group)]
+        return [each for each in found if may_send(each, topic)]
+
+    return sessions
+
+
+def topic_maker(topics: Topics) -> MakeTopic:
+    """Return what makes a topic unless it has so many queues."""
+
+    def make(topic: str, queues: int, kept: Callable[[Exception | None], None]) -> None:
+        settings = topics.settings(topic)
+        if settings is not None and settings.queues >= queues:
+            kept(None)
+            return
+        new = TopicSettings(queues, queues) if settings is None else _wider(settings, queues)
+        try:
+            topics.create(topic, new, kept)
+        except MetaqError as error:
+            kept(error)
+
+    return make
+
+
+def _wider(settings: TopicSettings, queues: int) -> TopicSettings:
+    """Queues that only have messages left, or get some that waited, are read and not written."""
+    return TopicSettings(
+        queues, settings.write_queues, settings.perm, settings.order, settings.filter_type, settings.sys_flag
+    )

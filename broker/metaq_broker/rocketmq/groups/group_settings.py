@@ -1,0 +1,109 @@
+"""The settings of consumer groups, durable. A group that nobody made gets the defaults when it is first seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from metaq_broker.log.state.state_table import OnDurable, StateTable
+from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, check_group, check_name
+
+PREFIX: Final = "group/"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """``consume_enable``: it may pull. ``retry_queues``: of its retry topic. ``retry_max``: attempts of a message.
+
+    ``slow_broker_id``: which broker it is sent to when it is far behind. ``broker_id``: where it reads else.
+    """
+
+    consume_enable: bool = True
+    consume_from_min: bool = True
+    consume_broadcast: bool = True
+    retry_queues: int = 1
+    retry_max: int = 16
+    broker_id: int = 0
+    slow_broker_id: int = 1
+    notify_changes: bool = True
+
+
+_NAMES: Final = tuple(field.name for field in fields(GroupSettings))
+
+
+class Groups:
+    """With ``create_unknown`` a group is made when it is first seen.
+
+    ``built_in`` are groups that exist without anybody making them; they can be changed.
+    """
+
+    def __init__(
+        self,
+        table: StateTable,
+        limits: GroupLimits | None = None,
+        *,
+        create_unknown: bool = True,
+        built_in: Iterable[str] = (),
+    ) -> None:
+        self.create_unknown = create_unknown
+        self.changes = 0
+        """How often something was changed since the start."""
+        self.when_full: Callable[[], None] = lambda: None
+        """Called when there are too many; it may ``delete`` some."""
+        self._table = table
+        self._limits = GroupLimits() if limits is None else limits
+        self._built_in = {name: GroupSettings() for name in built_in}
+        self._groups = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
+
+    def get(self, group: str) -> GroupSettings | None:
+        """Return the settings of a group, ``None`` if it is not known."""
+        return self._groups.get(group) or self._built_in.get(group)
+
+    def find(self, group: str) -> GroupSettings | None:
+        """Return the settings of a group, made now if it is not known; ``None`` where groups must be made before.
+
+        Raises:
+            GroupLimitReached, NameRefused, StateFull: There are too many groups, or it cannot have this name.
+        """
+        settings = self.get(group)
+        if settings is None and self.create_unknown:
+            settings = GroupSettings()
+            self.put(group, settings)
+        return settings
+
+    def all(self) -> Mapping[str, GroupSettings]:
+        """Return all groups that are known."""
+        return {**self._built_in, **self._groups}
+
+    def unchanged(self) -> list[str]:
+        """Return the groups that have the settings of one that nobody made."""
+        return [group for group, settings in self._groups.items() if settings == GroupSettings()]
+
+    def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
+        """Make a group, or change it. Raises as ``find``."""
+        check_group(group, self._limits.name_bytes_max)
+        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
+            self.when_full()
+        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
+            raise GroupLimitReached("groups", self._limits.groups_max)
+        self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)
+        self._groups[group] = settings
+        self.changes += 1
+
+    def delete(self, group: str, on_durable: OnDurable | None = None) -> None:
+        """Forget a group; nothing changes if it is not known. It is made anew when it is seen.
+
+        Raises:
+            NameRefused: No group can have this name.
+        """
+        check_name(group, self._limits.name_bytes_max)
+        if self._groups.pop(group, None) is not None:
+            self.changes += 1
+        self._table.delete(PREFIX + group, on_durable)
+
+
+def _read(value: bytes) -> GroupSettings:
+    found: dict[str, Any] = json.loads(value)
+    return GroupSettings(**{name: found[name] for name in _NAMES if name in found})

@@ -1,0 +1,174 @@
+"""Messages that a consumer could not process: sent back (36), delivered to its group again, in the end dead letters.
+
+A copy of the message goes to ``%RETRY%group``, after a delay that grows with each time, or to ``%DLQ%group`` when it
+has been tried often enough. The copy names the topic it was first sent to and the id it first had. A consumer that
+cannot send a message back sends it to its retry topic itself: what has been tried often enough goes to the dead
+letters then, too. Source: docs/rocketmq-broker.md, "Retries and dead letters".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.formats.rocketmq.properties import DELAY, WAIT
+from metaq.formats.rocketmq.records import Record
+from metaq.model import INT32_MAX
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
+from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.rocketmq.delays.delays import DelayedDelivery, Level
+from metaq_broker.rocketmq.delays.waiting_messages import MakeTopic, SentMessage, own_topic, with_properties
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.groups.group_settings import Groups, GroupSettings
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.serve.accounts.account_list import Permission
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_PREFIX: Final = "%DLQ%"
+FIRST_TOPIC: Final = "RETRY_TOPIC"
+FIRST_ID: Final = "ORIGIN_MESSAGE_ID"
+
+OWN_MAXIMUM_FROM: Final = 121
+"""Clients of this version (3.4.9) and above say how often a message may be tried."""
+FIRST_LEVEL: Final = 3
+"""The delay level of a message that is sent back for the first time."""
+
+
+class Retries:
+    """An ``Interceptor`` of sends: add it before all others."""
+
+    def __init__(self, store: MessageStore, delays: DelayedDelivery, groups: Groups, make_topic: MakeTopic) -> None:
+        self._store, self._delays, self._groups, self._make_topic = store, delays, groups, make_topic
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have messages taken back here."""
+        dispatcher.add([RequestCode.CONSUMER_SEND_MSG_BACK], self._take_back)
+
+    # ---- 36
+
+    def _take_back(self, call: Call) -> RemotingCommand | None:
+        command = call.request
+        asked = ConsumerSendMsgBack.from_ext(command.ext)
+        try:
+            settings = self._groups.find(asked.group)
+        except MetaqError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if settings is None:
+            remark = f"subscription group not exist, {asked.group}; create it first"
+            return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if settings.retry_queues <= 0:
+            return command.reply()  # the group wants no message twice
+        found = self._store.find(asked.offset)
+        if isinstance(found, Refusal):
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {asked.offset}")
+        if (refused := call.refusal_for(own_topic(found), Permission.SUB)) is not None:
+            return refused
+
+        def done(outcome: StoredBatch | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                remark = f"the message was not taken back: {getattr(outcome, 'reason', outcome)}"
+                call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
+            else:
+                call.answer(command.reply())
+
+        self._store_copy(asked, found, settings, _maximum(command, asked, settings), done)
+        return None
+
+    def _store_copy(
+        self, asked: ConsumerSendMsgBack, found: Record, settings: GroupSettings, maximum: int, done: OnStored
+    ) -> None:
+        is_dead = found.reconsume_times >= maximum or asked.delay_level < 0
+        level = 0 if is_dead else self._delays.levels.nearest(asked.delay_level or FIRST_LEVEL + found.reconsume_times)
+        copy = _copy(found, level)
+        if isinstance(copy, Refusal):
+            done(copy)
+            return
+        queue_count = 1 if is_dead else settings.retry_queues
+        topic = (DEAD_PREFIX if is_dead else RETRY_PREFIX) + asked.group
+        queue = random.randrange(queue_count)
+
+        def made() -> None:
+            if level:
+                self._delays.store(topic, queue, copy, Level(level), done)
+            else:
+                self._store.append(topic, queue, [copy], done)
+
+        self._with_topic(topic, queue_count, made, done)
+
+    def _with_topic(self, topic: str, queues: int, made: Callable[[], None], done: OnStored) -> None:
+        def kept(error: Exception | None) -> None:
+            if error is None:
+                made()
+            else:
+                done(NoTopic(str(error)))
+
+        self._make_topic(topic, queues, kept)
+
+    # ---- sends to a retry topic
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """None: the topic tells."""
+        return ()
+
+    def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
+        """Take over a message for a retry topic that has been tried often enough; say whether it was."""
+        topic = send.header.topic
+        if not topic.startswith(RETRY_PREFIX):
+            return False
+        group = topic.removeprefix(RETRY_PREFIX)
+        settings = self._groups.get(group) or GroupSettings()
+        maximum = settings.retry_max if send.header.max_reconsume_times is None else send.header.max_reconsume_times
+        if message.reconsume_times < maximum:
+            return False
+        dead = with_properties(message, {DELAY: "0"})
+        if isinstance(dead, Refusal):
+            done(dead)
+            return True
+        dead_topic = DEAD_PREFIX + group
+        self._with_topic(dead_topic, 1, lambda: self._store.append(dead_topic, 0, [dead], done), done)
+        return True
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """What is sent to a retry topic is looked at one by one."""
+        if topic.startswith(RETRY_PREFIX):
+            return BlockInvalid(f"batch request does not support retry group {topic}")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NoTopic(Refusal):
+    """The topic for a message cannot be made."""
+
+    reason: str
+
+
+def _maximum(command: RemotingCommand, asked: ConsumerSendMsgBack, settings: GroupSettings) -> int:
+    if command.version >= OWN_MAXIMUM_FROM and asked.max_reconsume_times is not None:
+        return asked.max_reconsume_times
+    return settings.retry_max
+
+
+def _copy(found: Record, level: int) -> OutgoingMessage | Refusal:
+    properties = found.property_map()
+    added = {
+        FIRST_TOPIC: properties.get(FIRST_TOPIC) or found.topic,
+        FIRST_ID: properties.get(FIRST_ID) or found.offset_message_id,
+        WAIT: "false",
+        DELAY: str(level),
+    }
+    copy = OutgoingMessage(
+        found.body,
+        found.properties,
+        found.born_timestamp,
+        found.born_host,
+        found.flag,
+        found.sys_flag,
+        min(found.reconsume_times + 1, INT32_MAX),  # a client may have sent it with the highest number
+    )
+    return with_properties(copy, added)

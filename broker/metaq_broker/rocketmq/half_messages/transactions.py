@@ -1,0 +1,302 @@
+"""Transactions: half messages are sent (TRAN_MSG), ended by their producers (37), or asked about (39).
+
+A half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``; notes about it are in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``. What is
+ended twice, or by another group, is not delivered again: RocketMQ does that. A producer is asked about the same half
+message each time; RocketMQ stores it anew for each question. Source: docs/rocketmq-broker.md, "Transactions".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from metaq.errors import MetaqError
+from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, WAIT, parse_properties
+from metaq.formats.rocketmq.records import Record, encode_record
+from metaq.formats.rocketmq.sys_flags import COMMITTED, PREPARED, TRANSACTION
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    CheckTransactionState,
+    EndTransaction,
+)
+from metaq_broker.clock import Clock
+from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.rocketmq.delays.delays import SCHEDULE_TOPIC
+from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.waiting_messages import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SentMessage,
+    number_of,
+    own_topic,
+    read_waiting,
+    real_queue,
+    to_move,
+    with_properties,
+)
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.half_messages.decisions import Decided, GroupWrong, HalfEnded, HalfUnknown, OriginWrong
+from metaq_broker.rocketmq.half_messages.half_log import StoredHalf
+from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy, HalfMessages
+from metaq_broker.rocketmq.half_messages.ledger import Half
+from metaq_broker.rocketmq.half_messages.records import Note
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.moves.log import Queue, State
+from metaq_broker.rocketmq.moves.mover import Mover
+from metaq_broker.rocketmq.moves.rounds import Rounds
+from metaq_broker.serve.accounts.account_list import Permission
+
+if TYPE_CHECKING:
+    from metaq_broker.rocketmq.session import RemotingSession
+
+_LOG: Final = logging.getLogger(__name__)
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+NOTE_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+TRANSACTION_MESSAGE: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+PATIENCE_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TIMES_ASKED: Final = "TRANSACTION_CHECK_TIMES"
+
+Producers = Callable[[str, str], Sequence["RemotingSession"]]
+"""Producer group and topic -> sessions of its members that may end transactions on the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyHalfMessages(Refusal):
+    """As many half messages are open as are allowed."""
+
+    reason: str
+
+
+class Transactions:
+    """An ``Interceptor`` of sends."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        mover: Mover[OutgoingMessage],
+        state: State,
+        rounds: Rounds,
+        clock: Clock,
+        producers: Producers,
+        policy: AskPolicy | None = None,
+        levels: DelayLevels | None = None,
+    ) -> None:
+        self._store, self._clock = store, clock
+        log = HalfTopics(store, producers, rounds.wake, DelayLevels.parse() if levels is None else levels)
+        self.half_messages = HalfMessages(log, mover, state, rounds.wake, policy)
+        rounds.add(self.half_messages.run)
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have ends of transactions carried out here."""
+        dispatcher.add([RequestCode.END_TRANSACTION], self._end)
+
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset of a topic of transactions that is needed still."""
+        positions = self.half_messages.positions()
+        return {HALF_TOPIC: positions.half, NOTE_TOPIC: positions.notes}.get(topic)
+
+    # ---- half messages
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The property of a half message."""
+        return (TRANSACTION_MESSAGE,)
+
+    def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
+        """Take over a half message; say whether it is one."""
+        properties = parse_properties(message.properties)
+        is_prepared = message.sys_flag & TRANSACTION == PREPARED
+        if properties.get(TRANSACTION_MESSAGE, "").lower() != "true" and not is_prepared:
+            return False
+        if message.reconsume_times > 0 and DELAY in properties:
+            return False  # a consumer sends a message of a transaction back
+        group = properties.get(PRODUCER_GROUP) or send.header.producer_group
+        self.store(send.header.topic, send.queue, group, message, done)
+        return True
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """Half messages are sent one by one."""
+        if sys_flag & TRANSACTION:
+            return BlockInvalid("the messages of a batch cannot be part of a transaction; send them one by one")
+        return None
+
+    def store(self, topic: str, queue: int, group: str, message: OutgoingMessage, done: OnStored) -> None:
+        """Store a half message that is for ``topic``; ``done`` gets where it waits."""
+        open_max = self.half_messages.policy.open_max
+        if self.half_messages.is_full:
+            done(TooManyHalfMessages(f"{open_max} transactions are open, and no more are allowed"))
+            return
+        half = with_properties(message, {REAL_TOPIC: topic, REAL_QUEUE: str(queue), PRODUCER_GROUP: group})
+        if isinstance(half, Refusal):
+            done(half)
+            return
+        patience_ms = _patience_ms(parse_properties(message.properties).get(PATIENCE_S))
+
+        def stored(outcome: StoredBatch | Refusal) -> None:
+            if isinstance(outcome, StoredBatch):
+                origin = outcome.physical_offsets[0]
+                stored_ms = self._store.steady_time_of(outcome.store_time)
+                self.half_messages.stored(Half(outcome.queue_offset, origin, group, stored_ms, patience_ms))
+            done(outcome)
+
+        self._store.append(HALF_TOPIC, 0, [half._replace(sys_flag=half.sys_flag & ~TRANSACTION)], stored)
+
+    # ---- their end
+
+    def _end(self, call: Call) -> RemotingCommand | None:
+        asked = EndTransaction.from_ext({"msgId": "", **call.request.ext})
+        if asked.commit_or_rollback == UNKNOWN:
+            call.leave_unanswered()  # the producer does not know, and is asked again
+            return None
+        if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
+            allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
+            remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; allowed are {allowed}"
+            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        found = self._store.find(asked.commit_log_offset)
+        if (
+            not isinstance(found, Refusal)
+            and (refused := call.refusal_for(own_topic(found), Permission.PUB)) is not None
+        ):
+            fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": refused.remark}
+            _LOG.warning("a transaction was not ended", extra={"fields": fields})
+            return refused
+
+        def done(outcome: Decided | Refusal) -> None:
+            if isinstance(outcome, Decided):
+                call.answer(call.request.reply())
+                return
+            fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": outcome}
+            _LOG.info("a transaction was not ended", extra={"fields": fields})
+            call.answer(call.request.reply(ResponseCode.SYSTEM_ERROR, remark=_sentence(outcome)))
+
+        self.half_messages.decide(
+            asked.tran_state_table_offset,
+            asked.commit_log_offset,
+            asked.producer_group,
+            asked.commit_or_rollback == COMMIT,
+            done,
+        )
+        return None
+
+
+class HalfTopics:
+    """``HalfLog`` on the system topics of transactions."""
+
+    def __init__(
+        self, store: MessageStore, producers: Producers, wake: Callable[[], None], levels: DelayLevels
+    ) -> None:
+        self._store, self._producers, self._wake, self._levels = store, producers, wake, levels
+
+    def fault(self) -> Refusal | None:
+        return self._store.fault(HALF_TOPIC, 0) or self._store.fault(NOTE_TOPIC, 0)
+
+    def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[OutgoingMessage]], int] | Refusal:
+        read = read_waiting(self._store, Queue(HALF_TOPIC, 0), first, count, self._wake)
+        return read if isinstance(read, Refusal) else ([self._half(record) for record in read[0]], read[1])
+
+    def _half(self, record: Record) -> StoredHalf[OutgoingMessage]:
+        properties, message = record.property_map(), to_move(record)
+        committed = message._replace(sys_flag=message.sys_flag & ~TRANSACTION | COMMITTED)
+        return StoredHalf(
+            record.queue_offset,
+            record.physical_offset,
+            properties.get(PRODUCER_GROUP, ""),
+            self._store.steady_time_of(record.store_timestamp),
+            _patience_ms(properties.get(PATIENCE_S)),
+            self._target(properties),
+            committed,
+            Queue(GIVEN_UP_TOPIC, 0),
+            message,
+        )
+
+    def _target(self, properties: dict[str, str]) -> Queue | None:
+        level = number_of(properties.get(DELAY))
+        if level is not None and (nearest := self._levels.nearest(level)):
+            return Queue(SCHEDULE_TOPIC, nearest - 1)
+        return real_queue(properties)
+
+    def notes(self, first: int) -> tuple[Sequence[Note], int] | Refusal:
+        read = read_waiting(self._store, Queue(NOTE_TOPIC, 0), first, 256, self._wake)
+        if isinstance(read, Refusal):
+            return read
+        notes = [Note(each.queue_offset, each.property_map().get("TAGS", ""), each.body) for each in read[0]]
+        return notes, read[1]
+
+    def ends(self) -> tuple[int, int]:
+        return self._store.max_offset(HALF_TOPIC, 0), self._store.max_offset(NOTE_TOPIC, 0)
+
+    def renumbered(self) -> tuple[int | None, int | None]:
+        return self._store.renumbered(HALF_TOPIC, 0), self._store.renumbered(NOTE_TOPIC, 0)
+
+    def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:
+        def done(outcome: StoredBatch | Refusal) -> None:
+            stored(outcome if isinstance(outcome, Refusal) else outcome.queue_offset)
+
+        host = self._store.store_host
+        self._store.append(NOTE_TOPIC, 0, [OutgoingMessage(body, f"TAGS\x01{kind}".encode(), 0, host)], done)
+
+    def ask(self, half: StoredHalf[OutgoingMessage], times: int) -> bool:
+        found = self._store.find(half.origin)
+        if isinstance(found, Refusal) or half.target is None:
+            return False
+        sessions = [each for each in self._producers(half.group, own_topic(found)) if not each.finished]
+        random.shuffle(sessions)
+        command = self._question(half, half.target, found, times) if sessions else None
+        if command is None:
+            return False
+        for session in sessions:
+            try:
+                session.oneway(command)
+                return True
+            except MetaqError as error:  # too much waits for this one, or it is gone
+                _LOG.debug("a producer was not asked", extra={"fields": {"peer": session.client.peer, "reason": error}})
+        return False
+
+    def _question(
+        self, half: StoredHalf[OutgoingMessage], target: Queue, found: Record, times: int
+    ) -> RemotingCommand | None:
+        asked = with_properties(to_move(found), {TIMES_ASKED: str(times), WAIT: "false"})
+        if isinstance(asked, Refusal):
+            return None
+        properties = found.property_map()
+        target = real_queue(properties) or target
+        record = found._replace(topic=target.topic, queue_id=target.number, properties=asked.properties)
+        header = CheckTransactionState(
+            tran_state_table_offset=half.ordinal,
+            commit_log_offset=half.origin,
+            msg_id=properties.get(UNIQ_KEY),
+            transaction_id=properties.get("__transactionId__") or properties.get(UNIQ_KEY),
+            offset_msg_id=found.offset_message_id,
+        )
+        return to_request(header, encode_record(record), oneway=True)
+
+
+def _patience_ms(seconds: str | None) -> int | None:
+    number = number_of(seconds)
+    return None if number is None else number * 1000
+
+
+def _sentence(refusal: Refusal) -> str:
+    match refusal:
+        case HalfEnded():
+            return "the transaction was ended before; nothing was done"
+        case GroupWrong():
+            return "the half message is of another producer group"
+        case OriginWrong():
+            return "the half message with this tranStateTableOffset is not at this commitLogOffset"
+        case HalfUnknown():
+            return "there is no half message with this tranStateTableOffset"
+        case _:
+            return f"the transaction was not ended: {getattr(refusal, 'reason', refusal)}"

@@ -1,0 +1,1 @@
+"""Messages of the log in RocketMQ's form: by queue offset, physical offset, id or key."""

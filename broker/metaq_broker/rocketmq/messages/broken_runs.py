@@ -1,0 +1,41 @@
+"""Where reading goes on when a run of the log holds no whole frame: the frame is damaged, or longer than the run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from metaq.errors import CorruptFrame
+from metaq.formats.frames import HEADER_BYTES
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import Slice
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
+    """Return where the message behind a damaged one begins, of which nobody knew: one wrong frame costs one frame.
+
+    Raises:
+        CorruptFrame: There is no intact message where the damaged one says that it ends.
+        OSError: The segment cannot be read.
+    """
+    front = log.read(offset, 4)
+    end = offset + HEADER_BYTES + int.from_bytes(front.read(), signed=True) if isinstance(front, Slice) else -1
+    if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
+        raise error
+    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
+    _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
+    return end
+
+
+def frame_bytes_of(log: PartitionLog, offset: int, run: bytes) -> int:
+    """Return how many bytes the frame at ``offset`` takes, of which ``run`` has too few.
+
+    Raises:
+        CorruptFrame: It cannot be so long.
+    """
+    frame_bytes = HEADER_BYTES + int.from_bytes(run[:4], signed=True) if len(run) >= HEADER_BYTES else HEADER_BYTES
+    if not len(run) < frame_bytes <= log.readable_end - offset:
+        raise CorruptFrame(log.directory.name, offset, f"it announces {frame_bytes} bytes, more than there are")
+    return frame_bytes

@@ -1,0 +1,486 @@
+"""The broker's messages as RocketMQ's clients know them: by topic, queue and queue offset, or by physical offset.
+
+Queues are the engine's partitions, queue offsets their ordinals, records are made of frames when they are read
+(``metaq.formats.stored_records``). No handler of the front end touches an engine's log: all go through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from metaq.errors import CorruptFrame
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import timestamp_ms
+from metaq.formats.rocketmq.properties import BYTES_MAX
+from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, encode_stored, tag_of
+from metaq.formats.stored_records import Collected, QueueRecords, Wanted
+from metaq_broker.log.engine.blocks import MadeBlock
+from metaq_broker.log.engine.engine import Engine
+from metaq_broker.log.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
+from metaq_broker.log.engine.outcomes import (
+    NothingAt,
+    PartitionClosed,
+    PartitionEmpty,
+    PartitionUnavailable,
+    Refusal,
+    StorageFailed,
+)
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.reads import AtEnd, Boundary, Moved, Slice
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.rocketmq.messages.broken_runs import behind_damage, frame_bytes_of
+from metaq_broker.rocketmq.messages.compiled_records import RECORDS
+from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
+from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
+
+_LOG: Final = logging.getLogger(__name__)
+
+READ_BYTES: Final = 1 << 16
+"""Of a log, so many bytes are read at once, unless a message is longer."""
+
+READ_BYTES_MIN: Final = 1 << 12
+"""The same when that is enough for what is wanted."""
+
+LOOKED_AT_BYTES_MAX: Final = 1 << 20
+"""Bytes of the log that one read looks at, about."""
+
+QUEUES_MAX: Final = 10_000
+"""Queues of which something is kept ready."""
+
+EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
+"""What the body of a frame may have beside the message: tag, fields, properties."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to be stored. ``properties`` is RocketMQ's text of them, at most 32,767 bytes; the tag is in it.
+
+    ``born_host`` has 8 or 20 bytes (``metaq.formats.rocketmq.hosts``), times are in milliseconds.
+    """
+
+    body: bytes
+    properties: bytes
+    born_timestamp: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+
+class StoredBatch(NamedTuple):
+    """Where messages that were sent together are: they have the queue offsets from ``queue_offset`` on."""
+
+    queue: int
+    queue_offset: int
+    physical_offsets: Sequence[int]
+    store_time: int
+    store_host: bytes
+
+    def message_ids(self) -> list[str]:
+        """Return the messages' ids as RocketMQ's clients know them (``OffsetMessageId``)."""
+        host, offsets = self.store_host.hex().upper(), self.physical_offsets
+        if len(offsets) == 1:
+            return [f"{host}{offsets[0]:016X}"]
+        digits = struct.pack(f">{len(offsets)}q", *offsets).hex().upper()
+        return [host + digits[at : at + 16] for at in range(0, len(digits), 16)]
+
+    def part(self, first: int, count: int) -> StoredBatch:
+        """Return where ``count`` of the messages are, from number ``first`` on."""
+        offsets = self.physical_offsets[first : first + count]
+        return StoredBatch(self.queue, self.queue_offset + first, offsets, self.store_time, self.store_host)
+
+
+OnStored = Callable[[StoredBatch | Refusal], None]
+
+OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int] | None, int], None]
+"""Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time.
+
+``None`` for physical offsets: the messages are stored, and have none, since the disk refused a number for them.
+"""
+
+
+class Batch(NamedTuple):
+    """What a read found: ``records`` as the body of a pull has them, and the queue offset to go on from.
+
+    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were looked at.
+    """
+
+    records: list[bytes]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    looked_at: int = 0
+
+
+class StoredRun(NamedTuple):
+    """Messages as they are stored, whole frames in ``file``: those with queue offsets from ``begin`` to below ``end``.
+
+    The queue has offsets from ``min_offset`` to below ``max_offset``. The first frame is at ``physical_offset``;
+    ``known_ms`` is the store time of messages whose id has none.
+    """
+
+    file: Slice
+    begin: int
+    end: int
+    min_offset: int
+    max_offset: int
+    physical_offset: int
+    known_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPending(Refusal):
+    """The messages at ``offset`` have no physical offsets yet; ``MessageStore.when_numbered`` tells when they have."""
+
+    topic: str
+    queue: int
+    offset: int
+
+
+class MessageStore:
+    """``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
+
+    def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes, body_bytes_max: int = 0) -> None:
+        self._engine, self._numbers = engine, numbers
+        self._extra_bytes = EXTRA_BYTES_MAX + max(0, body_bytes_max - engine.config.system.message_bytes_max)
+        self.store_host = store_host
+        self._ordinals = Ordinals()
+        self._records: dict[tuple[str, int], QueueRecords] = {}
+        self._listeners: list[OnFrames] = []
+        self._step: LoopStep | None = None
+        self._unreported: dict[tuple[str, int], deque[int]] = {}
+
+    def when_stored(self, listener: OnFrames) -> None:
+        """Call ``listener`` with all messages that are stored from now on, when they are durable and answered."""
+        self._listeners.append(listener)
+
+    # ---- storing
+
+    def append(self, topic: str, queue: int, messages: Sequence[OutgoingMessage], done: OnStored) -> None:
+        """Store messages as one unit; ``done`` is called once with where they are, or why they are not.
+
+        It is called when they may be acknowledged, and never before this returns, except with a refusal.
+
+        Raises:
+            FieldError: A number of a message does not fit.
+        """
+        frames = [
+            encode_stored(
+                tag_of(each.properties),
+                encode_head(
+                    each.flag,
+                    each.sys_flag,
+                    each.born_timestamp,
+                    each.born_host,
+                    each.reconsume_times,
+                    each.prepared_offset,
+                ),
+                each.properties,
+                each.body,
+            )
+            for each in messages
+        ]
+        self.append_frames(topic, queue, frames, done)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return what makes messages of several queues durable together; they are stored in its ``with``."""
+        return self._engine.together()
+
+    def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+        """Do the same with frames in the stored form; their ids are given here."""
+        step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
+
+        def durable(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                self._reported(topic, queue, ordinal)
+                done(refusal)
+                return
+            log = self._engine.stores.get(topic, queue)
+            if log is None:  # removed by an operator in this moment
+                self._reported(topic, queue, ordinal)
+                done(StorageFailed("the partition was removed"))
+                return
+            self._numbers.require(log, first, numbered)
+
+        def numbered(base: int | Exception) -> None:
+            if isinstance(base, Exception):
+                step.at_end(partial(report, None))
+                done(StorageFailed(str(base)))
+                return
+            offsets = [base + first]
+            if len(frames) > 1:
+                offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
+            try:
+                done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
+            finally:  # listeners are called when the answers have left
+                step.at_end(partial(report, offsets))
+
+        def report(offsets: Sequence[int] | None) -> None:
+            try:
+                for listener in self._listeners:
+                    listener(topic, queue, ordinal, frames, offsets, store_time)
+            finally:
+                self._reported(topic, queue, ordinal)
+
+        outcome = self._engine.append_made(MadeBlock(topic, queue, frames, self._extra_bytes), durable)
+        if isinstance(outcome, Refusal):
+            done(outcome)
+            return
+        first, ordinal, store_time = outcome.first_offset, outcome.first_ordinal, outcome.ids.first_ms
+        self._unreported.setdefault((topic, queue), deque()).append(ordinal)
+
+    def _reported(self, topic: str, queue: int, ordinal: int) -> None:
+        unreported = self._unreported[topic, queue]
+        unreported.remove(ordinal)  # the first, unless the topic was deleted and made anew meanwhile
+        if not unreported:
+            del self._unreported[topic, queue]
+
+    # ---- reading
+
+    def read(
+        self,
+        topic: str,
+        queue: int,
+        queue_offset: int,
+        messages_max: int,
+        bytes_max: int,
+        tags: Collection[bytes] | None = None,
+        condition: Condition | None = None,
+        looked_at_max: int = LOOKED_AT_MAX,
+    ) -> Batch | Refusal:
+        """Return messages from ``queue_offset`` on; ``tags``: only those with one of them, ``None`` = all.
+
+        ``condition``: only those whose properties it is true for. ``looked_at_max`` messages are looked at, at most. At
+        least one message, if one was found, then at most so many and so many bytes. No message, and the same offset
+        to go on from, if ``queue_offset`` is not one of the queue's. Damaged messages are left out.
+        """
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        first, end = first_ordinal(log), log.durable_ordinal
+        if not first <= queue_offset < end:
+            return Batch([], queue_offset, first, end)
+        try:
+            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+
+    def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> Batch | Refusal:
+        offset, ordinal = self._ordinals.find(log, queue_offset)
+        began, collected, records = offset, Collected(wanted), self._records_of(log)
+        run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
+        frame_bytes = 0  # of a frame that is longer than a run
+        while not collected.is_full and offset - began < LOOKED_AT_BYTES_MAX:
+            base = self._numbers.base(log, offset)
+            if base is None:
+                if not collected.looked_at:
+                    return NumberPending(log.topic, log.index, offset)
+                break
+            found = log.read(offset, frame_bytes or min(run_bytes, STRETCH_BYTES - offset % STRETCH_BYTES))
+            if isinstance(found, AtEnd):
+                break
+            if isinstance(found, Moved):
+                offset, ordinal = found.offset, boundary_at(log, found.offset).ordinal
+                continue
+            run, before = found.read(), collected.looked_at
+            try:
+                known_ms, where = time_before(log, offset), log.directory.name
+                passed = RECORDS.of_run(records, run, offset, ordinal, base, known_ms, collected, where)
+            except CorruptFrame as error:
+                if collected.looked_at:
+                    break
+                offset, ordinal = behind_damage(log, offset, error), ordinal + 1
+                continue
+            if not passed and not collected.is_full:
+                frame_bytes = frame_bytes_of(log, offset, run)
+                continue
+            offset, ordinal = offset + passed, ordinal + collected.looked_at - before
+            run_bytes, frame_bytes = READ_BYTES, 0
+        if collected.looked_at:
+            records.frame_bytes = (offset - began) // collected.looked_at + 1
+        self._ordinals.remember(log, ordinal, offset)
+        return Batch(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
+
+    def stored(
+        self, topic: str, queue: int, queue_offset: int, messages_max: int, bytes_max: int
+    ) -> StoredRun | Batch | Refusal:
+        """Return where messages from ``queue_offset`` on are stored: no work is done for each of them.
+
+        At least one message, then at most so many and so many bytes, as far as they are in one file and not known to be
+        damaged. An empty batch if ``queue_offset`` is not one of the queue's.
+        """
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        nothing = Batch([], queue_offset, first_ordinal(log), log.durable_ordinal)
+        if not nothing.min_offset <= queue_offset < nothing.max_offset:
+            return nothing
+        try:
+            return self._stored(log, nothing, messages_max, bytes_max)
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+
+    def _stored(self, log: PartitionLog, nothing: Batch, messages_max: int, bytes_max: int) -> StoredRun | Refusal:
+        at = self._ordinals.find(log, nothing.next_offset)
+        found = log.read(at.offset, bytes_max)
+        if isinstance(found, Moved):  # into damage
+            at = boundary_at(log, found.offset)
+            found = log.read(at.offset, bytes_max)
+        if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:
+            return StorageFailed(f"{log.directory.name}: message {nothing.next_offset} is not where the index says")
+        base = self._numbers.base(log, at.offset)
+        if base is None:
+            return NumberPending(log.topic, log.index, at.offset)
+        end = self._whole_frames(log, at, found, messages_max)
+        self._ordinals.remember(log, end.ordinal, end.offset)
+        return StoredRun(
+            found._replace(length=end.offset - at.offset),
+            at.ordinal,
+            end.ordinal,
+            nothing.min_offset,
+            nothing.max_offset,
+            base + at.offset,
+            time_before(log, at.offset),
+        )
+
+    def _whole_frames(self, log: PartitionLog, at: Boundary, found: Slice, messages_max: int) -> Boundary:
+        """Return where whole frames end in a slice that begins with one, at most so many, and one at least.
+
+        Raises:
+            CorruptFrame: The first is longer than what is there.
+        """
+        limit = min(at.offset + found.length, at.offset + STRETCH_BYTES - at.offset % STRETCH_BYTES)
+        end = self._ordinals.find(log, at.ordinal + messages_max)
+        if end.offset > limit:
+            end = boundary_at(log, limit)
+        if end.offset > at.offset:
+            return end
+        header = found._replace(length=HEADER_BYTES).read()
+        return Boundary(at.offset + frame_bytes_of(log, at.offset, header), at.ordinal + 1)
+
+    def when_numbered(self, pending: NumberPending, then: Callable[[Refusal | None], None]) -> None:
+        """Call ``then`` when the partition has its number, with ``None``, or with why it gets none."""
+        log = self._log(pending.topic, pending.queue)
+        if isinstance(log, Refusal):
+            then(log)
+        else:
+            self._numbers.require(
+                log,
+                pending.offset,
+                lambda base: then(StorageFailed(str(base)) if isinstance(base, Exception) else None),
+            )
+
+    def find(self, physical_offset: int) -> Record | Refusal:
+        """Return the message at a physical offset, or why there is none."""
+        found = self._numbers.find(physical_offset)
+        if found is None:
+            return NothingAt(physical_offset)
+        stretch, offset = found
+        log = self._log(stretch.topic, stretch.queue)
+        if isinstance(log, Refusal):
+            return log
+        try:
+            where = boundary_at(log, offset)
+            is_there = log.start_offset <= offset < log.readable_end and where.offset == offset
+            if not is_there or stretch.incarnation != log.incarnation:
+                return NothingAt(physical_offset)
+            self._ordinals.remember(log, where.ordinal, offset)
+            batch = self._read(log, where.ordinal, Wanted(1, 1, 1))
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+        if isinstance(batch, Refusal):
+            return batch
+        record = read_record(batch.records[0]) if batch.records else None
+        return record if record and record.physical_offset == physical_offset else NothingAt(physical_offset)
+
+    # ---- positions
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset of the oldest message that is kept, 0 where nothing was ever stored."""
+        log = self._log(topic, queue)
+        return 0 if isinstance(log, Refusal) else first_ordinal(log)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset behind the last message that can be read."""
+        log = self._log(topic, queue)
+        return 0 if isinstance(log, Refusal) else log.durable_ordinal
+
+    def reported_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset below which listeners have heard of every message that they will hear of."""
+        unreported, end = self._unreported.get((topic, queue)), self.max_offset(topic, queue)
+        return min(unreported[0], end) if unreported else end
+
+    def fault(self, topic: str, queue: int) -> Refusal | None:
+        """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""
+        log = self._log(topic, queue)
+        return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
+
+    def steady_ms(self) -> int:
+        """Return the time on the line without jumps, by which it is told what is due (``log.engine.steady_time``)."""
+        return self._engine.id_clock.steady_ms()
+
+    def steady_time_of(self, wall_ms: int) -> int:
+        """Return where a time that this broker's clock has shown is on that line."""
+        return self._engine.id_clock.steady.of(wall_ms)
+
+    def renumbered(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset if the queue was numbered anew when it was opened, else ``None``."""
+        log = self._log(topic, queue)
+        return None if isinstance(log, Refusal) else log.recovery.renumbered
+
+    def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
+        """Return the queue offset of the first message that was stored at or after ``time_ms``, the end without one."""
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        try:
+            return boundary_at(log, log.first_at(time_ms)).ordinal
+        except OSError as error:
+            return StorageFailed(str(error))
+
+    def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
+        """Return when a message was stored, in milliseconds; ``None`` if it is not there or nobody knows."""
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal) or not first_ordinal(log) <= queue_offset < log.durable_ordinal:
+            return None
+        try:
+            where = self._ordinals.find(log, queue_offset)
+            found = log.read(where.offset, HEADER_BYTES)
+            if not isinstance(found, Slice) or where.ordinal != queue_offset:
+                return None
+            return timestamp_ms(int.from_bytes(found.read()[8:16], signed=True)) or time_before(log, found.offset)
+        except OSError:
+            return None
+
+    def watch(self, topic: str, queue: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever there are more messages to read in a queue; return what ends it."""
+        return self._engine.watch(topic, queue, lambda _end: callback())
+
+    def _log(self, topic: str, queue: int) -> PartitionLog | Refusal:
+        engine = self._engine
+        if engine.is_closed(topic, queue):
+            return PartitionClosed(queue)
+        log = engine.stores.get(topic, queue)
+        if log is not None:
+            return log
+        fault = engine.stores.refusal(topic, queue)
+        return PartitionEmpty(topic, queue) if fault is None else PartitionUnavailable(fault)
+
+    def _records_of(self, log: PartitionLog) -> QueueRecords:
+        key = log.topic, log.index
+        made = self._records.get(key)
+        if made is None:
+            if len(self._records) >= QUEUES_MAX:
+                self._records.clear()
+            made = self._records[key] = QueueRecords(*key, self.store_host)
+        return made

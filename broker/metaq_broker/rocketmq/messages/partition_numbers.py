@@ -1,0 +1,200 @@
+"""The physical offset of a message: a number that leads back to its frame, as RocketMQ's commit-log offset does.
+
+::
+
+    bit 62          40 39                     0
+        number        | offset in the stretch          number: of one stretch of 1 TiB of one partition
+
+A stretch gets its number when its first message is sent or read by a RocketMQ client, and keeps it: the table of state
+has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. A number is given out when
+it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
+table is replaced by an older copy (``StateMark``): a partition that was removed and made anew has another incarnation,
+and gets others. A slave that is promoted may not know the last ones that its master gave: it leaves ``LEFT_OUT`` out.
+The mark says so, and for slaves of its own, which copy only the table, key ``partition-number-floor``.
+
+Source: docs/log-format.md, "Physical offsets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+from metaq_broker.log.files.errors import StateFull
+from metaq_broker.log.partitions.partition_log import PartitionLog
+
+STRETCH_BITS: Final = 40
+STRETCH_BYTES: Final = 1 << STRETCH_BITS
+NUMBERS_MAX: Final = 1 << 63 - STRETCH_BITS
+KEY_PREFIX: Final = "partition-number/"
+FLOOR_KEY: Final = "partition-number-floor"
+LEFT_OUT: Final = 1 << 16
+"""Numbers that a master may have given since its state was copied last."""
+_UNKNOWN: Final = "-"
+
+OnNumber = Callable[[int | Exception], None]
+
+
+class State(Protocol):
+    """The part of ``StateTable`` that is needed here."""
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        """Return keys and values."""
+
+    def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None:
+        """Set a value."""
+
+
+class Reserved(Protocol):
+    """The part of ``StateMark`` that is needed here."""
+
+    @property
+    def first_number(self) -> int:
+        """Lower numbers may be in use."""
+
+    def reserve(self, number: int) -> None:
+        """See to it that a number is not given again, whatever becomes of the table. Raises ``OSError``."""
+
+
+class Stretch(NamedTuple):
+    """One stretch of a partition: its bytes from ``number * STRETCH_BYTES`` on; ``incarnation`` is of the partition."""
+
+    topic: str
+    queue: int
+    number: int
+    incarnation: str | None
+
+
+class PartitionNumbers:
+    """For one broker; not thread-safe."""
+
+    def __init__(self, state: State, reserved: Reserved | None = None) -> None:
+        self._state, self._reserved = state, reserved
+        self._stretches: dict[int, Stretch] = {}
+        self._numbers: dict[tuple[str, int, int], int] = {}
+        self._known: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
+        # No message is at 0, which stands for none where a message names another.
+        self._next = max(1, 0 if reserved is None else reserved.first_number)
+        self._waiting: dict[int, list[OnNumber]] = {}
+        for key, value in state.items(KEY_PREFIX):
+            self._note(int(key.removeprefix(KEY_PREFIX)), _decode(value))
+        for _, value in state.items(FLOOR_KEY):
+            self._next = max(self._next, int(value))
+
+    @property
+    def next(self) -> int:
+        """The number that the next stretch gets."""
+        return self._next
+
+    def base(self, log: PartitionLog, offset: int) -> int | None:
+        """Return what makes offsets of the stretch of ``offset`` physical when it is added.
+
+        ``None``: it has no number that is on the disk; ``require`` sees to it.
+        """
+        stretch = offset >> STRETCH_BITS
+        known = self._known.get(log)
+        number = known[1].get(stretch) if known is not None and known[0] == log.incarnation else None
+        if number is None:
+            number = self._number_of(log, stretch)
+            if number is None or number in self._waiting:
+                return None
+            self._settle(log, stretch, number)
+        return (number - stretch) << STRETCH_BITS
+
+    def require(self, log: PartitionLog, offset: int, then: OnNumber) -> None:
+        """Call ``then`` with what ``base`` returns, or with why there is none. At least one byte of it is durable.
+
+        May call it before this returns.
+        """
+        base = self.base(log, offset)
+        if base is not None:
+            then(base)
+            return
+        stretch = offset >> STRETCH_BITS
+        number = self._number_of(log, stretch)
+        if number is None:
+            self._assign(log, stretch, then)
+        else:
+            self._waiting[number].append(then)
+
+    def _number_of(self, log: PartitionLog, stretch: int) -> int | None:
+        """Return the number of a stretch, on the disk or on its way there."""
+        number = self._numbers.get((log.topic, log.index, stretch))
+        if number is None:
+            return None
+        incarnation = self._stretches[number].incarnation
+        known = incarnation is None or log.incarnation is None or incarnation == log.incarnation
+        return number if known else None
+
+    def find(self, physical_offset: int) -> tuple[Stretch, int] | None:
+        """Return the stretch that a physical offset is in, and the offset in its partition; ``None`` if nobody has it.
+
+        Whether the partition is still the one of that incarnation is for the caller to see.
+        """
+        stretch = self._stretches.get(physical_offset >> STRETCH_BITS) if physical_offset >= 0 else None
+        if stretch is None:
+            return None
+        return stretch, stretch.number * STRETCH_BYTES + physical_offset % STRETCH_BYTES
+
+    def _assign(self, log: PartitionLog, stretch_number: int, then: OnNumber) -> None:
+        number = self._next
+        stretch = Stretch(log.topic, log.index, stretch_number, log.incarnation)
+        if number >= NUMBERS_MAX:
+            then(OverflowError(f"{number} numbers for partitions are in use, there are no more"))
+            return
+        try:
+            if self._reserved is not None:
+                self._reserved.reserve(number)
+        except OSError as error:
+            then(error)
+            return
+        self._note(number, stretch)
+        self._waiting[number] = [then]
+
+        def written(error: Exception | None) -> None:
+            waiting = self._waiting.pop(number)
+            if error is None:
+                self._settle(log, stretch_number, number)
+            else:
+                self._numbers.pop((log.topic, log.index, stretch_number), None)
+            for each in waiting:
+                each((number - stretch_number) << STRETCH_BITS if error is None else error)
+
+        try:
+            self._state.put(f"{KEY_PREFIX}{number}", _encode(stretch), written)
+        except Exception as error:  # it is full or closed
+            written(error)
+
+    def _note(self, number: int, stretch: Stretch) -> None:
+        self._stretches[number] = stretch
+        self._next = max(self._next, number + 1)
+        key = stretch.topic, stretch.queue, stretch.number
+        self._numbers[key] = max(number, self._numbers.get(key, -1))
+
+    def _settle(self, log: PartitionLog, stretch_number: int, number: int) -> None:
+        known = self._known.get(log)
+        if known is None or known[0] != log.incarnation:
+            known = self._known[log] = log.incarnation, {}
+        known[1][stretch_number] = number
+
+
+def leave_numbers_out(state: State, reserved: Reserved) -> None:
+    """Have the next number be one that nobody can have got, whatever the copied ``state`` does not know.
+
+    Raises:
+        OSError: The disk refuses (it is written at once).
+    """
+    reserved.reserve(PartitionNumbers(state).next + LEFT_OUT)
+    with suppress(StateFull):  # only a slave of this broker would have to know
+        state.put(FLOOR_KEY, str(reserved.first_number).encode())
+
+
+def _encode(stretch: Stretch) -> bytes:
+    return f"{stretch.incarnation or _UNKNOWN}/{stretch.number}/{stretch.queue}/{stretch.topic}".encode()
+
+
+def _decode(value: bytes) -> Stretch:
+    incarnation, number, queue, topic = value.decode().split("/", 3)
+    return Stretch(topic, int(queue), int(number), None if incarnation == _UNKNOWN else incarnation)

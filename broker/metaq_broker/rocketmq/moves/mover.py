@@ -1,0 +1,211 @@
+"""Moves waiting messages to their queues so that a crash between two steps neither loses nor doubles one.
+
+A move has three steps, and each begins when the one before is durable::
+
+    floor      the end of the target queue is in the state table
+    append     the message is in the target queue, and names its origin: where it waited
+    note       whoever kept it waiting has noted that it waits no more; the caller says so with ``noted``
+
+A crash after the append and before the note is what would deliver a message twice. After a restart ``recover`` reads
+the target queues from their floors on: the origins that are found there were moved, and ``was_moved`` tells so.
+
+A floor stays good for later moves to the same queue, so that only the first of them waits for the table. Floors rise
+about once a second (``tick``) so that there is little to read: to the ends that queues had at a moment when
+no move was under way that is not noted now. Queues to which nothing was moved meanwhile have their floors dropped.
+
+Everything runs on the event loop. Source: docs/rocketmq-broker.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
+from metaq_broker.rocketmq.moves.log import MoveLog, Origins, Queue, State, save
+
+_LOG: Final = logging.getLogger(__name__)
+
+M = TypeVar("M")
+KEY: Final = "move/floors"
+REFUSED_MAX: Final = 100
+"""Attempts to read what was moved before a restart, if all of them are refused."""
+QUEUES_MAX: Final = 1024
+"""Queues with a floor at a time; above it a move is refused until floors have been dropped."""
+
+
+@dataclass(slots=True, eq=False)
+class _Period:
+    """Moves that began between two ticks: how many are not noted yet, and where they went."""
+
+    open_moves: int = 0
+    queues: set[Queue] = field(default_factory=set)
+
+
+class Receipt:
+    """A message was moved. Give it to ``noted`` when the note of that is durable."""
+
+    __slots__ = ("_period",)
+
+    def __init__(self, period: _Period) -> None:
+        self._period: _Period | None = period
+
+    def noted(self) -> None:
+        """Once is enough."""
+        if self._period is not None:
+            self._period.open_moves -= 1
+            self._period = None
+
+
+Moved = Callable[[Receipt | Refusal], None]
+
+
+class Mover(Generic[M]):
+    """Nothing may be moved before ``recover`` has returned ``True``."""
+
+    def __init__(self, log: MoveLog[M], state: State) -> None:
+        self._log, self._state = log, state
+        self._floors: dict[Queue, int] = {}
+        self._durable: set[Queue] = set()
+        self._waiting: dict[Queue, list[Callable[[Exception | None], None]]] = {}
+        self._now, self._before = _Period(), _Period()
+        self._ends: dict[Queue, int] = {}
+        self.blocked = False
+        """Whether the last part that ``recover`` tried could not be read now; it is tried again."""
+        self._refused = 0
+        self._moved: dict[int, Receipt | None] = {}
+        found = _read_floors(state.get(KEY))
+        self._to_read = list(found.items())
+        self._floors.update(found)
+        self._durable.update(found)
+        self._before.queues.update(found)
+
+    # ---- after a restart
+
+    def recover(self) -> bool:
+        """Read a part of what may hold moves that were not noted; return whether all is read."""
+        if not self._to_read:
+            return True
+        queue, first = self._to_read[-1]
+        read = self._log.origins(queue, first)
+        self.blocked = isinstance(read, Refusal)
+        if isinstance(read, Refusal):
+            self._refused += 1
+            if self._refused < REFUSED_MAX:
+                self._to_read.insert(0, self._to_read.pop())
+                return False
+            fields = {"topic": queue.topic, "queue": queue.number, "reason": read}
+            _LOG.error("moved messages cannot be read: some may be delivered twice", extra={"fields": fields})
+            read = Origins((), first)
+        self._refused = 0
+        self._moved.update(dict.fromkeys(read.found))
+        if read.next_ordinal > first:
+            self._to_read[-1] = (queue, read.next_ordinal)
+        else:
+            self._to_read.pop()
+        return not self._to_read
+
+    def was_moved(self, origin: int) -> bool:
+        """Say whether the message that waited at ``origin`` was moved (before a restart or since) and is not noted."""
+        return origin in self._moved
+
+    def remember(self, origins: Iterable[int], receipt: Receipt | None) -> None:
+        """Take note of messages that were moved and will be asked about again, since others of theirs were not."""
+        self._moved.update(dict.fromkeys(origins, receipt))
+
+    def forget(self, origins: Iterable[int]) -> list[Receipt]:
+        """Nobody will ask about these again; return the receipts that were remembered."""
+        found = (self._moved.pop(origin, None) for origin in origins)
+        return [receipt for receipt in found if receipt is not None]
+
+    def hold(self) -> Receipt:
+        """Keep the floors that were found until what was moved before the restart is noted; see ``Receipt``."""
+        self._before.open_moves += 1
+        return Receipt(self._before)
+
+    # ---- moving
+
+    def move(self, queue: Queue, messages: Sequence[M], moved: Moved) -> None:
+        """Append messages that waited to ``queue``; ``moved`` is called once, with a receipt when they are durable."""
+
+        def floor_is_durable(error: Exception | None) -> None:
+            if error is not None:
+                moved(StorageFailed(str(error)))
+                return
+            period = self._now
+            period.open_moves += 1
+            period.queues.add(queue)
+            receipt = Receipt(period)
+
+            answered = False
+
+            def stored(refusal: Refusal | None) -> None:
+                nonlocal answered
+                if answered:  # what the caller does with the answer failed: that is not for the log to answer
+                    return
+                answered = True
+                if refusal is not None:
+                    receipt.noted()  # nothing is there to be noted
+                moved(receipt if refusal is None else refusal)
+
+            try:
+                self._log.append(queue, messages, stored)
+            except Exception as error:
+                stored(StorageFailed(f"{type(error).__name__}: {error}"))
+
+        self._with_floor(queue, floor_is_durable)
+
+    def _with_floor(self, queue: Queue, ready: Callable[[Exception | None], None]) -> None:
+        end = self._log.end(queue)
+        if queue in self._durable and self._floors[queue] <= end:
+            ready(None)
+            return
+        if (waiting := self._waiting.get(queue)) is not None:
+            waiting.append(ready)
+            return
+        if len(self._floors) >= QUEUES_MAX and queue not in self._floors:
+            ready(RuntimeError(f"messages are being moved to {QUEUES_MAX} queues already"))
+            return
+        self._waiting[queue] = [ready]
+        self._durable.discard(queue)
+        self._floors[queue] = end  # lower than a floor that is there: the topic was deleted and made anew
+
+        def written(error: Exception | None) -> None:
+            if error is None:
+                self._durable.add(queue)
+            else:
+                self._floors.pop(queue, None)
+            for each in self._waiting.pop(queue):
+                each(error)
+
+        self._save(written)
+
+    # ---- raising floors
+
+    def tick(self) -> None:
+        """Raise the floors as far as moves are noted. Call it about once a second."""
+        if self._before.open_moves or not (self._floors or self._now.queues):
+            return
+        for queue in [each for each in self._floors if each not in self._waiting]:
+            if queue in self._ends:
+                self._floors[queue] = max(self._floors[queue], self._ends[queue])
+            if queue not in self._now.queues and queue not in self._before.queues:
+                del self._floors[queue]
+                self._durable.discard(queue)
+        self._before, self._now = self._now, _Period()
+        self._ends = {queue: self._log.end(queue) for queue in self._floors}
+        self._save(None)
+
+    def _save(self, saved: Callable[[Exception | None], None] | None) -> None:
+        floors = json.dumps([[queue.topic, queue.number, floor] for queue, floor in self._floors.items()]).encode()
+        if saved is not None:
+            save(self._state, KEY, floors, saved)
+        elif floors != self._state.get(KEY):
+            save(self._state, KEY, floors)
+
+
+def _read_floors(value: bytes | None) -> dict[Queue, int]:
+    return {} if value is None else {Queue(topic, number): floor for topic, number, floor in json.loads(value)}

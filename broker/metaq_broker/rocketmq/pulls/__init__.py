@@ -1,0 +1,1 @@
+"""Pulls of RocketMQ's clients, their filters, and pulls that wait."""

@@ -1,0 +1,111 @@
+"""Request 31002: messages as they are stored, for readers of this project. Not one of RocketMQ's.
+
+A pull (11) costs work for each message. Here the broker finds where whole frames begin and end, and the bytes go from
+the file to the socket, or the reader, if it is on this machine, reads the file itself. Who may ask is checked as for a
+pull without subscription.
+
+Source: docs/remoting-protocol.md, "Frames instead of records".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, encode_file_location
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullFrames, PullFramesResponse, PullMessage
+from metaq_broker.log.engine.outcomes import PartitionEmpty, Refusal
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, NumberPending, StoredRun
+from metaq_broker.rocketmq.pulls.pulls import Pulls
+from metaq_broker.rocketmq.refusals import worded
+
+BODY_BYTES_MAX: Final = 4 << 20
+"""Of frames in one answer, unless it is one message."""
+
+MESSAGES_MAX: Final = 1 << 20
+"""In one answer."""
+
+
+class FramePulls:
+    """``pulls`` knows what a pull must be like; ``lends_files``: whether readers may read files."""
+
+    def __init__(self, store: MessageStore, pulls: Pulls, lends_files: Callable[[], bool]) -> None:
+        self._store, self._pulls, self._lends_files = store, pulls, lends_files
+
+    def add_to(self, dispatcher: Dispatcher) -> None:
+        """Have such pulls carried out here."""
+        dispatcher.add([RequestCode.PULL_FRAMES], self.pull)
+
+    def pull(self, call: Call) -> RemotingCommand | None:
+        """Carry out one."""
+        asked = PullFrames.from_ext(call.request.ext)
+        refused = self._pulls.refusal(call.request, _as_pull(asked))
+        if refused is not None:
+            return call.request.reply(refused.code, remark=refused.remark)
+        return self._look(call, asked)
+
+    def _look(self, call: Call, asked: PullFrames) -> RemotingCommand | None:
+        boot = boot_id() if asked.as_file and call.session.client.nearby and self._lends_files() else None
+        bytes_max = asked.max_msg_bytes if boot else min(asked.max_msg_bytes, BODY_BYTES_MAX)
+        messages_max = min(max(1, asked.max_msg_nums), MESSAGES_MAX)
+        found = self._store.stored(asked.topic, asked.queue_id, asked.queue_offset, messages_max, max(1, bytes_max))
+        if isinstance(found, NumberPending):
+            self._store.when_numbered(found, partial(self._numbered, call, asked))
+            return None
+        if not isinstance(found, StoredRun):
+            return _without_messages(call.request, asked, found)
+        self._pulls.count(found.end - found.begin)
+        fields = PullFramesResponse(
+            next_begin_offset=found.end,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            begin_offset=found.begin,
+            physical_offset=found.physical_offset,
+            store_host=self._store.store_host.hex(),
+            store_timestamp=found.known_ms,
+            as_file=True if boot else None,
+        )
+        if boot is None:
+            call.answer_file(call.request.reply(ResponseCode.SUCCESS, fields.ext()), found.file)
+            return None
+        file, identity = found.file, found.file.handle.identity()
+        place = FileLocation(file.position, file.length, *identity, boot, str(file.path.absolute()))
+        return call.request.reply(ResponseCode.SUCCESS, fields.ext(), encode_file_location(place).encode())
+
+    def _numbered(self, call: Call, asked: PullFrames, refusal: Refusal | None) -> None:
+        """Go on when the partition has its number, or gets none."""
+        response = self._look(call, asked) if refusal is None else _without_messages(call.request, asked, refusal)
+        if response is not None:
+            call.answer(response)
+
+
+def _as_pull(asked: PullFrames) -> PullMessage:
+    return PullMessage(
+        consumer_group=asked.consumer_group,
+        topic=asked.topic,
+        queue_id=asked.queue_id,
+        queue_offset=asked.queue_offset,
+        max_msg_nums=max(0, asked.max_msg_nums),
+        sys_flag=SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+    )
+
+
+def _without_messages(command: RemotingCommand, asked: PullFrames, found: Batch | Refusal) -> RemotingCommand:
+    """Return the response where there are no messages, with why."""
+    if isinstance(found, PartitionEmpty):
+        found = Batch([], 0, 0, 0)
+    if isinstance(found, Refusal):
+        refused = worded(asked.topic, asked.queue_id, found)
+        return command.reply(refused.code, remark=refused.remark)
+    at_end = asked.queue_offset == found.max_offset
+    code = ResponseCode.PULL_NOT_FOUND if at_end else ResponseCode.PULL_OFFSET_MOVED
+    return command.reply(code, {"minOffset": str(found.min_offset), "maxOffset": str(found.max_offset)})

@@ -1,0 +1,313 @@
+"""Pulls (11, and 361 of newer clients), also such that wait for a message, and messages by their id (33).
+
+A pull finds messages, or it says why it finds none::
+
+    where the offset is             code   nextBeginOffset
+    messages there, some wanted      0     behind the last one
+    messages there, none wanted      20    behind the last one that was looked at
+    at the end                       19    the same offset; held if the pull says so
+    beyond the end, before the first 21    the end, the first
+    the queue never had a message    19    0; 21 if the offset is another
+
+Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/b_send_pull.jsonl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.formats.rocketmq.records import encode_record
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import Codec, RemotingCommand
+from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
+from metaq.protocols.remoting.pull_headers import LikePull
+from metaq.protocols.remoting.response_template import ResponseTemplate
+from metaq_broker.log.engine.outcomes import NothingAt, PartitionEmpty, Refusal
+from metaq_broker.log.engine.topics import READ, Topics
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.delays.waiting_messages import own_topic
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
+from metaq_broker.rocketmq.groups.group_settings import Groups
+from metaq_broker.rocketmq.groups.members import Members
+from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, NumberPending
+from metaq_broker.rocketmq.pulls.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
+from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPull, WaitingPulls
+from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.serve.accounts.account_list import Permission
+
+CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
+SUSPEND_MS_MAX: Final = 120_000
+"""Longest time that a pull is held, whatever it asks for."""
+
+NEW_CLIENTS_FROM: Final = 413
+"""Clients of this version (5.0) and above get two fields more."""
+
+LOOKS_MAX: Final = 4
+"""Reads of a pull that was woken, of which none finds a message that is wanted."""
+
+_BROKER: Final = {"suggestWhichBrokerId": "0"}
+_OFFSETS: Final = ("nextBeginOffset", "minOffset", "maxOffset")
+_FOUND: Final = ResponseTemplate(_BROKER, _OFFSETS, "FOUND")
+_DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
+
+
+@dataclass(slots=True)
+class PullFigures:
+    """Pulls that were answered since the start, held ones when they were, and the messages in those answers."""
+
+    pulls: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class GroupState:
+    """What is known of consumer groups: settings, members with their subscriptions, offsets."""
+
+    settings: Groups
+    members: Members
+    offsets: GroupOffsets
+
+
+class Pulls:
+    def __init__(
+        self, store: MessageStore, topics: Topics, groups: GroupState, config: RocketmqConfig, held: WaitingPulls
+    ) -> None:
+        self._store, self._topics, self._groups, self._config, self._held = store, topics, groups, config, held
+        self.figures = PullFigures()
+        self._loop = asyncio.get_running_loop()
+
+    def add_to(self, dispatcher: Dispatcher) -> None:
+        """Have pulls and lookups by id carried out here."""
+        dispatcher.add(CODES, self.pull)
+        dispatcher.add([RequestCode.VIEW_MESSAGE_BY_ID], self.view)
+        dispatcher.when_lost(self._held.connection_lost)
+
+    def view(self, call: Call) -> RemotingCommand:
+        """Return the message at a physical offset."""
+        command = call.request
+        asked = ViewMessageById.from_ext(command.ext)
+        found = self._store.find(asked.offset)
+        if isinstance(found, Refusal):
+            text = f"can not find message by the offset, {asked.offset}"
+            if not isinstance(found, NothingAt):
+                text = worded(asked.topic or "", -1, found).remark
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=text)
+        return call.refusal_for(own_topic(found), Permission.SUB) or command.reply(body=encode_record(found))
+
+    def pull(self, call: Call) -> RemotingCommand | None:
+        """Carry out a pull."""
+        command = call.request
+        asked, queue_offset, commit_offset = _read_header(command)
+        refused = self._refusal(command, asked)
+        if isinstance(refused, Refused):
+            return command.reply(refused.code, remark=refused.remark)
+        if asked.sys_flag & COMMIT_OFFSET and asked.consumer_group:
+            self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, commit_offset)
+        return _Pull(self, call, asked, queue_offset, refused).start()
+
+    def refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | None:
+        """Check a pull; return why it is refused."""
+        found = self._refusal(command, asked)
+        return found if isinstance(found, Refused) else None
+
+    def _refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | Picked:
+        """Check a pull in RocketMQ's order; return why it is refused, or what it wants."""
+        group = self._groups.settings.find(asked.consumer_group)
+        if group is None:
+            text = f"subscription group [{asked.consumer_group}] does not exist, apply first please!"
+            return Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
+        if not group.consume_enable:
+            return Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {asked.consumer_group}")
+        settings = self._topics.settings(asked.topic)
+        if settings is None:
+            return unknown_topic(asked.topic)
+        if not settings.perm & READ:
+            return Refused(ResponseCode.NO_PERMISSION, f"the topic[{asked.topic}] pulling message is forbidden")
+        if not 0 <= asked.queue_id < settings.read_queues:
+            text = f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] readQueueNums:[{settings.read_queues}]"
+            return Refused(invalid_parameter(command), text)
+        found = self._filter(asked)
+        if isinstance(found, Picked) and asked.max_msg_nums < 0 and command.version < NEW_CLIENTS_FROM:
+            return Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums[{asked.max_msg_nums}] is illegal, it is below 0")
+        return found
+
+    def _filter(self, asked: PullMessage) -> Refused | Picked:
+        expression, kind = asked.subscription, asked.expression_type or TAG
+        if len(expression or "") > self._config.expression_bytes_max:
+            return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed: too long")
+        if not asked.sys_flag & SUBSCRIPTION:
+            subscriptions = self._groups.members.subscriptions(asked.consumer_group)
+            if subscriptions is None:
+                text = "the consumer's group info not exist"
+                return Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, text)
+            known = subscriptions.get(asked.topic)
+            if known is None:
+                return Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+            if known.version < asked.sub_version:
+                return Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            expression, kind = known.expression, known.kind or TAG
+        if kind == TAG:
+            try:
+                return Picked(wanted_tags(expression))
+            except ValueError:
+                return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        return self._condition(expression or "", kind, is_own=bool(asked.sys_flag & SUBSCRIPTION))
+
+    def _condition(self, expression: str, kind: str, *, is_own: bool) -> Refused | Picked:
+        """Return what a condition picks; ``is_own``: it came with the pull, not with a heartbeat."""
+        if kind != SQL92 or not self._config.has_conditions:
+            text = f"The broker does not support consumer to filter message by {kind}"
+            return Refused(ResponseCode.SYSTEM_ERROR, text)
+        try:
+            return wanted_by_condition(expression)
+        except ValueError as fault:
+            if is_own:
+                text = f"parse the consumer's subscription failed: {fault}"
+                return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+            text = f"The broker's consumer filter data is not exist! The condition cannot be used: {fault}"
+            return Refused(ResponseCode.FILTER_DATA_NOT_EXIST, text)
+
+    def read(self, asked: PullMessage, offset: int, picked: Picked) -> Batch | Refusal:
+        """Read what a pull wants from ``offset`` on."""
+        bytes_max, messages_max = self._config.pull_bytes_max, self._config.pull_messages_max
+        if asked.max_msg_bytes is not None:
+            bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
+        messages_max = min(max(1, asked.max_msg_nums), messages_max)
+        return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
+
+    def count(self, messages: int) -> None:
+        """Count a pull that is answered."""
+        self.figures.pulls += 1
+        self.figures.messages += messages
+
+    def may_hold(self, call: Call, asked: PullMessage) -> bool:
+        """Say whether a pull that finds nothing waits."""
+        wants = asked.sys_flag & SUSPEND and asked.suspend_timeout_millis > 0 and not call.request.is_oneway
+        return bool(wants) and self._config.long_polling and self._held.has_space_for(call.session)
+
+    def hold(self, pull: _Pull) -> None:
+        """Keep a pull until there is a message, or its time is up."""
+        asked = pull.asked
+        deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
+        self._held.hold(WaitingPull(pull.call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire))
+
+    def when_numbered(self, pending: NumberPending, pull: _Pull) -> None:
+        """Go on with a pull when the partition has its number."""
+        self._store.when_numbered(pending, pull.numbered)
+
+
+def _read_header(command: RemotingCommand) -> tuple[PullMessage, int, int]:
+    """Return the header of a pull, its queue offset, and the offset that it commits.
+
+    The header may be that of an earlier pull from which this one differs in the two offsets only.
+
+    Raises:
+        FieldError: A field is missing or of another type.
+    """
+    ext = command.ext
+    if type(ext) is LikePull:
+        shared = ext.shared
+        if not isinstance(shared.header, PullMessage):
+            shared.header = PullMessage.from_ext({**_DEFAULTS, **shared.fields}, command.code)
+        return shared.header, ext.queue_offset, ext.commit_offset
+    asked = PullMessage.from_ext({**_DEFAULTS, **ext}, command.code)
+    return asked, asked.queue_offset, asked.commit_offset
+
+
+class _Pull:
+    """One pull that passed the checks, from the first look until it is answered.
+
+    ``asked`` is its header, but for the offsets (``_read_header``).
+    """
+
+    __slots__ = ("_first", "_offset", "_picked", "_pulls", "asked", "call")
+
+    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, queue_offset: int, picked: Picked) -> None:
+        self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
+        self._offset = self._first = queue_offset
+
+    def start(self) -> RemotingCommand | None:
+        """Look for messages; return the response, ``None`` if it comes later."""
+        found = self._pulls.read(self.asked, self._offset, self._picked)
+        if isinstance(found, NumberPending):
+            self._pulls.when_numbered(found, self)
+            return None
+        if self._is_at_end(found) and self._pulls.may_hold(self.call, self.asked):
+            self._pulls.hold(self)
+            return None
+        return self._response(found)
+
+    def numbered(self, refusal: Refusal | None) -> None:
+        """Go on when the partition has its number, or gets none."""
+        response = self._response(refusal) if refusal is not None else self.start()
+        if response is not None:
+            self.call.answer(response)
+
+    def resume(self) -> bool:
+        """Look again; answer if there are messages that are wanted. Say whether the pull is over."""
+        found = self._pulls.read(self.asked, self._offset, self._picked)
+        for _ in range(LOOKS_MAX):  # then the client hears how far it got, and asks from there
+            if not isinstance(found, Batch) or found.records or found.next_offset <= self._offset:
+                break
+            self._offset = found.next_offset  # none of them is wanted: the wait goes on behind them
+            found = self._pulls.read(self.asked, self._offset, self._picked)
+        if isinstance(found, NumberPending):
+            self._pulls.when_numbered(found, self)
+            return True
+        if self._is_at_end(found):
+            return False
+        if (response := self._response(found)) is not None:
+            self.call.answer(response)
+        return True
+
+    def expire(self) -> None:
+        """Answer that there is nothing."""
+        response = self._response(self._pulls.read(self.asked, self._offset, self._picked))
+        if response is not None:
+            self.call.answer(response)
+
+    def _is_at_end(self, found: Batch | Refusal) -> bool:
+        if isinstance(found, Batch):
+            return not found.records and self._offset == found.max_offset
+        return isinstance(found, PartitionEmpty) and self._offset == 0
+
+    def _response(self, found: Batch | Refusal) -> RemotingCommand | None:
+        """Return the response, ``None`` if it is on its way already."""
+        command, offset = self.call.request, self._offset
+        if isinstance(found, NumberPending):  # the time is up just before it has one
+            found = Batch([], offset, 0, offset)
+        if isinstance(found, PartitionEmpty):
+            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, Batch([], 0, 0, 0))
+        if isinstance(found, Refusal):
+            refused = worded(self.asked.topic, self.asked.queue_id, found)
+            return command.reply(refused.code, remark=refused.remark)
+        if found.records:
+            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+                self._pulls.count(len(found.records))
+                values = found.next_offset, found.min_offset, found.max_offset
+                self.call.answer_frame(_FOUND.frame(command.opaque, values, found.records))
+                return None
+            return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
+        if found.looked_at or found.next_offset != offset or offset != self._first:
+            return self._reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found.next_offset, found)
+        if found.max_offset == 0:
+            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, found)
+        if offset < found.min_offset:
+            return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", found.min_offset, found)
+        if offset > found.max_offset:
+            return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", found.max_offset, found)
+        return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
+
+    def _reply(self, code: int, status: str, next_offset: int, found: Batch) -> RemotingCommand:
+        self._pulls.count(len(found.records))
+        values = str(next_offset), str(found.min_offset), str(found.max_offset)
+        ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
+        if self.call.request.version >= NEW_CLIENTS_FROM:
+            ext["topicSysFlag"] = ext["groupSysFlag"] = "0"
+        return self.call.request.reply(code, ext, b"".join(found.records), status)

@@ -1,0 +1,93 @@
+"""Sends that arrive in one turn of the event loop: those to one queue are stored as one block, each has its own answer.
+
+A block costs one write, one wait for the disk and one pass of the engine's checks, however many sends are in it. No
+send waits for others: the block is made when everything that has arrived by now is read. If a block is refused, its
+sends are tried one by one, so that only those are refused that are wrong themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, StorageFailed
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, StoredBatch
+
+GROUP_BYTES_MAX: Final = 1 << 20
+"""A group of this size takes no more sends: no roll divides a block."""
+
+
+class _Group:
+    """Sends to one queue: the frames of all, and for each how many of them are its own, and who waits for it."""
+
+    __slots__ = ("byte_count", "frames", "sends")
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.sends: list[tuple[int, OnStored]] = []
+        self.byte_count = 0
+
+
+class SendGroups:
+    """Used on one event loop."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._step: LoopStep | None = None
+        self._groups: dict[tuple[str, int], _Group] = {}
+
+    def add(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, at the end of this step of the loop."""
+        key = topic, queue
+        group = self._groups.get(key)
+        if group is None:
+            if not self._groups:
+                step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
+                step.at_end(self._store_all)
+            group = self._groups[key] = _Group()
+        group.frames += frames
+        group.sends.append((len(frames), done))
+        group.byte_count += sum(map(len, frames))
+        if group.byte_count >= GROUP_BYTES_MAX:
+            del self._groups[key]
+            self._store_group(key, group)
+
+    def _store_all(self) -> None:
+        groups, self._groups = self._groups, {}
+        with self._store.together():
+            for key, group in groups.items():
+                self._store_group(key, group)
+
+    def _store_group(self, key: tuple[str, int], group: _Group) -> None:
+        def done(stored: StoredBatch | Refusal) -> None:
+            first = 0
+            for count, each_done in group.sends:
+                if isinstance(stored, BlockInvalid) and len(group.sends) > 1:
+                    self._append(key, group.frames[first : first + count], each_done)
+                elif isinstance(stored, StoredBatch):
+                    _call(each_done, stored.part(first, count))
+                else:
+                    _call(each_done, stored)
+                first += count
+
+        self._append(key, group.frames, done)
+
+    def _append(self, key: tuple[str, int], frames: Sequence[bytes], done: OnStored) -> None:
+        try:
+            self._store.append_frames(*key, frames, done)
+        except Exception as failure:  # a defect is not to leave a client without an answer
+            _report("a send failed", failure)
+            done(StorageFailed(f"{type(failure).__name__}: {failure}"))
+
+
+def _call(done: OnStored, stored: StoredBatch | Refusal) -> None:
+    try:
+        done(stored)
+    except Exception as failure:  # the others of the group still get their answers
+        _report("the answer to a send failed", failure)
+
+
+def _report(message: str, failure: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

@@ -1,0 +1,282 @@
+"""Sends: one message (10, 310) or a batch (320 and, by its flag, any other) into a queue.
+
+A send is checked, made into frames of the stored form in one pass, and answered when its frames may be acknowledged.
+What is not to be stored where it was sent to, such as a delayed message, is given to an ``Interceptor``. A batch that
+is marked as such a message is refused, as RocketMQ does; properties of its elements count for nothing.
+
+Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/b_send_pull.jsonl.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+
+from metaq.errors import CorruptRecord
+from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
+from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
+from metaq.formats.rocketmq.sys_flags import TRANSACTION
+from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import Codec, RemotingCommand
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.response_template import ResponseTemplate
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
+from metaq_broker.log.files.errors import StateFull
+from metaq_broker.log.state.state_table import OnDurable
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.delays.delays import DelayInvalid
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
+from metaq_broker.rocketmq.sends.send_groups import SendGroups
+from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
+
+CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+NEW_CLIENTS_FROM: Final = 413
+"""Clients of this version (5.0) and above get the transaction id in the response."""
+
+TOPIC_CHARACTERS_MAX: Final = 127
+RETRY_TOPIC_CHARACTERS_MAX: Final = 255
+"""Of retry topics and dead letters, whose names have the group's in them."""
+
+_SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_WAIT: Final = re.compile("WAIT\x01(?<![^\x02]WAIT\x01)[^\x02]*\x02?")  # begins with the word: that is found quickly
+_TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
+
+
+class Interceptor(Protocol):
+    """Takes over the messages that are not stored where they were sent to."""
+
+    @property
+    def markers(self) -> Sequence[str]:
+        """Names of properties of which such a message has one. A topic with ``%`` in front, or a flag, counts, too."""
+
+    def accept(self, send: Send, message: OutgoingMessage, done: OnStored) -> bool:
+        """Say whether the message is taken over; then ``done`` is called once, with where it is or why it is not."""
+
+    def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
+        """Return why no batch may go to ``topic`` with these properties of its own; ``None`` if one may."""
+
+
+class Send:
+    """One send: its request's header, the queue that it goes to, and who sent it.
+
+    ``born_timestamp`` and ``properties`` are this send's; ``header`` says them of another one.
+    """
+
+    __slots__ = ("born_timestamp", "call", "fields", "header", "properties", "queue")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.header, self.born_timestamp, self.properties = read_send_header(call.request)
+        self.queue = self.header.queue_id
+        self.fields: dict[str, str] = {}
+        """What the response to a client of 5.x has beside the usual fields."""
+
+
+class Sends:
+    def __init__(self, store: MessageStore, topics: Topics, config: RocketmqConfig) -> None:
+        self._topics, self._config = topics, config
+        self._groups = SendGroups(store)
+        self._interceptors: list[Interceptor] = []
+        self._markers: re.Pattern[str] | None = None
+        self._cluster = f"CLUSTER\x01{config.cluster_name}"
+
+    def add_to(self, dispatcher: Dispatcher) -> None:
+        """Have sends carried out here."""
+        dispatcher.add(CODES, self.send)
+
+    def intercept(self, interceptor: Interceptor) -> None:
+        """Have ``interceptor`` asked before a single message is stored; those that were added first are asked first."""
+        self._interceptors.append(interceptor)
+        names = {re.escape(name) for each in self._interceptors for name in each.markers}
+        self._markers = re.compile(f"(?:^|\x02)(?:{'|'.join(sorted(names))})\x01") if names else None
+
+    def send(self, call: Call) -> RemotingCommand | None:
+        """Carry out a send."""
+        command = call.request
+        topic = command.ext.get("b" if has_short_names(command) else "topic", "")
+        if (refused := self._check_topic(command, topic)) is not None:
+            return _answer(command, refused)
+        send, settings = Send(call), self._topics.settings(topic)
+        return self._create_topic(send) if settings is None else self._send(send, settings)
+
+    def _check_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
+        fault = topic_fault(topic)
+        if fault is not None:
+            return Refused(invalid_parameter(command), fault)
+        if topic in NOT_WRITTEN_BY_CLIENTS:
+            return Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        return None
+
+    def _create_topic(self, send: Send) -> RemotingCommand | None:
+        """Make the topic that a message was sent to; the send goes on when its settings are on the disk."""
+        call, header = send.call, send.header
+
+        def created(error: Exception | None) -> None:
+            settings = self._topics.settings(header.topic)
+            response: RemotingCommand | None
+            if error is not None or settings is None:
+                response = _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, f"no topic was made: {error}"))
+            else:
+                response = self._send(send, settings)
+            if response is not None:
+                call.answer(response)
+
+        try:
+            made = self._make_topic(header, created)
+        except (TopicRefused, StateFull) as error:
+            return _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, str(error)))
+        return _answer(call.request, unknown_topic(header.topic)) if made is None else None
+
+    def _make_topic(self, header: SendMessage, created: OnDurable) -> TopicSettings | None:
+        if header.topic.startswith(RETRY_PREFIX):
+            settings = TopicSettings(1, 1)
+            self._topics.create(header.topic, settings, created)
+            return settings
+        queues = header.default_topic_queue_nums or self._config.default_queues
+        return self._topics.create_like(header.topic, header.default_topic, queues, created)
+
+    def _send(self, send: Send, settings: TopicSettings) -> RemotingCommand | None:
+        command, topic, queue = send.call.request, send.header.topic, send.queue
+        if not settings.perm & WRITE:
+            text = f"the broker[{self._config.ip}] sending message is forbidden for topic[{topic}]"
+            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
+        if queue >= max(settings.read_queues, settings.write_queues):
+            text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
+            return _answer(command, Refused(invalid_parameter(command), text))
+        if len(command.body) > self._config.message_bytes_max:
+            return self._too_long(command)
+        if queue < 0 and not settings.write_queues:
+            text = f"topic[{topic}] has no queue to write, TopicConfig [topicName={topic}]"
+            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
+        if queue < 0:
+            send.queue = random.randrange(settings.write_queues)
+        return self._batch(send) if send.header.batch else self._single(send)
+
+    def _single(self, send: Send) -> RemotingCommand | None:
+        header, command, text = send.header, send.call.request, send.properties
+        if "WAIT\x01" in text:
+            text = _WAIT.sub("", text)
+        joint = "" if not text or text.endswith("\x02") else "\x02"
+        properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
+        if len(properties) > BYTES_MAX:
+            return self._too_long(command)
+        done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
+        if self._is_marked(header, text):
+            message = OutgoingMessage(
+                command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
+            )
+            for each in self._interceptors:
+                if each.accept(send, message, done):
+                    return None
+        head = encode_head(header.flag, header.sys_flag, send.born_timestamp, born, times)
+        frame = encode_stored(tag_of(properties), head, properties, command.body)
+        self._groups.add(header.topic, send.queue, (frame,), done)
+        return None
+
+    def _is_marked(self, header: SendMessage, properties: str) -> bool:
+        """Say whether an interceptor may want a send."""
+        if self._markers is None:
+            return False
+        return header.topic[0] == "%" or bool(header.sys_flag & TRANSACTION or self._markers.search(properties))
+
+    def _batch(self, send: Send) -> RemotingCommand | None:
+        header, command = send.header, send.call.request
+        if self._is_marked(header, send.properties):
+            properties = parse_properties(send.properties)
+            for each in self._interceptors:
+                fault = each.fault_of_batch(header.topic, header.sys_flag, properties)
+                if fault is not None:
+                    return _refusal(send, fault)
+        common = "\x02".join(filter(None, (send.properties.strip("\x02"), self._cluster)))
+        shared = Shared(
+            common.encode("utf-8", "replace"),
+            header.sys_flag,
+            send.born_timestamp,
+            born_host(send.call),
+            header.reconsume_times or 0,
+        )
+        try:
+            frames = BATCHES.frames(command.body, shared)
+        except CorruptRecord as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
+        if frames is None:
+            return self._too_long(command)
+        self._groups.add(header.topic, send.queue, frames, self._done(send, send.properties))
+        return None
+
+    def _too_long(self, command: RemotingCommand) -> RemotingCommand:
+        limits = f"msg body length limit {self._config.message_bytes_max}B, msg properties length limit {BYTES_MAX}B."
+        return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, f"{_TOO_LONG} {limits}"))
+
+    def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
+        call, command, queue = send.call, send.call.request, send.queue
+
+        def done(stored: StoredBatch | Refusal) -> None:
+            if isinstance(stored, Refusal):
+                call.answer(_refusal(send, stored))
+                return
+            ids, offset = ",".join(stored.message_ids()), stored.queue_offset
+            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+                call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
+                return
+            ext = {**_SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
+            if command.version >= NEW_CLIENTS_FROM:
+                ext.update(send.fields)
+                if (key := parse_properties(properties).get("UNIQ_KEY")) is not None:
+                    ext["transactionId"] = key
+            call.answer(command.reply(0, ext))
+
+        return done
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return why RocketMQ's clients cannot use a topic of this name, in RocketMQ's words; ``None`` if they can."""
+    return _kept_fault(topic) if len(topic) <= RETRY_TOPIC_CHARACTERS_MAX else _fault(topic)
+
+
+def _fault(topic: str) -> str | None:
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _TOPIC.fullmatch(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > (RETRY_TOPIC_CHARACTERS_MAX if is_of_one_group(topic) else TOPIC_CHARACTERS_MAX):
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+_kept_fault: Final = lru_cache(maxsize=4096)(_fault)
+
+
+def born_host(call: Call) -> bytes:
+    """Return the address of the client in 8 or 20 bytes; of zeros where nobody knows it."""
+    return _host_of(call.session.client.peer)
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> bytes:
+    ip, _, port = peer.rpartition(":")
+    try:
+        return host_bytes(ip.strip("[]").partition("%")[0], int(port))
+    except ValueError:
+        return bytes(IPV4_BYTES)
+
+
+def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
+    ext = {} if isinstance(refusal, DelayInvalid) else _SENT
+    return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
+
+
+def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = _SENT) -> RemotingCommand:
+    return command.reply(refused.code, ext, remark=refused.remark)

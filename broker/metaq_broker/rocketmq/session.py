@@ -1,0 +1,314 @@
+"""One client's side of the remoting protocol: frames in, calls to the dispatcher, responses out as they are ready.
+
+The server may ask, too: ``call`` and ``oneway`` send requests of its own, whose responses find their future by number.
+What is in flight is limited for each connection and for all together: requests of the client that are not answered yet
+(with ``limits.requests_max`` of all connections, or ``limits.request_bytes_max`` in them, the next are answered with 2,
+those of one connection wait in its socket, see ``Connection``), and requests of the server. A large request counts for
+several, and so does one that wants no answer, as long as it is being carried out.
+
+Bytes that are no frame end the connection without a response: where the next frame begins is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
+from metaq.model import Buffer
+from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Response
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
+from metaq_broker.log.partitions.reads import Slice
+from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.serve.foreign import ROCKETMQ
+from metaq_broker.serve.replies import FileReply, ReplyQueue
+from metaq_broker.serve.session import Client
+
+_LOG: Final = logging.getLogger(__name__)
+
+REPLY_BYTES_AHEAD: Final = 1 << 20
+"""Bytes of responses that one connection makes before it looks whether its client takes them."""
+
+LARGE_BYTES: Final = 4096
+"""A request counts once more for each so many bytes of its frame."""
+
+EXPIRE_S: Final = 1.0
+"""Time between two checks for unanswered requests of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """``requests_max``: of all clients, carried out and not answered. ``own``: requests of the server at one client.
+
+    ``own_max``: the same at all clients. ``request_bytes_max``: in large requests of all clients.
+    """
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    requests_max: int = 10_000
+    own: ChannelLimits = field(default_factory=lambda: ChannelLimits(256, 256))
+    own_max: int = 10_000
+    request_bytes_max: int = 256 << 20
+
+
+class RemotingServer:
+    """The sessions of one port, and what they share. ``session`` is the factory for ``net.Server``.
+
+    Made in the event loop that serves them.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, limits: RemotingLimits | None = None) -> None:
+        self.dispatcher = dispatcher
+        self.limits = RemotingLimits() if limits is None else limits
+        self.loop = asyncio.get_running_loop()
+        self.requests = InFlight("request", self.limits.requests_max)
+        self.own_requests = InFlight("request", self.limits.own_max)
+        self.sessions: set[RemotingSession] = set()
+        self.request_bytes = 0
+        """Bytes in large requests that are being carried out."""
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def session(self, replies: ReplyQueue, client: Client) -> RemotingSession:
+        """Return the session of a new connection."""
+        made = RemotingSession(self, replies, client)
+        self.sessions.add(made)
+        return made
+
+    def expects_response(self) -> None:
+        """End requests of the server that are not answered in time, or at once when it stops."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(0 if self._stopped else EXPIRE_S, self._expire)
+
+    def stop(self) -> None:
+        """End the requests of the server: connections that end read no more responses. Call it before they do."""
+        self._stopped = True
+        for session in list(self.sessions):
+            session.expire(math.inf)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        for session in list(self.sessions):
+            session.expire(math.inf if self._stopped else self.loop.time())
+        if self.own_requests.count:
+            self.expects_response()
+
+
+class RemotingSession:
+    """``client`` says who is at the other end."""
+
+    __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
+
+    protocol = ROCKETMQ
+    expects_block = False
+    buffer = None
+
+    def __init__(self, server: RemotingServer, replies: ReplyQueue, client: Client) -> None:
+        self.client = client
+        self.account: str | None = None
+        """The access key of the heartbeats, where accounts are asked for."""
+        self.finished = False
+        self._server, self._replies = server, replies
+        self._decoder = FrameDecoder(server.limits.frame_bytes_max)
+        self._channel: Channel[asyncio.Future[RemotingCommand]] | None = None  # few clients are asked anything
+        self._unanswered = 0
+        self._lost = False
+
+    # ---- called by the connection
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and not carried out yet."""
+        return self._decoder.pending_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same: nothing is kept ahead."""
+        return self._decoder.pending_bytes
+
+    @property
+    def receive_data(self) -> Callable[[Buffer], None]:
+        """Takes bytes that were received."""
+        return self._decoder.feed
+
+    @property
+    def buffer_filled(self) -> Callable[[int], None]:
+        """Never called: this session has no buffer of its own."""
+        raise AssertionError("a remoting session has no buffer of its own")
+
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
+        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
+        decoder = self._decoder
+        while requests_max > 0:
+            if not (there := decoder.pending_bytes):
+                return False
+            try:
+                command = decoder.take()
+            except ProtocolError as error:
+                _LOG.info("connection ended", extra={"fields": {"peer": self.client.peer, "reason": error}})
+                self._end()
+                return False
+            if command is None:
+                return False
+            frame_bytes = there - decoder.pending_bytes
+            self._arrived(command, frame_bytes)
+            requests_max -= 1 + frame_bytes // LARGE_BYTES
+            if quantum_over() or self._replies.ready_bytes > REPLY_BYTES_AHEAD:
+                return True
+        return True
+
+    def connection_lost(self) -> None:
+        """Forget the connection; what was asked of the client fails."""
+        self._lost = self.finished = True
+        self._server.sessions.discard(self)
+        for _ in range(self._unanswered):
+            self._server.requests.give()
+        self._unanswered = 0
+        for pending in [] if self._channel is None else self._channel.close():
+            error = ConnectionFailed(self.client.peer, name_of(pending.request.code), "the client is gone")
+            _fail(pending.owner, error)
+        self._server.dispatcher.lost(self)
+
+    # ---- called by handlers
+
+    def call(self, command: RemotingCommand, timeout_s: float) -> asyncio.Future[RemotingCommand]:
+        """Ask the client something; the future fails after ``timeout_s`` (within a second) or with the connection.
+
+        Raises:
+            TooManyInFlight: Too many requests of the server wait at this client, or at all.
+            ConnectionFailed: The connection is gone.
+        """
+        self._check_connected(command)
+        future: asyncio.Future[RemotingCommand] = self._server.loop.create_future()
+        request = self._own_channel().start(command, self._server.loop.time() + timeout_s, future)
+        self._server.expects_response()
+        self._replies.push(encode(request))
+        return future
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Tell the client something. Raises as ``call``.
+
+        A oneway is in flight while responses of more than ``REPLY_BYTES_AHEAD`` wait for this client to take them.
+        """
+        self._check_connected(command)
+        channel = self._own_channel()
+        request = channel.start_oneway(command)
+        if self._replies.ready_bytes <= REPLY_BYTES_AHEAD:
+            while channel.oneways_in_flight:
+                channel.oneway_sent()
+        self._replies.push(encode(request))
+
+    def disconnect(self) -> None:
+        """Close the connection behind the responses that are ready."""
+        if not self._lost:
+            self._end()
+            self._replies.push(b"")  # wakes the connection
+
+    def send_response(self, response: RemotingCommand | bytes | None) -> None:
+        """Send the response to a request that was counted, or its frame; ``None``: there is none. See ``Call``."""
+        if self._lost:
+            return
+        self._unanswered -= 1
+        self._server.requests.give()
+        self._replies.push(_frame(response) if isinstance(response, RemotingCommand) else response or b"", 1)
+
+    def send_file(self, response: RemotingCommand, file: Slice) -> None:
+        """The same with a response whose body is in a file."""
+        if self._lost:
+            return
+        self._unanswered -= 1
+        self._server.requests.give()
+        reply = FileReply(encode_start(response, file.length), file)
+        self._replies.ask(lambda: reply)
+        self._replies.push(b"", 1)  # it is counted twice else
+
+    def release(self, counted_bytes: int, *, is_oneway: bool) -> None:
+        """Count bytes of a request no more that were counted when it arrived; also when the client is gone."""
+        self._server.request_bytes -= counted_bytes
+        self._replies.expect(-(counted_bytes // LARGE_BYTES) - is_oneway)
+        if is_oneway:  # no answer comes behind it that would wake the connection
+            self._replies.wake()
+
+    def expire(self, now: float) -> None:
+        """Fail the futures of requests that the client did not answer by ``now``."""
+        for expired in [] if self._channel is None else self._channel.expire(now):
+            name = name_of(expired.request.code)
+            _fail(expired.owner, DeadlineExceeded(self.client.peer, name, EXPIRE_S))
+
+    # ---- the work
+
+    def _arrived(self, command: RemotingCommand, frame_bytes: int) -> None:
+        if not command.flag & RESPONSE_FLAG:
+            is_oneway = bool(command.flag & ONEWAY_FLAG)
+            if self._is_taken(command, is_oneway=is_oneway):
+                counted_bytes = frame_bytes if is_oneway or frame_bytes >= LARGE_BYTES else 0
+                if counted_bytes:
+                    self._reserve(counted_bytes, is_oneway=is_oneway)
+                self._server.dispatcher.carry_out(Call(command, self, counted_bytes))
+            return
+        event = None if self._channel is None else self._channel.received(command)
+        if isinstance(event, Response) and not event.owner.done():
+            event.owner.set_result(command)
+
+    def _own_channel(self) -> Channel[asyncio.Future[RemotingCommand]]:
+        if self._channel is None:
+            server = self._server
+            self._channel = Channel(self.client.peer, server.limits.own, total_requests=server.own_requests)
+        return self._channel
+
+    def _is_taken(self, command: RemotingCommand, *, is_oneway: bool) -> bool:
+        """Say whether a request is carried out. One that wants an answer is counted then, others get one at once."""
+        server, limits = self._server, self._server.limits
+        if server.requests.count >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
+            if is_oneway:
+                fields = {"peer": self.client.peer, "request": name_of(command.code)}
+                _LOG.warning("oneway request dropped, too many are being carried out", extra={"fields": fields})
+                return False
+            busy = command.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]too many requests are being carried out")
+            self._replies.push(_frame(busy))
+            return False
+        if not is_oneway:
+            server.requests.take(self.client.peer)
+            self._unanswered += 1
+            self._replies.expect()
+        return True
+
+    def _reserve(self, counted_bytes: int, *, is_oneway: bool) -> None:
+        self._server.request_bytes += counted_bytes
+        self._replies.expect(counted_bytes // LARGE_BYTES + is_oneway)
+
+    def _check_connected(self, command: RemotingCommand) -> None:
+        if self._lost or self.finished:
+            raise ConnectionFailed(self.client.peer, name_of(command.code), "the client is gone")
+
+    def _end(self) -> None:
+        self.finished = True
+        self._replies.end()
+
+
+def _frame(response: RemotingCommand) -> bytes:
+    try:
+        return encode(response)
+    except FieldError as error:  # such as a code that the binary header cannot carry
+        return encode(
+            RemotingCommand(
+                ResponseCode.SYSTEM_ERROR,
+                opaque=response.opaque,
+                flag=response.flag,
+                remark=str(error),
+                codec=response.codec,
+            )
+        )
+
+
+def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

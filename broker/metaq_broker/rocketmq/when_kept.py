@@ -1,0 +1,31 @@
+"""Answers that wait until what they promise is on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq_broker.log.state.state_table import OnDurable
+from metaq_broker.rocketmq.dispatcher import Call
+
+NOT_SET: str = "not set any response code"
+"""The remark of 4.9.7 in answers to administrators that went well. Who reads remarks reads this."""
+
+
+def answer_when_kept(
+    call: Call, remark: str | None = None, then: Callable[[], None] | None = None, body: bytes = b""
+) -> OnDurable:
+    """Return what answers ``call`` when a change of the state is durable: with 0, ``remark`` and ``body``, or with 1.
+
+    ``then`` runs before a good answer.
+    """
+
+    def kept(failure: Exception | None) -> None:
+        if failure is not None:
+            call.answer(call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(failure)))
+            return
+        if then is not None:
+            then()
+        call.answer(call.request.reply(body=body, remark=remark))
+
+    return kept

@@ -1,0 +1,499 @@
+"""One client connection on asyncio: moves bytes between the socket and a session, within limits.
+
+Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
+with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
+transport instead: the transport waits for the socket, and ``resume_writing`` says when the rest can be sent. So at most
+one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
+
+Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
+memory from which they are written to the log. A connection that has too many unanswered requests, or too many reply
+bytes that its client does not take, is not read from until half of them are gone, nor is one that sent more than its
+quanta suffice for. Nothing is dropped. A slow or silent client costs only its own connection, until the idle
+timeout closes it.
+
+The end. When the server stops, requests that were carried out are answered, and none is read any more. Behind the last
+answer what the client sends is read and dropped for a moment, until it closes its side: a socket that is closed while
+there is unread input takes answers back that are on their way.
+
+Quanta. One thread serves all connections, so each works for a quantum, bounded by commands, bytes and time, and then
+waits until the others had theirs (see ``RoundRobin``).
+
+Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
+server, which keeps the sum over all connections in bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import socket
+from typing import Final, NoReturn, Protocol, cast
+
+from metaq.model import Buffer
+from metaq.net.loopback import disable_pacing, same_host
+from metaq_broker.log.partitions.reads import Slice
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.serve.borrowed_socket import BorrowedSocket, borrow
+from metaq_broker.serve.foreign import Foreign, foreign_client
+from metaq_broker.serve.replies import ReplyQueue
+from metaq_broker.serve.round_robin import RoundRobin
+from metaq_broker.serve.session import Client, Limits, SessionFactory
+
+_LOG: Final = logging.getLogger(__name__)
+
+TAKE_BYTES: Final = 1 << 18
+"""Replies that are joined into one write, about."""
+
+BRIDGE_BYTES: Final = 1 << 16
+"""Part of a file slice that goes through memory when the socket is full."""
+
+BLOCK_HEAD_BYTES: Final = 80 << 10
+"""Received at a time where a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that
+the rest goes straight to its place. What comes with the line is copied."""
+
+READ_AHEAD_BYTES: Final = 1 << 18
+"""Bytes of commands that may wait for the connection's next turn while more is read."""
+
+QUANTUM_REQUESTS: Final = 4096
+"""Commands that one connection may carry out before others get their turn."""
+
+QUANTUM_BYTES: Final = 1 << 22
+"""Bytes that one connection may send before others get their turn."""
+
+QUANTUM_S: Final = 0.005
+"""Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
+
+LITTLE_BYTES: Final = 1 << 14
+"""A connection with no more than this to carry out and to send does not queue for its quantum."""
+
+SHORT_QUANTUM_S: Final = 0.0002
+"""Seconds of the quantum that it takes instead."""
+
+RECEIVE_BYTES: Final = 1 << 18
+"""Bytes of a block that are received at once while others wait for their turn."""
+
+FIRST_BYTES: Final = 16
+"""Of a connection, by which clients of other protocols are known."""
+
+_NOTHING: Final = memoryview(b"")
+
+LINGER_S: Final = 0.5
+"""Behind the last answer of a server that stops, the client has so long to close its side."""
+
+
+class Peer(Protocol):
+    """A client that counts as a connection. ``buffered_bytes`` of input and output wait in it."""
+
+    peer: str
+    buffered_bytes: int
+
+    def finish(self) -> None:
+        """Answer what was received, take nothing more, then close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def idle_since(self, monotonic: float, /) -> bool:
+        """Say whether nothing happened since ``monotonic`` (loop time)."""
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def sessions(self) -> SessionFactory: ...
+
+    @property
+    def round_robin(self) -> RoundRobin: ...
+
+    @property
+    def step(self) -> LoopStep: ...
+
+    @property
+    def received(self) -> memoryview:
+        """Where connections receive what is copied at once."""
+
+    def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
+        """Return the names in a client's certificate, ``None`` where it need not show one."""
+
+    def opened(self, connection: Peer) -> None:
+        """Note a new connection."""
+
+    def closed(self, connection: Peer) -> None:
+        """Note that a connection is gone."""
+
+    def replaced(self, connection: Peer) -> None:
+        """Note that a handshake is done; its connection opens at once."""
+
+    def holds(self, connection: Connection, buffered_bytes: int) -> None:
+        """Note how many bytes wait in a connection."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Its ``server`` gives it a session and the limits, and keeps the list of connections."""
+
+    __slots__ = (
+        "_blocked",
+        "_eof",
+        "_file",
+        "_file_sent",
+        "_finishing",
+        "_fresh",
+        "_input",
+        "_into_block",
+        "_limits",
+        "_linger",
+        "_loop",
+        "_paused",
+        "_quantum_end",
+        "_reading",
+        "_received",
+        "_replies",
+        "_scheduled",
+        "_secured",
+        "_server",
+        "_session",
+        "_socket",
+        "_transport",
+        "_working",
+        "buffered_bytes",
+        "last_activity",
+        "peer",
+    )
+
+    def __init__(self, server: Host) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._limits = server.limits
+        self._replies = ReplyQueue(self)
+        self._file: Slice | None = None
+        self._file_sent = 0
+        self._scheduled = False
+        self._blocked = False  # the transport holds bytes that the socket did not take
+        self._paused = False  # not carrying out commands
+        self._working = False  # carrying out commands now
+        self._reading = True
+        self._into_block = False  # where the bytes are received: that of a block, or ``_received``
+        self._received = _NOTHING
+        self._input = False  # the session may hold whole commands
+        self._eof = False
+        self._finishing = False  # the server stops
+        self._fresh = True  # nothing was received
+        self._linger: asyncio.TimerHandle | None = None
+        self._quantum_end = 0.0
+        self.last_activity = self._loop.time()
+        self.buffered_bytes = 0
+        """Bytes of input and output that wait in this connection, as reported to the server."""
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"
+
+    # ---- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or close it at once when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = peer_text(transport.get_extra_info("peername"))
+        nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
+        if nearby:
+            disable_pacing(transport.get_extra_info("socket"))
+        client = Client(self.peer, self._server.names_of(transport), nearby)
+        self._session = self._server.sessions(self._replies, client)
+        self._socket: BorrowedSocket | None = None  # made for the first file
+        self._secured = transport.get_extra_info("ssl_object") is not None
+        # Without TLS any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never
+        # overtake.
+        self._transport.set_write_buffer_limits(high=BRIDGE_BYTES if self._secured else 0, low=0)
+        self._server.opened(self)
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
+        buffer = None if self._finishing else self._session.buffer
+        self._into_block = buffer is not None
+        if buffer is not None:
+            return buffer[:RECEIVE_BYTES] if self._server.round_robin.spent else buffer
+        received = self._received = self._server.received
+        return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
+
+    def buffer_updated(self, size: int) -> None:
+        """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
+        if not self._into_block or self._finishing:
+            self.data_received(self._received[:size])
+            return
+        self.last_activity = self._loop.time()
+        self._server.step.came_from(id(self))
+        self._session.buffer_filled(size)
+        if self._session.buffer is None:
+            self._carry_out()
+        else:
+            self._report()
+
+    def data_received(self, data: Buffer) -> None:
+        """Carry out what arrived elsewhere; a copy of it is taken."""
+        if self._finishing:
+            return
+        self.last_activity = self._loop.time()
+        self._server.step.came_from(id(self))
+        if self._fresh:
+            self._fresh = False
+            if (foreign := foreign_client(bytes(data[:FIRST_BYTES]), self._session.protocol)) is not None:
+                self._refuse(foreign)
+                return
+        if not self._session.finished:
+            self._session.receive_data(data)
+            self._carry_out()
+
+    def _refuse(self, foreign: Foreign) -> None:
+        fields = {"peer": self.peer, "speaks": foreign.protocol, "port_speaks": self._session.protocol}
+        _LOG.warning("connection closed: the client speaks another protocol", extra={"fields": fields})
+        if foreign.answer:
+            self._transport.write(foreign.answer)
+        self._transport.close()
+
+    def _carry_out(self) -> None:
+        self._input = True
+        if not self._scheduled:  # else its turn comes, and it is not to have two
+            self._run_quantum()
+        elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
+            self._read(False)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it asked is still answered."""
+        if self._linger is not None:
+            return False
+        self._eof = True
+        self._schedule()
+        return True
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """Everything handed to the transport is in the socket."""
+        self._blocked = False
+        self.last_activity = self._loop.time()
+        # Not at once: the transport is in the middle of its own work and must not be closed now.
+        self._schedule()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget the connection."""
+        self._file = self._socket = None
+        if self._linger is not None:
+            self._linger.cancel()
+        self._server.holds(self, 0)
+        self._replies.abandon()
+        self._session.connection_lost()
+        self._server.closed(self)
+
+    # ---- called by the server
+
+    def finish(self) -> None:
+        """Answer what was received, take nothing more, then close."""
+        self._work(math.inf)
+        self._eof = self._finishing = True
+        self._input = False
+        self._paused = True
+        self._read(False)
+        self._schedule()
+
+    def abort(self) -> None:
+        """Close at once; replies that were not taken are lost."""
+        self._transport.abort()
+
+    def idle_since(self, monotonic: float) -> bool:
+        """Say whether nothing happened since ``monotonic`` (loop time) that the broker does not itself owe."""
+        return self.last_activity < monotonic and not self._replies.waiting
+
+    # ---- the work
+
+    def _schedule(self) -> None:
+        # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
+        # While it works it needs no call: it sends what is ready before it ends.
+        if not self._scheduled and not self._working:
+            self._scheduled = True
+            self._server.step.at_end(self._run_quantum)
+
+    __call__ = _schedule
+    """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
+
+    def _wait(self) -> None:
+        # For its quantum: there is more to do than others are to wait for.
+        if not self._scheduled:
+            self._scheduled = True
+            self._server.round_robin.wait(self._run_waited_quantum)
+
+    def _run_quantum(self) -> None:
+        self._scheduled = False
+        if self._transport.is_closing():
+            return  # nothing is sent any more, and nothing of it counts
+        if not self._server.round_robin.spent:
+            self._work(QUANTUM_S)
+        elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:
+            self._work(SHORT_QUANTUM_S)
+        else:
+            self._read(False)
+            self._report()
+            self._wait()
+
+    def _run_waited_quantum(self) -> None:
+        self._scheduled = False
+        self._work(QUANTUM_S)
+
+    def _work(self, quantum_s: float) -> None:
+        if self._transport.is_closing() or self._linger is not None:
+            return
+        began = self._loop.time()
+        self._quantum_end = began + quantum_s
+        replies = self._replies
+        if self._file is not None or not replies.empty:
+            self._send()
+        if self._input:
+            self._carry_out_some()
+        self._server.round_robin.charge(self._loop.time() - began)
+        self._quantum_end = 0.0
+        self._regulate()
+        if self._input and not self._paused:
+            self._wait()
+        self._report()
+        if self._eof or replies.ended:
+            # A client that closed its side takes no answers of requests that are held for long, such as pulls.
+            is_done = replies.settled if self._finishing else replies.empty and not self._input
+            if (replies.ended or is_done) and self._file is None:
+                self._close()
+
+    def _carry_out_some(self) -> None:
+        requests, replies = QUANTUM_REQUESTS, self._replies
+        while self._input and not self._session.finished and requests > 0 and self._loop.time() < self._quantum_end:
+            allowed = min(requests, self._limits.pipelined_requests_max - replies.unanswered)
+            if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
+                break
+            self._working = True
+            try:
+                self._input = self._session.handle(allowed, self._quantum_over)
+            finally:
+                self._working = False
+            requests -= allowed
+            if self._file is not None or not replies.empty:
+                self._send()
+
+    def _close(self) -> None:
+        silent_s = self._loop.time() - self.last_activity
+        if not self._finishing or silent_s > LINGER_S or not self._transport.can_write_eof():
+            self._transport.close()
+        elif not self._blocked:  # else when all is in the socket
+            self._linger = self._loop.call_later(LINGER_S, self._transport.close)
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def _quantum_over(self) -> bool:
+        return self._loop.time() >= self._quantum_end
+
+    def _report(self) -> None:
+        output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
+        buffered_bytes = self._session.reserved_bytes + output_bytes
+        if buffered_bytes != self.buffered_bytes:
+            self._server.holds(self, buffered_bytes)
+
+    def _send(self) -> None:
+        quota, replies = QUANTUM_BYTES, self._replies
+        while not self._blocked and (self._file is not None or not replies.empty):
+            if quota <= 0 or self._loop.time() >= self._quantum_end:
+                self._wait()
+                return
+            if self._file is not None:
+                quota -= self._send_file(self._file)
+                continue
+            data, reply, slow = replies.take(TAKE_BYTES, self._quantum_over)
+            if reply is not None:
+                # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
+                self._file, self._file_sent = reply.file, 0
+                data += reply.head
+            if not data:
+                return
+            if reply is not None and not self._secured:
+                data = self._announce(data)
+            if data:
+                self._transport.write(data)
+            quota -= QUANTUM_BYTES if slow else len(data)
+
+    def _announce(self, data: bytes) -> bytes:
+        # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
+        # for nothing, which costs more than the line. Returns what was not taken.
+        with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
+            return data[self._borrowed().send(data, socket.MSG_MORE) :]
+        return data
+
+    def _send_file(self, file: Slice) -> int:
+        """Send a part of the current file slice; return its length."""
+        try:
+            sent = self._send_part(file, file.position + self._file_sent, file.length - self._file_sent)
+        except OSError as error:
+            _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": error}})
+            self._blocked = True  # for good: what was announced cannot be sent
+            self._transport.abort()
+            return 0
+        self._file_sent += sent
+        if self._file_sent == file.length:
+            self._file = None
+        return sent
+
+    def _send_part(self, file: Slice, position: int, left: int) -> int:
+        if self._secured:  # every byte has to be encrypted here
+            return self._bridge(file, position, left)
+        try:
+            sent = os.sendfile(self._borrowed().fileno(), file.fd, position, min(left, QUANTUM_BYTES))
+        except BlockingIOError:
+            return self._bridge(file, position, left)
+        return sent or _cut_short(position, left)
+
+    def _borrowed(self) -> BorrowedSocket:
+        if self._socket is None:
+            self._socket = borrow(self._transport.get_extra_info("socket"))
+        return self._socket
+
+    def _bridge(self, file: Slice, position: int, left: int) -> int:
+        """Hand the next small part to the transport, through memory."""
+        chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
+        self._transport.write(chunk)
+        return len(chunk) or _cut_short(position, left)
+
+    def _regulate(self) -> None:
+        unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
+        if not unanswered and not output_bytes and not self._input and self._reading and not self._paused:
+            return  # as it is with most clients at most times
+        requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
+        if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
+            self._paused = True
+        elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
+            self._paused = False
+        behind = self._input and self._session.pending_bytes > READ_AHEAD_BYTES
+        if (wanted := not self._paused and not behind) != self._reading:
+            self._read(wanted)
+
+    def _read(self, wanted: bool) -> None:
+        if wanted == self._reading or (wanted and self._eof):
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+
+def _cut_short(position: int, left: int) -> NoReturn:
+    raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
+
+
+def peer_text(peername: object) -> str:
+    """Return an address for the log."""
+    return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else str(peername)

@@ -1,0 +1,207 @@
+"""Replies of one connection, kept until they can go out. No socket, no clock.
+
+A slot is one of three: bytes that are ready; ``PendingReply``, bytes that are still waited for (an fsync, a commit); a
+question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
+an unfinished slot wait. That is for protocols whose replies come in the order of the requests. Others number their
+requests: their replies, and what the broker sends unasked, leave as they are ready (``push``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from metaq_broker.log.partitions.reads import Slice
+
+
+class FileReply(NamedTuple):
+    """A reply whose body goes from a file to the socket: first ``head``, then the slice."""
+
+    head: bytes
+    file: Slice
+
+
+class SlowReply(NamedTuple):
+    """A reply that took a while to make: others get their turn before the next one is made."""
+
+    data: bytes
+
+
+class Output(NamedTuple):
+    """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
+
+    ``slow``: making it took a while, or the quantum's time is over: do no more in this quantum.
+    """
+
+    data: bytes
+    file: FileReply | None
+    slow: bool = False
+
+
+def _nobody() -> None:
+    pass
+
+
+def never() -> bool:
+    """Report that a quantum is not over: for callers without a time limit."""
+    return False
+
+
+Question = Callable[[], bytes | FileReply | SlowReply]
+
+
+class PendingReply:
+    """A slot for ``requests`` replies that are filled in later, with ``complete``."""
+
+    __slots__ = ("_queue", "data", "requests")
+
+    def __init__(self, queue: ReplyQueue, requests: int) -> None:
+        self._queue = queue
+        self.requests = requests
+        self.data: bytes | None = None
+
+    def complete(self, data: bytes) -> None:
+        """Give the bytes of all its replies (empty for a request without reply)."""
+        self.data = data
+        self._queue.ready_bytes += len(data)
+        self._queue.wake()
+
+    def complete_all(self, replies: Sequence[bytes]) -> None:
+        """Give all its replies."""
+        data = self.data = b"".join(replies)
+        self._queue.ready_bytes += len(data)
+        self._queue.wake()
+
+
+class ReplyQueue:
+    """``wake`` is called when a slot was completed, so that the owner comes and takes."""
+
+    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "ready_bytes", "unanswered", "wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # takes memory, and many need none
+        self._pushed: list[bytes] | None = None
+        self._abandoned = False
+        self.unanswered = 0
+        """Requests that have a slot here, or were announced by ``expect``."""
+        self.ready_bytes = 0
+        """Bytes of replies that are ready and not yet taken."""
+        self.ended = False
+        """Whether the end mark was taken: the connection is to be closed once all is sent."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next reply depends on the broker, not on the client."""
+        first = self._slots[0] if self._slots else None
+        return isinstance(first, PendingReply) and first.data is None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to send, now or when its turn comes. Requests that ``push`` answers do not count."""
+        return not self._slots and not self._pushed
+
+    @property
+    def settled(self) -> bool:
+        """Whether every request has been answered."""
+        return self.empty and not self.unanswered
+
+    def expect(self, requests: int = 1) -> None:
+        """Count requests that ``push`` will answer, or what a session counts as such; less than 0: no more."""
+        self.unanswered += requests
+
+    def push(self, data: bytes, answers: int = 0) -> None:
+        """Send before anything that is queued: replies of ``answers`` expected requests, or requests of the server.
+
+        Dropped when the connection is gone.
+        """
+        if self._abandoned:
+            return
+        if self._pushed is None:
+            self._pushed = [data]
+        else:
+            self._pushed.append(data)
+        self.unanswered -= answers
+        self.ready_bytes += len(data)
+        self.wake()
+
+    def add(self, data: bytes) -> None:
+        """Queue one reply."""
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(data)
+        self.unanswered += 1
+        self.ready_bytes += len(data)
+
+    def pending(self, requests: int = 1) -> PendingReply:
+        """Queue a slot that is completed later."""
+        slot = PendingReply(self, requests)
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(slot)
+        self.unanswered += requests
+        return slot
+
+    def ask(self, question: Question) -> None:
+        """Queue a question; it is called when all replies before it are on their way."""
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(question)
+        self.unanswered += 1
+
+    def end(self) -> None:
+        """Queue the end of the connection."""
+        (self._new_queue() if self._slots is None else self._slots).append(None)
+
+    def abandon(self) -> None:
+        """Drop everything and call no callbacks: the connection is closed, and its memory must not wait for slots."""
+        self._abandoned = True
+        self.wake = _nobody
+        self._slots = None
+        self._pushed = None
+
+    def _new_queue(self) -> deque[bytes | PendingReply | Question | None]:
+        self._slots = deque()
+        return self._slots
+
+    def take(self, bytes_max: int, quantum_over: Callable[[], bool] = never) -> Output:
+        """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
+
+        When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
+        """
+        pushed, self._pushed, slots = self._pushed, None, self._slots
+        if not slots:
+            ready = b"" if pushed is None else pushed[0] if len(pushed) == 1 else b"".join(pushed)
+            self.ready_bytes -= len(ready)
+            return Output(ready, None)
+        parts = pushed or []
+        size = sum(map(len, parts))
+        self.ready_bytes -= size
+        while slots and size < bytes_max and not self.ended:
+            slot = slots[0]
+            if slot is None:
+                self.ended = True
+                break
+            if isinstance(slot, bytes | PendingReply):
+                data, requests = (slot, 1) if isinstance(slot, bytes) else (slot.data, slot.requests)
+                if data is None:
+                    break
+                self.unanswered -= requests
+                self.ready_bytes -= len(data)
+                slots.popleft()
+                parts.append(data)
+                size += len(data)
+                continue
+            self.unanswered -= 1
+            answer = slot()
+            slots.popleft()
+            if isinstance(answer, FileReply):
+                return Output(b"".join(parts), answer)
+            if isinstance(answer, SlowReply):
+                return Output(b"".join((*parts, answer.data)), None, slow=True)
+            parts.append(answer)
+            size += len(answer)
+            if quantum_over():
+                return Output(b"".join(parts), None, slow=True)
+        return Output(b"".join(parts), None)

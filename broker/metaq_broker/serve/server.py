@@ -1,0 +1,208 @@
+"""Listens for the clients of one protocol, keeps the list of connections, closes the idle ones and, at the end, all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Collection
+from typing import Final
+
+from metaq_broker.log.files.open_files import OpenFiles
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.serve.acceptor import Acceptor
+from metaq_broker.serve.connection import Connection, Peer
+from metaq_broker.serve.first_byte import FirstByte
+from metaq_broker.serve.round_robin import RoundRobin
+from metaq_broker.serve.session import ConnectionCounts, Limits, SessionFactory
+from metaq_broker.serve.socket_transport import SocketWatch
+from metaq_broker.serve.tls import TlsHandshake, names_of
+
+_LOG: Final = logging.getLogger(__name__)
+
+RECEIVE_BYTES: Final = 1 << 18
+"""Bytes that are taken from a connection at once, except those of a block."""
+
+RECEIVE_BYTES_LOW: Final = 1 << 15
+"""The same while all connections together hold a quarter of what they may."""
+
+SWEEP_INTERVAL_S_MAX: Final = 15.0
+"""Longest time between two looks for idle connections."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts no connection yet.
+
+    Raises:
+        OSError: The address cannot be used, for example because the port is taken.
+    """
+    [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class Server:
+    """Listening sockets and their connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
+
+    ``sessions`` makes the session of each; ``partition_count`` is how many partitions need files of this process.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionFactory,
+        limits: Limits,
+        statistics: ConnectionCounts,
+        partition_count: Callable[[], int],
+        tls: ssl.SSLContext | None = None,
+        *,
+        tls_optional: bool = False,
+    ) -> None:
+        self._tls, self._tls_optional = tls, tls_optional
+        self._statistics = statistics
+        self._partition_count = partition_count
+        self.sessions = sessions
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self._connections: set[Peer] = set()
+        self._files = OpenFiles.of_process()
+        self.round_robin: Final = RoundRobin(self.loop)
+        self.step: Final = LoopStep.of(self.loop)
+        self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
+        self._buffered_bytes = 0
+        self._acceptors: list[Acceptor] = []
+        self._sockets: SocketWatch | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, *listeners: socket.socket) -> None:
+        """Accept clients on sockets that ``bind`` returned; they belong to the server now.
+
+        Raises:
+            OSError: Another program has begun to listen there meanwhile.
+        """
+        if self._tls is None and SocketWatch.is_supported():
+            self._sockets = SocketWatch(self.loop)
+        self._acceptors = [
+            Acceptor(self.loop, each, self._client, self._free_slots, self._refused, self._sockets)
+            for each in listeners
+        ]
+        try:
+            for acceptor in self._acceptors:
+                acceptor.start()
+        except OSError:
+            self._close_sockets()
+            raise
+        if self.connections_max < self.limits.connections_max:
+            fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
+            _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
+        self._schedule_sweep()
+
+    async def stop(self, patience_s: float) -> None:
+        """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for connection in list(self._connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), patience_s)
+        for connection in list(self._connections):
+            _LOG.warning("connection closed at shutdown", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        await self._empty.wait()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
+
+    def _free_slots(self) -> int:
+        known: Collection[object] = self._connections
+        arriving = sum(each not in known for acceptor in self._acceptors for each in acceptor.arriving)
+        return self.connections_max - len(self._connections) - arriving
+
+    def _refused(self) -> None:
+        self._statistics.connections_refused += 1
+
+    def _client(self) -> asyncio.BaseProtocol:
+        if self._tls is None:
+            return Connection(self)
+        return FirstByte(self, self._tls) if self._tls_optional else TlsHandshake(self, self._tls)
+
+    def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
+        """Return the names in a client's certificate, ``None`` where it need not show one."""
+        if self._tls is None or self._tls.verify_mode == ssl.CERT_NONE:
+            return None
+        return names_of(transport.get_extra_info("peercert"))
+
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be now."""
+        fit = self._files.connections_max(self._partition_count())
+        return min(self.limits.connections_max, fit)
+
+    def opened(self, connection: Peer) -> None:
+        """Note a new connection."""
+        self._connections.add(connection)
+        self._empty.clear()
+        self._count()
+
+    @property
+    def received(self) -> memoryview:
+        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
+        if self._buffered_bytes > self.limits.buffered_bytes_max // 4:
+            return self._received[:RECEIVE_BYTES_LOW]
+        return self._received
+
+    def holds(self, connection: Connection, buffered_bytes: int) -> None:
+        """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
+        self._buffered_bytes += buffered_bytes - connection.buffered_bytes
+        connection.buffered_bytes = buffered_bytes
+        while self._buffered_bytes > self.limits.buffered_bytes_max:
+            largest = max(self._connections, key=lambda each: each.buffered_bytes, default=None)
+            if largest is None or not largest.buffered_bytes:
+                break  # all that counts is of connections that are being closed
+            fields = {
+                "peer": largest.peer,
+                "bytes": largest.buffered_bytes,
+                "maxBufferedBytes": self.limits.buffered_bytes_max,
+            }
+            _LOG.warning("connection closed, all connections buffer too many bytes", extra={"fields": fields})
+            self._buffered_bytes -= largest.buffered_bytes
+            largest.buffered_bytes = 0
+            largest.abort()
+
+    def replaced(self, connection: Peer) -> None:
+        """Note that a handshake is done; its connection opens at once."""
+        self._connections.discard(connection)
+
+    def closed(self, connection: Peer) -> None:
+        """Note that a connection is gone."""
+        self._connections.discard(connection)
+        self._count()
+        if not self._connections:
+            self._empty.set()
+
+    def _count(self) -> None:
+        self._statistics.connections = len(self._connections)
+
+    def _schedule_sweep(self) -> None:
+        interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)
+        self._sweep = self.loop.call_later(interval_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        limit = self.loop.time() - self.limits.idle_timeout_ms / 1000
+        for connection in [each for each in self._connections if each.idle_since(limit)]:
+            _LOG.info("idle connection closed", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        self._schedule_sweep()

@@ -1,0 +1,93 @@
+"""The interface between connections and protocols: a connection moves bytes, a session knows what they mean.
+
+A connection makes one session with the factory that its server was given. The session gets the connection's reply
+queue and puts its replies there: in the order of the requests, or as they are ready, or unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from metaq.model import Buffer
+from metaq_broker.serve.replies import ReplyQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is at the other end. ``peer`` is its address, for the log.
+
+    ``names``: those in its certificate, ``None`` where clients need not show one. ``nearby``: it is on this machine.
+    """
+
+    peer: str
+    names: frozenset[str] | None = None
+    nearby: bool = False
+
+
+class Limits(Protocol):
+    """What connections keep to; times in milliseconds. The broker's configuration has these fields."""
+
+    @property
+    def connections_max(self) -> int: ...
+    @property
+    def pipelined_requests_max(self) -> int: ...
+    @property
+    def output_bytes_max(self) -> int: ...
+    @property
+    def buffered_bytes_max(self) -> int: ...
+    @property
+    def idle_timeout_ms(self) -> int: ...
+    @property
+    def tls_handshake_timeout_ms(self) -> int: ...
+
+
+class ConnectionCounts(Protocol):
+    """Where a server counts its connections."""
+
+    connections: int
+    connections_refused: int
+
+
+class Session(Protocol):
+    """One client's conversation in one protocol."""
+
+    protocol: str
+    """``METAQ`` or ``ROCKETMQ``, as in ``foreign``."""
+
+    expects_block: bool
+    """Whether the next request most likely brings a large body."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and not carried out yet."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that hold them or are kept for the rest of a request."""
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further request will be carried out."""
+
+    @property
+    def receive_data(self) -> Callable[[Buffer], None]:
+        """Takes bytes that were received; a copy of them is kept."""
+
+    @property
+    def buffer_filled(self) -> Callable[[int], None]:
+        """Notes that so many bytes were received into ``buffer``."""
+
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
+        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
+
+    def connection_lost(self) -> None:
+        """Forget the connection and what belongs to it."""
+
+
+SessionFactory = Callable[[ReplyQueue, Client], Session]

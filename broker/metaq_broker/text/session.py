@@ -1,0 +1,452 @@
+"""MetaQ's text protocol in front of the engine: one ``TextSession`` per connection turns commands into replies.
+
+It decodes, asks the engine and queues replies; it owns no socket. Consecutive puts of one input chunk are gathered and
+given to the engine as columns, one call per partition, and their replies are one slot of the queue: this is where the
+broker's speed comes from.
+
+Source: docs/protocol.md; docs/adr/0001, 0005.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from metaq.errors import ProtocolError
+from metaq.formats.message_types import encode_single_head
+from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, encode_file_location
+from metaq.protocols.text.codes import FAILED, OK, UNAVAILABLE
+from metaq.protocols.text.commands import (
+    Copy,
+    Decide,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Oversized,
+    Put,
+    PutBatch,
+    Quit,
+    Result,
+    Stats,
+    Sync,
+    Transaction,
+    Value,
+    Version,
+)
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.protocols.text.encode import encode, encode_value_line
+from metaq.protocols.text.framed_puts import FramedPuts
+from metaq.protocols.text.put_runs import PutRun
+from metaq_broker.log.engine.blocks import Block
+from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
+from metaq_broker.log.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
+from metaq_broker.log.engine.type_filter import LargeFrame
+from metaq_broker.replication.gregor import SyncSlave
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun
+from metaq_broker.serve.accounts.account_list import AccountList
+from metaq_broker.serve.block_buffers import BlockBuffers
+from metaq_broker.serve.foreign import METAQ
+from metaq_broker.serve.replies import FileReply, ReplyQueue, SlowReply, never
+from metaq_broker.serve.session import Client
+from metaq_broker.text.access import Access
+from metaq_broker.text.put_runs import (
+    GroupedReplies,
+    Worded,
+    frames_of,
+    mixed_replies,
+    refusal_replies,
+    success_replies,
+)
+from metaq_broker.text.refusals import RefusalTexts, Refused
+from metaq_broker.text.stats_report import StatsReport
+from metaq_broker.text.text_puts import TextPuts
+from metaq_broker.text.transactions import TransactionCommands
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+Send = Callable[[Sequence[bytes]], None]
+"""Takes the replies of some puts, in their order."""
+
+PLAIN_PUTS: Final = 64
+"""Puts that are carried out together without compiled loops: some milliseconds. More would hardly cost less each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextServices:
+    """What all text sessions of a broker share. ``version`` is the text of the version reply.
+
+    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one. ``accounts`` are
+    those of which a client needs one, ``None`` if it needs none.
+    """
+
+    engine: Engine
+    report: StatsReport
+    transactions: TransactionCommands
+    version: str
+    texts: RefusalTexts
+    receiver: SyncSlave | None = None
+    accounts: Callable[[], AccountList | None] = lambda: None
+    buffers: BlockBuffers = field(default_factory=BlockBuffers)
+    text_puts: TextPuts = field(default_factory=TextPuts)
+
+    def session(self, replies: ReplyQueue, client: Client) -> TextSession:
+        """Make the session of a connection. Where clients show certificates, or need accounts, not all may do all."""
+        engine, access = self.engine, None
+        if client.names is not None or self.accounts() is not None:
+            access = Access(client.names or frozenset(), lambda: engine.config, client.peer, self.accounts)
+        return TextSession(self, replies, client.peer, access, nearby=client.nearby)
+
+
+class TextSession:
+    """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
+
+    protocol = METAQ
+
+    def __init__(
+        self,
+        services: TextServices,
+        replies: ReplyQueue,
+        peer: str,
+        access: Access | None = None,
+        *,
+        nearby: bool = False,
+    ) -> None:
+        """``access`` is what the client may do, ``None`` if everything. ``nearby``: it is on this machine."""
+        system = services.engine.config.system
+        self._services = services
+        self._engine = services.engine
+        self._texts = services.texts
+        self._replies = replies
+        self._peer = peer
+        self._access = access
+        self._shares_files = nearby and system.local_reads
+        buffers, framer = services.buffers.take, services.text_puts.frame
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, buffers, framer)
+        self.finished = False
+        """Whether no further command will be carried out: the client quit, or sent what is no command."""
+        self.expects_block = False
+        """Whether the last put was a block: then the next one most likely is, too."""
+        self.receive_data: Final = self._decoder.receive_data
+        self.buffer_filled: Final = self._decoder.buffer_filled
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and are no whole command yet, or are not carried out yet."""
+        return self._decoder.pending_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that hold them or are kept for the rest of a block."""
+        return self._decoder.pending_bytes  # of a buffer as far as it is filled: its pages are allocated on use
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+        return self._decoder.buffer
+
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
+        """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
+
+        Plain puts are gathered: they are quick, and the more the quicker each.
+        Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
+        """
+        puts: list[Put] = []
+        left = requests_max
+        try:
+            while left > 0:
+                if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
+                    break
+                run = self._decoder.next_puts(left if self._services.text_puts.compiled else min(left, PLAIN_PUTS))
+                if run is not None:
+                    if isinstance(run, PutRun):
+                        self._put(run.behind(puts) if puts else run)
+                        left -= len(run.bodies)
+                    else:
+                        if puts:
+                            self._put(PutRun.of(puts))
+                        self._put_framed(run)
+                        left -= run.messages
+                    puts = []
+                    if quantum_over():
+                        break
+                    continue
+                command = self._decoder.next_command()
+                left -= 1
+                if type(command) is Put and command.transaction is None:
+                    puts.append(command)
+                    if len(puts) < PLAIN_PUTS:
+                        continue
+                    self._put(PutRun.of(puts))
+                    puts = []
+                    if quantum_over():
+                        break
+                    continue
+                if puts:
+                    self._put(PutRun.of(puts))
+                    puts = []
+                if command is NEED_DATA or not self._dispatch(command):
+                    return False
+                if quantum_over():
+                    break
+        except ProtocolError as error:
+            self._end(error)
+        if puts:
+            self._put(PutRun.of(puts))
+        if self.finished:
+            self._replies.end()
+        return not self.finished and self._decoder.pending_bytes > 0
+
+    def connection_lost(self) -> None:
+        """Forget the connection: its local transactions are rolled back."""
+        self.finished = True
+        self._services.transactions.connection_lost(self)
+        buffer = self._decoder.abandon()  # at once: connection and session refer to each other
+        if buffer is not None:
+            self._services.buffers.give_back(buffer)
+
+    def _end(self, error: ProtocolError) -> None:
+        _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
+        self.finished = True
+
+    def _dispatch(self, command: object) -> bool:
+        """Carry out anything but a plain put; return whether to go on."""
+        if isinstance(command, Quit):
+            self.finished = True
+            self._replies.end()
+            return False
+        handler = _HANDLERS[type(command)]
+        if self._access is None or not self._forbidden(self._access, command):
+            handler(self, command)
+        return True
+
+    def _forbidden(self, access: Access, command: Any) -> bool:
+        """Refuse a command that the client may not give; return whether that was so."""
+        refused = access.refusal(command)
+        if refused is None and isinstance(command, Transaction | Decide):
+            refused = access.publish_all(self._services.transactions.topics_of(command))
+        if refused is None:
+            return False
+        if not (isinstance(command, Transaction) and command.type == "END"):  # the one command without a reply
+            self._refuse(refused, command.opaque)
+        return True
+
+    # ---- puts
+
+    def _put(self, run: PutRun) -> None:
+        """Carry out a run of puts without transaction, one engine call per partition."""
+        self.expects_block = False
+        topics, partitions, count = run.topics, run.partitions, len(run.topics)
+        topic, partition = topics[0], partitions[0]
+        if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
+            self._put_group(topic, partition, run, self._replies.pending(count).complete_all, joined=True)
+            return
+        groups: dict[tuple[str, int], list[int]] = {}
+        for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
+            index = partition if partition != ANY_PARTITION else self._engine.pick_partition(topic)
+            groups.setdefault((topic, index), []).append(position)
+        replies = GroupedReplies(self._replies, count, len(groups))
+        for (topic, partition), positions in groups.items():
+            self._put_group(topic, partition, run.picked(positions), partial(replies.report, positions), joined=False)
+
+    def _put_group(self, topic: str, partition: int, run: PutRun, send: Send, *, joined: bool) -> None:
+        worded = partial(self._texts.put, topic, partition)
+
+        def stored(appended: Appended) -> list[bytes]:
+            if appended.rejected:
+                return mixed_replies(run, appended, worded)
+            return success_replies(run, appended, joined=joined)
+
+        block, opaques = Block(topic, partition, frames_of(run), len(run.bodies), independent=True), run.opaques
+        self._append(block, lambda: opaques, stored, worded, send)
+
+    def _put_framed(self, puts: FramedPuts) -> None:
+        """Carry out a run of puts that compiled code has made a block of."""
+        self.expects_block = False
+        worded = partial(self._texts.put, puts.topic, puts.partition)
+
+        def stored(appended: Appended) -> list[bytes]:
+            if appended.rejected:
+                return mixed_replies(puts.run(), appended, worded)
+            return [self._services.text_puts.replies(puts, appended.partition, appended.first_offset)]
+
+        block = Block(puts.topic, puts.partition, puts.block, puts.messages, independent=True)
+        self._append(block, puts.opaques.tolist, stored, worded, self._replies.pending(puts.messages).complete_all)
+
+    def _append(
+        self,
+        block: Block,
+        opaques: Callable[[], Sequence[int]],
+        stored: Callable[[Appended], Sequence[bytes]],
+        worded: Worded,
+        send: Send,
+    ) -> None:
+        """Append a block, and ``send`` the replies to its puts when it is durable, or why it was refused.
+
+        ``opaques`` and ``worded`` are kept until then, and must keep no message in memory.
+        """
+        forbidden = None if self._access is None else self._access.publish(block.topic)
+        if forbidden is not None:
+            send([encode(Result(*forbidden, opaque)) for opaque in opaques()])
+            return
+        replies: Sequence[bytes] = ()
+        rejected: Mapping[int, Refusal] = {}
+
+        def durable(refusal: Refusal | None) -> None:
+            send(replies if refusal is None else refusal_replies(opaques(), refusal, rejected, worded))
+
+        outcome = self._engine.append(block, durable)
+        if isinstance(outcome, Refusal):
+            rejected = outcome.rejected if isinstance(outcome, AllRejected) else rejected
+            durable(outcome)
+        else:
+            rejected, replies = outcome.rejected, stored(outcome)
+
+    def _put_in_transaction(self, put: Put) -> None:
+        self._services.transactions.put(self, put, self._replies)
+
+    def _put_batch(self, batch: PutBatch) -> None:
+        self.expects_block = True
+        self._put_block(batch)
+        if isinstance(batch.block, memoryview):  # written or copied, whichever it was
+            self._services.buffers.give_back(batch.block)
+
+    def _put_block(self, batch: PutBatch) -> None:
+        if batch.transaction is not None:
+            self._services.transactions.put_batch(self, batch, self._replies)
+            return
+        partition = batch.partition
+        if partition == ANY_PARTITION:
+            partition = self._engine.pick_partition(batch.topic)
+
+        def stored(appended: Appended) -> list[bytes]:
+            text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
+            return [encode(Result(OK, text, batch.opaque))]
+
+        block, opaques = Block(batch.topic, partition, batch.block, batch.count), (batch.opaque,)
+        worded = partial(self._texts.put, batch.topic, partition)
+        self._append(block, lambda: opaques, stored, worded, self._replies.pending().complete_all)
+
+    def _oversized(self, command: Oversized) -> None:
+        limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
+        if command.word == "put":
+            self._engine.statistics.puts(command.topic, 1, command.length)
+            self._engine.statistics.puts_failed(command.topic, 1)
+            refusal = TooLarge(command.length, limit)
+            self._refuse(self._texts.put(command.topic, command.partition, refusal), command.opaque)
+        else:
+            text = f"{command.word} of {command.length} bytes is longer than {limit} bytes (maxBatchSize)"
+            self._refuse(Refused(FAILED, text), command.opaque)
+
+    # ---- reads: questions, answered when their turn comes
+
+    def _get(self, command: Get) -> None:
+        self._replies.ask(partial(self._answer_get, command))
+
+    def _answer_get(self, command: Get) -> bytes | FileReply:
+        topic, _group, partition, offset, bytes_max, opaque = command
+        outcome = self._engine.get(topic, partition, offset, bytes_max)
+        if isinstance(outcome, StorageFailed):  # MetaQ says "Put" here as well
+            return encode(Result(*self._texts.put(topic, partition, outcome), opaque))
+        if isinstance(outcome, Refusal):
+            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+        return FileReply(encode_value_line(outcome.length, opaque), outcome)
+
+    def _get_filtered(self, command: GetFiltered) -> None:
+        self._replies.ask(partial(self._answer_get_filtered, command))
+
+    def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | SlowReply:
+        topic, _group, partition, offset, bytes_max, types, opaque = command
+        outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
+        if isinstance(outcome, Refusal):
+            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+        if isinstance(outcome, LargeFrame):
+            head = encode_single_head(outcome.next_offset, outcome.frame.offset)
+            line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
+            return FileReply(line + head, outcome.frame)
+        return SlowReply(encode(Value(outcome.encode(), opaque)))
+
+    def _offset(self, command: GetOffset) -> None:
+        self._replies.ask(partial(self._answer_offset, command))
+
+    def _answer_offset(self, command: GetOffset) -> bytes:
+        topic, _group, partition, offset, opaque, mode = command
+        if mode == "file":
+            return encode(Result(*self._file_location(topic, partition, offset), opaque))
+        outcome = self._engine.offset(topic, partition, offset, mode)
+        refused = self._texts.get(topic, partition, outcome) if isinstance(outcome, Refusal) else None
+        return encode(Result(*(refused or (OK, str(outcome))), opaque))
+
+    def _file_location(self, topic: str, partition: int, offset: int) -> tuple[int, str]:
+        boot = boot_id()
+        if not self._shares_files or boot is None:
+            text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
+            return UNAVAILABLE, text
+        found = self._engine.file_part(topic, partition, offset)
+        if isinstance(found, Refusal):
+            return self._texts.get(topic, partition, found)
+        path, identity = str(found.path.absolute()), found.handle.identity()
+        return OK, encode_file_location(FileLocation(found.position, found.length, *identity, boot, path))
+
+    def _stats(self, command: Stats) -> None:
+        self._replies.ask(partial(self._answer_stats, command))
+
+    def _answer_stats(self, command: Stats) -> bytes:
+        body = self._services.report.body(command.item)
+        return b"result %d %d %d\r\n%b" % (OK, len(body), command.opaque, body)
+
+    # ---- the rest
+
+    def _version(self, command: Version) -> None:
+        self._replies.add(encode(Result(OK, self._services.version, command.opaque)))
+
+    def _from_master(self, command: Sync | Copy) -> None:
+        receiver = self._services.receiver
+        if receiver is None:
+            text = "sync and copy are for synchronous slaves; this broker is none"
+            self._refuse(Refused(UNAVAILABLE, text), command.opaque)
+            return
+        slot, opaque = self._replies.pending(), command.opaque
+        before = f"{command.message_id} {command.partition} " if isinstance(command, Sync) else ""
+
+        def answer(outcome: int | Refusal) -> None:
+            refused = self._texts.plain(outcome) if isinstance(outcome, Refusal) else None
+            slot.complete(encode(Result(*(refused or (OK, f"{before}{outcome}")), opaque)))
+
+        if isinstance(command, Sync):
+            topic, partition, body, flag, message_id, _, crc = command
+            receiver.sync(CopiedMessage((topic, partition), message_id, flag, body, crc), answer)
+        else:
+            topic, partition, block, offset, segment_start, first, ordinal, incarnation, _ = command
+            copied = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
+            receiver.copy_soon(copied, answer)
+
+    def _transaction(self, command: Transaction) -> None:
+        visible = None if self._access is None else self._access.may_publish_all
+        self._services.transactions.transaction(self, command, self._replies, visible)
+
+    def _decide(self, command: Decide) -> None:
+        self._services.transactions.decide(command, self._replies)
+
+    def _refuse(self, refused: Refused, opaque: int) -> None:
+        self._replies.add(encode(Result(refused.code, refused.text, opaque)))
+
+
+_HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
+    Put: TextSession._put_in_transaction,  # plain puts never get here
+    PutBatch: TextSession._put_batch,
+    Oversized: TextSession._oversized,
+    Get: TextSession._get,
+    GetFiltered: TextSession._get_filtered,
+    GetOffset: TextSession._offset,
+    Stats: TextSession._stats,
+    Version: TextSession._version,
+    Sync: TextSession._from_master,
+    Copy: TextSession._from_master,
+    Transaction: TextSession._transaction,
+    Decide: TextSession._decide,
+}

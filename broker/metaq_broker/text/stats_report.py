@@ -1,0 +1,252 @@
+"""Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and some of our own, listed in ``help``.
+
+Source: docs/protocol.md (stats); the recorded replies of a Java broker fix the order of lines and how
+numbers are written.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Final
+
+from metaq_broker.log.engine.engine import NO_INCARNATION, Engine
+from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.operate.config.configuration import BrokerConfig, TopicSettings
+from metaq_broker.operate.monitoring.disk_guard import DiskGuard
+from metaq_broker.statistics import KINDS, Kind, Realtime
+from metaq_broker.transactions.interfaces import TransactionCounters
+
+_HELP: Final = (
+    "*EMPTY* Returns broker info.",
+    "help Returns help menu.",
+    "topics Returns topics statistics detail info.",
+    "offsets Returns partitions detail info.",
+    "realtime Returns realtime statistics detail info.",
+    "config Returns broker's config file content.",
+    "incarnations Returns per partition its incarnation and what can be read.",
+    "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.",
+    "state:FILE:POSITION:BYTES Returns bytes of the file with the state of RocketMQ's clients, for a slave.",
+    "replication Returns the broker's part in keeping copies, and how far it is.",
+    "durability Returns what an acknowledgement means, per topic.",
+    "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
+    "retention Returns per topic what becomes of old segments, when, and what was done.",
+    "machine Returns the broker's clock, and the free space of the folders that it writes to.",
+)
+_STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
+STATE_BYTES_MAX: Final = 4 << 20
+"""Most bytes of the state's file in one reply."""
+_HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
+
+
+class StatsReport:
+    """Makes the reply body of each item. ``version`` is the text of the version reply."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        transactions: TransactionCounters,
+        version: str,
+        retention: Retention,
+        guard: DiskGuard,
+        replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
+        state: StateTable | None = None,
+    ) -> None:
+        self._engine, self._state = engine, state
+        self._retention, self._guard = retention, guard
+        self._transactions = transactions
+        self._statistics = engine.statistics
+        self._version = version
+        self._items: dict[str, Callable[[], Iterable[str]]] = {
+            "": self._broker,
+            "help": lambda: _HELP,
+            "topics": self._topics,
+            "offsets": self._offsets,
+            "incarnations": self._incarnations,
+            "segments": self._segments,
+            "realtime": self._realtime,
+            "reset": self._reset,
+            "replication": replication,
+            "durability": self._durability,
+            "failures": self._failures,
+            "retention": self._plans,
+            "machine": self._machine,
+        }
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._engine.config  # it changes at a reload
+
+    def body(self, item: str) -> bytes:
+        """Return the reply's body. Any unknown item is taken as a topic, as in MetaQ."""
+        if item == "config":
+            return self._config.shared_text
+        state = _STATE.fullmatch(item)
+        lines: Iterable[str]
+        if state is not None:
+            lines = self._state_part(int(state[1], 16), int(state[2]), int(state[3]))
+        else:
+            lines = self._items[item]() if item in self._items else self._topic(item)
+        return "\r\n".join(("STATS", *lines, "END", "")).encode("utf-8", "surrogateescape")
+
+    def _state_part(self, number: int, position: int, bytes_max: int) -> Iterator[str]:
+        part = None if self._state is None else self._state.part(number, position, min(bytes_max, STATE_BYTES_MAX))
+        if part is not None:
+            data = binascii.b2a_base64(part.data, newline=False).decode()
+            yield f"file {part.number:016x} {part.position} {part.size} {data}"
+
+    def _broker(self) -> Iterator[str]:
+        statistics, commands = self._statistics, self._statistics.commands
+        logs = list(self._engine.stores.logs())
+        yield f"pid {os.getpid()}"
+        yield f"broker_id {self._config.system.broker_id}"
+        yield f"port {self._engine.port}"
+        yield f"uptime {statistics.uptime_s}"
+        yield f"version {self._version}"
+        yield f"slave {_word(self._engine.gate.slave)}"
+        yield f"curr_connections {statistics.connections}"
+        yield f"threads {threading.active_count()}"
+        for name in ("put", "get", "offset"):
+            yield f"cmd_{name} {commands[name]}"
+        for name in ("tx_begin", "tx_xa_begin", "tx_commit", "tx_rollback"):
+            yield f"{name} {getattr(self._transactions, name)}"
+        for name in ("get_miss", "put_failed"):
+            yield f"{name} {commands[name]}"
+        yield f"total_messages {sum(log.message_count for log in logs)}"
+        yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
+        yield f"config_checksum {self._config.checksum}"
+
+    def _topics(self) -> Iterator[str]:
+        stored = set()
+        for topic, group in groupby(self._engine.stores.logs(), lambda log: log.topic):
+            stored.add(topic)
+            if self._config.hides(topic):
+                continue
+            logs, settings = list(group), self._config.topic_settings(topic)
+            yield (
+                f"{topic} partitions {len(logs)} message_count {_messages(logs)} message_bytes {_bytes(logs)} "
+                f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)}"
+            )
+        for topic in self._shown(self._config.topics.keys() - stored):
+            yield f"{topic} *Empty*"
+
+    def _shown(self, topics: Iterable[str]) -> list[str]:
+        return sorted(topic for topic in topics if not self._config.hides(topic))
+
+    def _offsets(self) -> Iterator[str]:
+        for log in self._engine.stores.logs():
+            yield f"{log.topic} part {log.index} min_offset {log.start_offset} max_offset {log.readable_end}"
+
+    def _incarnations(self) -> Iterator[str]:
+        # With the offsets, so that both are of one moment: between two answers a partition can be made anew.
+        for log in self._engine.stores.logs():
+            incarnation = log.incarnation or NO_INCARNATION
+            yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {log.readable_end}"
+
+    def _segments(self) -> Iterator[str]:
+        for log in self._engine.stores.logs():
+            last = log.active  # without its name yet it may not be there any more after a crash
+            start = last.start if last.named else log.segment_start(min(last.start, log.readable_end) - 1)
+            incarnation = log.incarnation or NO_INCARNATION
+            yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {start} {log.readable_end}"
+
+    def _realtime(self) -> Iterator[str]:
+        for kind in KINDS:
+            yield f"realtime_{kind} {self._figures(self._statistics.realtime(kind))}"
+
+    def _reset(self) -> Iterator[str]:
+        self._statistics.reset()
+        yield "reset ok"
+
+    def _topic(self, topic: str) -> Iterator[str]:
+        logs = [log for log in self._engine.stores.logs() if log.topic == topic]
+        known = _HAS_MESSAGES if logs else _EMPTY if topic in self._config.topics else _UNKNOWN
+        yield topic
+        yield f"resultCode {known}"
+        yield f"partitions {len(logs)}"
+        yield f"message_count {_messages(logs)}"
+        yield f"bytes {_bytes(logs)}"
+        for kind in KINDS:
+            yield f"topic_realtime_{kind} {self._topic_figures(kind, topic)}"
+
+    def _durability(self) -> Iterator[str]:
+        settings: dict[str, TopicSettings] = {"*SYSTEM*": self._config.system}
+        settings |= {topic: self._config.topics[topic] for topic in self._shown(self._config.topics)}
+        for name, topic in settings.items():
+            if topic.unflush_threshold <= 0:
+                yield f"{name} group_commit acknowledged_after fsync"
+            else:
+                limits = f"unflush_threshold {topic.unflush_threshold} unflush_interval_ms {topic.unflush_interval_ms}"
+                yield f"{name} threshold acknowledged_after write {limits}"
+
+    def _failures(self) -> Iterator[str]:
+        for log in self._engine.stores.logs():
+            if log.failure is not None:
+                yield f"{log.topic} part {log.index} read_only {log.failure}"
+            for damaged in log.quarantined:
+                yield f"{log.topic} part {log.index} damaged_from {damaged.start} damaged_to {damaged.end}"
+        for topic, index, reason in self._engine.stores.refused():
+            yield f"{topic} part {index} not_served {reason}"
+        for topic, index, loss in self._engine.stores.losses():
+            yield f"{topic} part {index} lost_from {loss.start} lost_to {loss.end} {loss.reason}"
+        if not self._engine.id_clock.is_trusted():
+            yield f"clock puts_refused {self._engine.id_clock.fault}"
+        if (doubt := self._engine.id_clock.doubt()) is not None:
+            yield f"clock nothing_deleted_by_age {doubt}"
+        for folder in self._guard.folders():
+            if folder.refusal is not None:
+                yield f"{folder.path} puts_refused {folder.refusal}"
+
+    def _plans(self) -> Iterator[str]:
+        for plan in self._retention.plan():
+            next_run = "never" if plan.next_ms is None else plan.next_ms
+            done = plan.figures
+            yield (
+                f"{plan.topic} policy {plan.policy.replace(' ', '')} next_run_ms {next_run} deleted {done.deleted} "
+                f"archived {done.archived} bytes {done.byte_count} failures {done.failures}"
+            )
+
+    def _machine(self) -> Iterator[str]:
+        yield f"now_ms {self._engine.now_ms()}"
+        for folder in self._guard.folders():  # the path comes last: it may have blanks
+            takes_puts = _word(folder.refusal is None)
+            free = f"free_bytes {folder.free_bytes} free_bytes_min {folder.free_bytes_min}"
+            yield f"folder {free} takes_puts {takes_puts} path {folder.path}"
+
+    def _topic_figures(self, kind: Kind, topic: str) -> str:
+        figures = self._statistics.topic_realtime(kind, topic)
+        if figures is None and self._statistics.any_topic_counted(kind):
+            return f"Invalid keyTwo:{topic}"  # MetaQ's words for "others were counted, this one was not"
+        return self._figures(figures)
+
+    def _figures(self, figures: Realtime | None) -> str:
+        if figures is None:
+            return "null"
+        seconds = self._statistics.realtime_s
+        average, rate = _decimal(figures.value, figures.count), _decimal(figures.count, max(seconds, 1))
+        quotients = f"Value/Count={average},Count/Duration={rate}"
+        return f"Count={figures.count},Value={figures.value},{quotients},Duration={seconds}"
+
+
+def _messages(logs: list[PartitionLog]) -> int:
+    return sum(log.message_count for log in logs)
+
+
+def _bytes(logs: list[PartitionLog]) -> int:
+    return sum(log.readable_end - log.start_offset for log in logs)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _decimal(amount: int, by: int) -> str:
+    """Write a quotient as MetaQ does: at most two decimals, halves to even, no zeros at the end."""
+    text = f"{amount / by:.2f}"
+    return text.rstrip("0").rstrip(".")

@@ -1,0 +1,206 @@
+"""Transaction commands of the text protocol: each becomes one call of the ``TransactionManager`` and one reply.
+
+A connection is identified by its session object: local transactions belong to it. Replies that wait for the journal or
+for the partitions take their place in the connection's queue at once.
+
+Source: docs/transactions.md; docs/adr/0005, 0007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from metaq.protocols.text.codes import OK
+from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
+from metaq.protocols.text.encode import encode
+from metaq_broker.log.engine.gates import PutGate
+from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.serve.replies import PendingReply, ReplyQueue
+from metaq_broker.statistics import Statistics
+from metaq_broker.text.put_runs import Worded
+from metaq_broker.text.refusals import RefusalTexts
+from metaq_broker.transactions.decisions import Decision
+from metaq_broker.transactions.interfaces import PrepareVote
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.outcomes import TransactionRefused
+
+NO_OFFSET: Final = -1
+"""What a put inside a transaction is answered with: its offset exists only after the commit."""
+
+_KEYS_END: Final = "\r\n"
+_GATED: Final = frozenset({"BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE"})
+"""Steps that nothing comes of while no messages are taken; the others end something, or ask."""
+
+_ABOUT_A_QUERY: Final = frozenset({"FORGET", "DECIDED_CONTENTS"})
+"""Steps for those alone who may write to all topics of the query that they name."""
+
+
+Visible = Callable[[frozenset[str]], bool]
+"""Whether a client may know of a branch that writes to these topics."""
+
+
+class TransactionCommands:
+    """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
+
+    def __init__(self, manager: TransactionManager, statistics: Statistics, gate: PutGate, texts: RefusalTexts) -> None:
+        """``gate`` may keep transactions from beginning and committing."""
+        self._gate, self._texts = gate, texts
+        self._manager = manager
+        self._statistics = statistics
+        self._steps: Final[dict[str, Callable[[object, Transaction, ReplyQueue], None]]] = {
+            "BEGIN": self._begin,
+            "PREPARE": self._prepare,
+            "COMMIT_ONE_PHASE": self._commit,
+            "COMMIT_TWO_PHASE": self._commit,
+            "ROLLBACK": self._rollback,
+            "FORGET": self._forget,
+            "END": self._end,
+            "DECIDED": self._decided,
+            "DECIDED_CONTENTS": self._decided,
+        }
+
+    def topics_of(self, command: Transaction | Decide) -> frozenset[str]:
+        """Return the topics that a client must be allowed to write to for this command."""
+        if isinstance(command, Decide):
+            return self._manager.topics_of(command.branches, command.query_id)
+        if command.key is not None:
+            return self._manager.topics_of([command.key])
+        return self._manager.topics_of([], command.unique if command.type in _ABOUT_A_QUERY else None)
+
+    def transaction(
+        self, connection: object, command: Transaction, replies: ReplyQueue, visible: Visible | None = None
+    ) -> None:
+        """Carry out a ``transaction`` command. RECOVER lists the branches whose topics are ``visible``."""
+        if command.type == "RECOVER":
+            self._recover(command, replies, visible)
+            return
+        if self._gate.shut_by is not None and command.type in _GATED:
+            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
+            return
+        self._steps[command.type](connection, command, replies)
+
+    def put(self, connection: object, command: Put, replies: ReplyQueue) -> None:
+        """Add a message to a transaction."""
+        topic, partition, body, flag, opaque, checksum, key = command
+        assert key is not None  # plain puts take another way
+
+        def add() -> str:
+            message_id = self._manager.put(connection, key, topic, partition, flag, checksum, body)
+            return f"{message_id} {partition} {NO_OFFSET}"
+
+        self._count_puts(topic, 1, len(body), _answer(replies, opaque, add, self._texts.put_in_transaction))
+
+    def put_batch(self, connection: object, command: PutBatch, replies: ReplyQueue) -> None:
+        """Add a block of messages to a transaction."""
+        topic, partition, block, count, opaque, key = command
+        assert key is not None
+
+        def add() -> str:
+            ids = self._manager.put_batch(connection, key, topic, partition, block, count)
+            return f"{ids.first} {partition} {NO_OFFSET}"
+
+        self._count_puts(topic, count, len(block), _answer(replies, opaque, add, self._texts.put_in_transaction))
+
+    def decide(self, command: Decide, replies: ReplyQueue) -> None:
+        """Record which branches a batch consists of; the reply names those of the first decision for it."""
+        if self._gate.shut_by is not None:
+            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
+            return
+        slot = replies.pending()
+
+        def answer(decision: Decision | Refusal) -> None:
+            if isinstance(decision, Refusal):
+                self._complete(slot, command.opaque, decision)
+            else:
+                contents = [] if command.contents is None else [decision.contents or ""]
+                self._complete(slot, command.opaque, None, _KEYS_END.join([*contents, *map(str, decision.branches)]))
+
+        query_id, batch_id, branches = command.query_id, command.batch_id, command.branches
+        self._manager.decide(query_id, batch_id, branches, answer, command.own, command.contents)
+
+    def connection_lost(self, connection: object) -> None:
+        """Roll back the local transactions that the connection began."""
+        self._manager.connection_lost(connection)
+
+    # ---- the steps of ``transaction``
+
+    def _begin(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        def begin() -> str:
+            self._manager.begin(connection, command.key, command.timeout_s, command.unique)
+            return ""
+
+        _answer(replies, command.opaque, begin, self._texts.step)
+
+    def _prepare(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.pending()
+
+        def voted(vote: PrepareVote | Refusal) -> None:
+            if isinstance(vote, Refusal):
+                self._complete(slot, command.opaque, vote)
+            else:
+                self._complete(slot, command.opaque, None, str(int(vote)))
+
+        self._manager.prepare(command.key, voted, connection)
+
+    def _commit(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot, one_phase = replies.pending(), command.type == "COMMIT_ONE_PHASE"
+        self._manager.commit(command.key, one_phase, connection, lambda no: self._complete(slot, command.opaque, no))
+
+    def _rollback(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.pending()
+        self._manager.rollback(command.key, connection, lambda no: self._complete(slot, command.opaque, no))
+
+    def _recover(self, command: Transaction, replies: ReplyQueue, visible: Visible | None) -> None:
+        keys = self._manager.recover(command.unique)
+        if visible is not None:
+            keys = [key for key in keys if visible(self._manager.topics_of([key]))]
+        replies.add(encode(Result(OK, _KEYS_END.join(map(str, keys)), command.opaque)))
+
+    def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        if command.key is None and command.unique is not None:
+            slot = replies.pending()
+            self._manager.end_query(command.unique, lambda no: self._complete(slot, command.opaque, no))
+            return
+
+        def forget() -> str:
+            self._manager.forget(command.key)
+            return ""
+
+        _answer(replies, command.opaque, forget, self._texts.step)
+
+    def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.pending()
+
+        def answer(decision: Decision | Refusal | None) -> None:
+            if isinstance(decision, Refusal):
+                self._complete(slot, command.opaque, decision)
+                return
+            text = "" if decision is None else str(decision.batch_id)
+            if decision is not None and command.type == "DECIDED_CONTENTS":
+                text += _KEYS_END + (decision.contents or "")
+            self._complete(slot, command.opaque, None, text)
+
+        self._manager.last_decided(command.unique or "", answer)
+
+    def _end(self, _connection: object, command: Transaction, _replies: ReplyQueue) -> None:
+        self._manager.end(command.key)  # END is the one command without a reply
+
+    def _count_puts(self, topic: str, count: int, body_bytes: int, stored: bool) -> None:
+        self._statistics.puts(topic, count, body_bytes)
+        if not stored:
+            self._statistics.puts_failed(topic, count)
+
+    def _complete(self, slot: PendingReply, opaque: int, refusal: Refusal | None, text: str = "") -> None:
+        code, body = (OK, text) if refusal is None else self._texts.step(refusal)
+        slot.complete(encode(Result(code, body, opaque)))
+
+
+def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str], worded: Worded) -> bool:
+    """Queue what ``step`` returns, or its refusal; return whether it was done."""
+    try:
+        code, text = OK, step()
+    except TransactionRefused as refused:
+        code, text = worded(refused.refusal)
+    replies.add(encode(Result(code, text, opaque)))
+    return code == OK

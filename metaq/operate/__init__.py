@@ -1,0 +1,1 @@
+"""What operators run: a mirror of topics, a benchmark of a cluster."""

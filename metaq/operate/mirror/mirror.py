@@ -1,0 +1,169 @@
+"""A mirror: reads topics of one cluster, writes them to another, and remembers how far it is.
+
+Copies are acknowledged before the position is saved, so that a mirror that is stopped anywhere copies some messages
+again, and never leaves one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from metaq.client.metaq import MetaQ
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.model import Partition
+from metaq.net.transport import share_server
+from metaq.operate.mirror.progress import ProgressFile
+from metaq.operate.mirror.sides import AnyReceived, target_of, targets_in
+from metaq.operate.mirror.targets import assign
+
+BATCH_MESSAGES: Final = 5000
+"""Most messages that are read before they are written, and their positions saved."""
+BATCH_BYTES: Final = 4 << 20
+
+
+@dataclass(slots=True)
+class Copied:
+    """How many messages of a partition were copied since the start, where to, and the offset to go on from."""
+
+    topic: str
+    partition: Partition
+    target: Partition
+    position: int
+    messages: int = 0
+
+
+class Mirror:
+    """Copies ``topics`` from ``source`` to ``target``, under their names with ``prefix`` in front.
+
+    ``start``: where a topic begins that ``progress`` does not know. ``fold``: partitions may share one of the target.
+
+    Raises:
+        ValueError: A topic would be copied to itself, or is the copy of another.
+        MetaqError: A cluster could not be asked.
+    """
+
+    def __init__(
+        self,
+        source: MetaQ | RocketMQ,
+        target: MetaQ | RocketMQ,
+        topics: Sequence[str],
+        progress: ProgressFile,
+        *,
+        prefix: str = "",
+        fold: bool = False,
+        start: Literal["earliest", "latest"] = "earliest",
+    ) -> None:
+        self._source, self._target, self._progress = source, target, progress
+        self._prefix, self._fold = prefix, fold
+        topics = list(dict.fromkeys(topics))
+        if share_server(source.cluster.servers(), target.cluster.servers()):
+            refuse_circles(topics, prefix)
+        self._writer = target_of(target)
+        self._browsers = {
+            topic: source.browse(topic, start=dict(known.positions) if (known := progress.topics.get(topic)) else start)
+            for topic in topics
+        }
+        self._unsent: list[AnyReceived] = []
+        self._copied: dict[tuple[str, Partition], Copied] = {}
+
+    @property
+    def copied(self) -> list[Copied]:
+        """What was copied since the start, by topic and partition."""
+        return [self._copied[key] for key in sorted(self._copied, key=lambda key: (key[0], str(key[1])))]
+
+    def settle(self) -> None:
+        """Give every partition of the topics its target, and save that; partitions that have one keep it.
+
+        Raises:
+            TooFewPartitions: The target has not enough.
+            TopicNotFound: The source does not have a topic, or the target does not take it.
+            StoreFailed: The progress cannot be saved.
+            MetaqError: A cluster could not be asked.
+        """
+        for topic in self._browsers:
+            self._settle(topic, self._source.cluster.partitions(topic))
+        self._progress.save()
+
+    def copy(self) -> int:
+        """Copy what is there now and was not copied; return how many messages.
+
+        After a failure, another call goes on with what was read and not acknowledged.
+
+        Raises:
+            CannotCopy: A message cannot be written to the target.
+            MetaqError: A cluster could not be asked, or the progress cannot be saved.
+        """
+        before = sum(one.messages for one in self._copied.values())
+        self._send()  # what a failure has left
+        for topic, browser in self._browsers.items():
+            byte_count = 0
+            for message in browser.poll():
+                self._unsent.append(message)
+                byte_count += len(message.data)
+                if len(self._unsent) >= BATCH_MESSAGES or byte_count >= BATCH_BYTES:
+                    self._send()
+                    byte_count = 0
+            self._send()
+            self._note_positions(topic, browser.positions)
+        return sum(one.messages for one in self._copied.values()) - before
+
+    def _settle(self, topic: str, sources: Sequence[Partition]) -> None:
+        known = self._progress.of(topic)
+        if set(sources) - set(known.targets):
+            targets = targets_in(self._target, self._prefix + topic)
+            known.targets = assign(topic, sources, targets, known.targets, fold=self._fold)
+
+    def _note_positions(self, topic: str, positions: dict[Partition, int]) -> None:
+        """Save where an empty partition begins: it matters for a mirror that began at the end."""
+        known = self._progress.of(topic)
+        new = {partition: at for partition, at in positions.items() if partition not in known.positions}
+        if new:
+            self._settle(topic, list(new))
+            known.positions |= new
+            self._progress.save()
+
+    def _send(self) -> None:
+        """Write the messages that were read, and save the positions behind those that were acknowledged."""
+        if not self._unsent:
+            return
+        try:
+            while self._unsent:
+                self._send_block(_leading(self._unsent))
+        finally:
+            self._progress.save()
+
+    def _send_block(self, block: Sequence[AnyReceived]) -> None:
+        topic, partition, end = block[0].topic, block[0].partition, block[-1].end
+        known = self._progress.of(topic)
+        if partition not in known.targets:  # it is new at the source
+            self._settle(topic, self._source.cluster.partitions(topic))
+            self._progress.save()
+        target = known.targets[partition]
+        self._writer.send(self._prefix + topic, target, block)
+        del self._unsent[: len(block)]
+        known.positions[partition] = end
+        count = self._copied.setdefault((topic, partition), Copied(topic, partition, target, end))
+        count.messages += len(block)
+        count.position = end
+
+
+def _leading(messages: Sequence[AnyReceived]) -> Sequence[AnyReceived]:
+    """Return the messages at the front that are of one partition."""
+    partition = messages[0].partition
+    count = next((at for at, message in enumerate(messages) if message.partition != partition), len(messages))
+    return messages[:count]
+
+
+def refuse_circles(topics: Sequence[str], prefix: str) -> None:
+    """A mirror among the same servers must not read what it writes.
+
+    Raises:
+        ValueError: A topic would be copied to itself, or is the copy of another.
+    """
+    if not prefix:
+        raise ValueError("--prefix: needed where source and target share a server; a topic is not copied to itself")
+    for topic in topics:
+        if topic.removeprefix(prefix) in set(topics) - {topic}:
+            raise ValueError(f"topic {topic!r} is the copy of {topic.removeprefix(prefix)!r}; leave it out")

@@ -1,0 +1,110 @@
+"""What the configuration may say about replication, and what it may not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from fix_broker import system_section
+from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig, with_plugin
+
+from metaq.model import Address
+
+MINIMAL = system_section(maxSegmentSize=1024, maxTransferSize=1024) + "[topic=t]\n"
+MASTER = Address("10.0.0.1", 8123)
+
+
+@pytest.mark.parametrize(
+    ("section", "role"),
+    [
+        ("", None),
+        ("[slave]\nslaveId=0\nmaster=10.0.0.1:8123", SlaveConfig(0, "meta-slave-group_0", MASTER, 500)),
+        (
+            "[slave]\nslaveId=7\nslaveGroup=g\nslaveMaxDelayInMills=2*10\nautoSyncMasterConfig=false\n"
+            "master=meta://10.0.0.1:8123",
+            SlaveConfig(7, "g", MASTER, 20),
+        ),
+        (
+            "[slave]\nslaveId=0\nautoSyncMasterConfig=true\nmaster=10.0.0.1:8123",
+            SlaveConfig(0, "meta-slave-group_0", MASTER, 500, follows_config=True),
+        ),
+        ("[samsa]\nslave=10.0.0.1:8123", SamsaConfig(MASTER, 2000, 100)),
+        (
+            "[samsa]\nslave=10.0.0.1:8123\nsendToSlaveTimeoutInMills=1\ncheckSlaveIntervalInMills=2\n"
+            "callbackThreadCount=3\nrecoverOffset=false\nrecoverParallel=true\nrecoverParallelHint=4\n"
+            "slaveContinuousFailureThreshold=5",
+            SamsaConfig(MASTER, 1, 2),
+        ),
+        ("[gregor]", GregorConfig()),
+        ("[gregor]\nmaster=10.0.0.1:8123", GregorConfig(MASTER)),
+    ],
+)
+def test_a_role(section: str, role: Role | None, tmp_path: Path) -> None:
+    assert parse((MINIMAL + section).encode()).role == role
+    if role is not None:  # the same as a properties file of MetaQ
+        name, keys = section.removeprefix("[").split("]")
+        file = tmp_path / "plugin.properties"
+        file.write_text(f"# a comment\n{keys}\n")
+        plugin = {"slave": "metaSlave"}.get(name, name)
+        assert with_plugin(parse(MINIMAL.encode()), f"{plugin}={file}").role == role
+
+
+def test_metaqs_own_slave_configuration() -> None:
+    """Its sample has slaveId=-1, which is no slave, and no address: the master is looked up in ZooKeeper."""
+    zookeeper = "[zookeeper]\nzk.zkConnect=z:2181\n"
+    assert parse(f"{MINIMAL}[slave]\nslaveId=-1\nslaveGroup=meta-slave-group\n".encode()).role is None
+    assert parse(f"{MINIMAL}{zookeeper}[slave]\nslaveId=3\n".encode()).role == SlaveConfig(
+        3, "meta-slave-group_3", None, 500
+    )
+
+
+def test_plugins_without_a_counterpart_are_ignored_with_a_warning() -> None:
+    config = with_plugin(parse(MINIMAL.encode()), "jettyBroker=jettyBroker.properties")
+    assert config.role is None
+    assert config.warnings == ("-FjettyBroker=jettyBroker.properties: ignored; there is no HTTP access",)
+
+
+@pytest.mark.parametrize(
+    ("section", "error"),
+    [
+        ("[slave]\nmaster=h:1", "[slave] slaveId: is required"),
+        ("[slave]\nslaveId=0", "[slave] master: is required where there is no zk.zkConnect"),
+        ("[slave]\nslaveId=-2\nmaster=h:1", "[slave] slaveId: value '-2'; allowed is a number of -1.."),
+        (
+            "[slave]\nslaveId=0\nmaster=h",
+            "[slave] master: value 'h'; allowed is HOST:PORT, port 1..65535",
+        ),
+        ("[slave]\nslaveId=0\nmaster=h:1\nslaveGroup=a b", "[slave] slaveGroup: allowed is a name without blanks"),
+        ("[slave]\nslaveId=0\nmaster=h:1\nautoSyncMasterConfig=x", "[slave] autoSyncMasterConfig: value 'x'"),
+        ("[slave]\nslaveIdd=0", "[slave] slaveIdd: unknown key; the nearest valid key is slaveId"),
+        ("[samsa]", "[samsa] slave: is required"),
+        ("[samsa]\nslave=h:1\nrecoverOffset=true", "[samsa] recoverOffset: value 'true'; allowed is false"),
+        ("[samsa]\nslave=h:1\nsendToSlaveTimeoutInMills=0", "[samsa] sendToSlaveTimeoutInMills: value '0'"),
+        ("[gregor]\nslave=h:1", "[gregor] slave: unknown key"),
+        ("[gregor]\n[samsa]\nslave=h:1", "allowed is one of [slave], [samsa] and [gregor]"),
+    ],
+)
+def test_what_is_wrong_is_named(section: str, error: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse((MINIMAL + section).encode())
+    assert error in str(refused.value)
+
+
+def test_what_a_command_line_may_not_say(tmp_path: Path) -> None:
+    config = parse(MINIMAL.encode())
+    file = tmp_path / "a.properties"
+    file.write_text("[slave]\nslaveId=0\n")
+    taken = dataclasses.replace(config, role=GregorConfig())
+    for given, argument, error in (
+        (config, "jetty=x", "-Fjetty=x: allowed is metaslave=FILE, samsa=FILE or gregor=FILE"),
+        (config, "samsa", "-Fsamsa: allowed is"),
+        (config, f"gregor={tmp_path / 'none'}", "cannot be read: No such file"),
+        (taken, f"gregor={file}", "has a role already"),
+        (config, f"metaslave={file}", "[slave]"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            with_plugin(given, argument)
+        assert error in str(refused.value)

@@ -1,0 +1,74 @@
+"""Figures of the running broker: rates over windows, totals by day."""
+
+from __future__ import annotations
+
+from metaq_broker.log.files.files import DiskSpace
+from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
+
+
+class Broker:
+    """A broker whose clocks and counters the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.totals = Totals(100, 1000, 50, 5)
+        self.moment = Moment()
+        self.midnight_ms = 20_000 * 86_400_000
+        self.figures = RunningFigures(
+            lambda: self.totals, lambda: self.moment, lambda: self.now, lambda: self.midnight_ms + int(self.now * 1000)
+        )
+
+    def later(self, seconds: float, messages: int) -> None:
+        self.now += seconds
+        before = self.totals
+        self.totals = Totals(
+            before.messages_in + messages, before.bytes_in + 100 * messages, before.messages_out + messages // 2
+        )
+        self.figures.sample()
+
+
+def test_rates_are_those_of_their_windows() -> None:
+    broker = Broker()
+    assert broker.figures.table()["putTps"] == "0.00 0.00 0.00"
+    for _ in range(200):
+        broker.later(5, 100)
+    assert broker.figures.table()["putTps"] == "20.00 20.00 20.00"
+    assert broker.figures.table()["getTransferedTps"] == "10.00 10.00 10.00"
+    for _ in range(12):
+        broker.later(5, 0)
+    assert broker.figures.table()["putTps"] == "0.00 0.00 18.00"
+    broker.now += 10_000
+    broker.figures.sample()
+    broker.figures.sample()
+    assert broker.figures.table()["putTps"].startswith("0.00 0.00 ")
+
+
+def test_totals_of_days() -> None:
+    broker = Broker()
+    broker.later(5, 10)
+    names = [f"msgPutTotal{name}" for name in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+
+    def totals() -> list[str]:
+        table = broker.figures.table()
+        return [table[name] for name in names]
+
+    assert totals() == ["100", "100", "110"]
+    broker.later(86_400, 20)
+    broker.later(5, 5)
+    assert totals() == ["100", "130", "135"]
+    broker.later(86_400, 0)
+    assert totals() == ["130", "135", "135"]
+
+
+def test_other_figures() -> None:
+    broker = Broker()
+    broker.moment = Moment(7, 4, 3, 1234, DiskSpace(1 << 30, 4 << 30), {2: (5, 9)})
+    broker.now += 90_061
+    table = broker.figures.table()
+    assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert table["commitLogDiskRatio"] == "0.7500"
+    assert table["commitLogDirCapacity"] == "Total : 4.0 GiB, Free : 1.0 GiB."
+    assert (table["sendThreadPoolQueueSize"], table["heldPulls"], table["connections"]) == ("3", "4", "3")
+    assert table["earliestMessageTimeStamp"] == "1234"
+    assert table["putMessageAverageSize"] == "10.0"
+    assert all(isinstance(value, str) for value in table.values())

@@ -1,0 +1,75 @@
+"""Which half messages are open, and from where a restart has to read."""
+
+from __future__ import annotations
+
+from metaq_broker.rocketmq.half_messages.ledger import Half, Ledger, Positions
+
+
+def half(ordinal: int, stored_ms: int = 0, patience_ms: int | None = None) -> Half:
+    return Half(ordinal, ordinal + 100, "producers", stored_ms, patience_ms)
+
+
+def ledger(*ordinals: int, first: int = 0) -> Ledger:
+    made = Ledger(Positions(first, 0))
+    for ordinal in ordinals:
+        made.add(half(ordinal))
+    return made
+
+
+def test_open_until_a_note_says_that_it_is_ended() -> None:
+    open_ones = ledger(0, 1, 2)
+    open_ones.noted(1, 0, ended=True)
+    assert [each.ordinal for each in open_ones] == [0, 2]
+    assert open_ones.is_ended(1)
+    assert not open_ones.is_ended(0)
+    assert open_ones.get(1) is None
+
+
+def test_positions_are_below_everything_that_is_open() -> None:
+    open_ones = ledger(0, 1, 2)
+    assert open_ones.positions() == (0, 0)
+    open_ones.noted(1, 0, ended=True)  # must be read again: message 0 is open
+    open_ones.noted(2, 1, ended=True)
+    assert open_ones.positions() == (0, 0)
+    open_ones.noted(0, 2, ended=True)
+    assert open_ones.positions() == (3, 3)
+    assert open_ones.is_ended(0)
+
+
+def test_the_first_note_about_an_open_one_is_read_again() -> None:
+    open_ones = ledger(0, 1)
+    open_ones.noted(0, 0, ended=True)
+    open_ones.noted(1, 1, ended=False)
+    open_ones.noted(1, 2, ended=False)
+    assert open_ones.positions() == (1, 1)
+
+
+def test_notes_that_are_read_before_their_messages() -> None:
+    open_ones = Ledger(Positions(5, 7))
+    open_ones.noted(6, 7, ended=False)
+    open_ones.noted(6, 8, ended=False)
+    open_ones.noted(5, 9, ended=True)
+    open_ones.noted(3, 10, ended=True)  # below the position: ended long ago
+    for ordinal in (5, 6, 7):
+        open_ones.add(half(ordinal))
+    assert [(each.ordinal, each.asked) for each in open_ones] == [(6, 2), (7, 0)]
+    assert open_ones.positions() == (6, 7)
+
+
+def test_who_is_to_be_asked() -> None:
+    open_ones = Ledger(Positions(0, 0))
+    for each in (half(0, 1000), half(1, 2000), half(2, 1000, 60_000), half(3, 1000)):
+        open_ones.add(each)
+    deciding = open_ones.get(3)
+    assert deciding is not None
+    deciding.deciding = True
+    assert [each.ordinal for each in open_ones.to_ask(7500, 6000)] == [0]
+    assert [each.ordinal for each in open_ones.to_ask(61_000, 6000)] == [0, 1, 2]
+
+
+def test_a_message_is_added_once() -> None:
+    open_ones = ledger(0, 1)
+    open_ones.add(half(0))
+    open_ones.noted(0, 0, ended=True)
+    open_ones.add(half(0))
+    assert [each.ordinal for each in open_ones] == [1]

@@ -1,0 +1,113 @@
+"""Sends of one turn of the loop are one block for each queue, and each is answered by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, StorageFailed
+from metaq_broker.rocketmq.messages.message_store import OnStored, StoredBatch
+from metaq_broker.rocketmq.sends.send_groups import GROUP_BYTES_MAX, SendGroups
+from waiting import in_loop
+
+HOST = bytes(8)
+
+
+class FakeStore:
+    """Keeps blocks, and tells where they are at once. Frames with "wrong" in them are refused with their block."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        self.blocks: list[tuple[str, int, list[bytes]]] = []
+        self.refusal = refusal
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+        if b"raise" in frames:
+            raise OSError("broken")
+        if self.refusal is not None or b"wrong" in frames:
+            done(self.refusal or BlockInvalid("a frame is wrong"))
+            return
+        ends = {(topic, queue): 0}
+        for where, number, stored in self.blocks:
+            ends[where, number] = ends.get((where, number), 0) + len(stored)
+        first = ends[topic, queue]
+        self.blocks.append((topic, queue, list(frames)))
+        done(StoredBatch(queue, first, [100 * (first + each) for each in range(len(frames))], 7, HOST))
+
+
+def in_one_turn(store: FakeStore, *sends: tuple[str, int, list[bytes]]) -> list[StoredBatch | Refusal]:
+    """Have sends arrive in one turn; return their answers in the order of the sends."""
+
+    async def run() -> list[StoredBatch | Refusal]:
+        groups = SendGroups(store)  # type: ignore[arg-type]
+        futures = []
+        for topic, queue, frames in sends:
+            future: asyncio.Future[StoredBatch | Refusal] = asyncio.get_running_loop().create_future()
+            groups.add(topic, queue, frames, future.set_result)
+            futures.append(future)
+        return await asyncio.wait_for(asyncio.gather(*futures), 5)
+
+    return asyncio.run(run())
+
+
+def test_one_block_for_each_queue_in_the_order_of_the_sends() -> None:
+    store = FakeStore()
+    answers = in_one_turn(
+        store,
+        ("t", 0, [b"a"]),
+        ("t", 1, [b"b"]),
+        ("t", 0, [b"c", b"d"]),
+        ("u", 0, [b"e"]),
+        ("t", 0, [b"f"]),
+    )
+    assert store.blocks == [("t", 0, [b"a", b"c", b"d", b"f"]), ("t", 1, [b"b"]), ("u", 0, [b"e"])]
+    assert answers == [
+        StoredBatch(0, 0, [0], 7, HOST),
+        StoredBatch(1, 0, [0], 7, HOST),
+        StoredBatch(0, 1, [100, 200], 7, HOST),
+        StoredBatch(0, 0, [0], 7, HOST),
+        StoredBatch(0, 3, [300], 7, HOST),
+    ]
+
+
+def test_a_wrong_send_is_refused_alone() -> None:
+    store = FakeStore()
+    answers = in_one_turn(store, ("t", 0, [b"a"]), ("t", 0, [b"b", b"wrong"]), ("t", 0, [b"c"]))
+    assert store.blocks == [("t", 0, [b"a"]), ("t", 0, [b"c"])]
+    assert [type(each) for each in answers] == [StoredBatch, BlockInvalid, StoredBatch]
+
+
+def test_what_refuses_the_queue_refuses_each_send() -> None:
+    store = FakeStore(PartitionClosed(0))
+    assert in_one_turn(store, ("t", 0, [b"a"]), ("t", 0, [b"b"])) == [PartitionClosed(0)] * 2
+    assert in_one_turn(FakeStore(), ("t", 0, [b"wrong"])) == [BlockInvalid("a frame is wrong")]
+
+
+def test_large_sends_do_not_make_one_block() -> None:
+    store = FakeStore()
+    large = bytes(GROUP_BYTES_MAX // 2)
+    answers = in_one_turn(store, *[("t", 0, [large])] * 5)
+    assert [len(frames) for _, _, frames in store.blocks] == [2, 2, 1]
+    assert [each.queue_offset for each in answers if isinstance(each, StoredBatch)] == [0, 1, 2, 3, 4]
+
+
+@in_loop
+async def test_a_defect_leaves_no_send_without_an_answer() -> None:
+    loop, reported = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+    groups = SendGroups(FakeStore())  # type: ignore[arg-type]
+    last: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
+
+    def fails(_stored: StoredBatch | Refusal) -> None:
+        raise ValueError("a defect")
+
+    groups.add("t", 0, [b"a"], fails)
+    groups.add("t", 0, [b"b"], last.set_result)
+    assert isinstance(await last, StoredBatch)
+    broken: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
+    groups.add("t", 0, [b"raise"], broken.set_result)
+    assert await broken == StorageFailed("OSError: broken")
+    assert reported == ["the answer to a send failed", "a send failed"]

@@ -1,0 +1,260 @@
+"""One thread serves all connections: each works a few milliseconds, then the others are served. The clock is ours."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from metaq_broker.clock import ManualClock
+from metaq_broker.log.sync.loop_steps import LoopStep
+from metaq_broker.serve.block_buffers import BlockBuffers
+from metaq_broker.serve.connection import QUANTUM_S, READ_AHEAD_BYTES, Connection
+from metaq_broker.serve.replies import ReplyQueue
+from metaq_broker.serve.round_robin import ROUND_S, RoundRobin
+from metaq_broker.text.session import TextSession
+from metaq_broker.text.text_puts import TextPuts
+
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
+
+STATS_MS = 2
+PER_QUANTUM = 3
+"""Answers to ``stats`` until the time of a quantum, 5 ms, is over."""
+
+
+class Loop:
+    """An event loop that runs what is due when it is told to, by a clock that only moves when work is done."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.time = self.clock.monotonic
+        self.due: deque[Callable[[], object]] = deque()
+        self.call_soon = self.due.append
+
+    def run_once(self) -> None:
+        """Run what is due now, as one round of the real one does; what that adds is for the next round."""
+        for _ in range(len(self.due)):
+            self.due.popleft()()
+
+
+class Wire:
+    """The transport of a connection whose client takes everything at once."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.closing = False
+        self.reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"ssl_object": object(), "peername": ("client", 1)}.get(name)
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def close(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, **_limits: int) -> None:
+        pass
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    @property
+    def opaques(self) -> list[int]:
+        """Of the replies so far."""
+        decoder = ReplyDecoder()
+        decoder.receive_data(self.sent)
+        return [reply.opaque for reply in iter(decoder.next_reply, NEED_DATA)]  # type: ignore[union-attr]
+
+
+class Services:
+    """Of a broker that needs two milliseconds for every ``stats`` and every transaction command."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000)
+        self.engine = SimpleNamespace(config=SimpleNamespace(system=system))
+        self.report = self.transactions = self
+        self.buffers, self.text_puts = BlockBuffers(), TextPuts()
+        self.version, self.texts = "1", None
+        self._clock = clock
+
+    def body(self, item: str) -> bytes:
+        self._clock.advance(STATS_MS)
+        return b"STATS\r\nEND\r\n"
+
+    def transaction(self, owner: object, command: Any, replies: ReplyQueue, visible: object = None) -> None:
+        self._clock.advance(STATS_MS)
+        replies.add(b"result 200 0 %d\r\n" % command.opaque)
+
+
+def server(loop: Loop) -> Any:
+    services: Any = Services(loop.clock)
+    return SimpleNamespace(
+        loop=loop,
+        limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
+        sessions=lambda replies, client: TextSession(services, replies, client.peer),
+        names_of=lambda transport: None,
+        opened=lambda connection: None,
+        holds=lambda connection, buffered_bytes: None,
+        round_robin=RoundRobin(loop),  # type: ignore[arg-type]
+        step=LoopStep(loop),  # type: ignore[arg-type]
+    )
+
+
+def connect(shared: Any) -> tuple[Connection, Wire]:
+    connection, wire = Connection(shared), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    return connection, wire
+
+
+def stats(count: int) -> bytes:
+    return b"".join(b"stats offsets %d\r\n" % opaque for opaque in range(count))
+
+
+def begins(count: int) -> bytes:
+    return b"".join(b"transaction TX:s:%d s BEGIN %d\r\n" % (opaque, opaque) for opaque in range(count))
+
+
+def test_many_questions_of_one_client_do_not_hold_up_another() -> None:
+    loop = Loop()
+    shared = server(loop)
+    (greedy, greedy_wire), (modest, modest_wire) = connect(shared), connect(shared)
+    greedy.data_received(stats(100))
+    assert greedy_wire.opaques == list(range(PER_QUANTUM))
+    for round_ in range(1, 5):
+        before = loop.clock.monotonic()
+        modest.data_received(b"version %d\r\n" % round_)
+        assert modest_wire.opaques[-1] == round_
+        loop.run_once()
+        assert loop.clock.monotonic() - before < QUANTUM_S + STATS_MS / 1000
+        assert greedy_wire.opaques == list(range(PER_QUANTUM * (round_ + 1)))
+
+
+def test_a_round_over_many_busy_connections_is_short_and_a_modest_one_is_in_every_round() -> None:
+    loop = Loop()
+    shared = server(loop)
+    busy = [connect(shared) for _ in range(50)]
+    modest, modest_wire = connect(shared)
+    for connection, _ in busy:
+        connection.data_received(begins(1000))
+    busy_for_s = loop.clock.monotonic()
+    assert busy_for_s < ROUND_S + QUANTUM_S + STATS_MS / 1000, "those who come when the time is spent wait"
+    for round_ in range(1, 100):
+        before = loop.clock.monotonic()
+        modest.data_received(b"stats offsets %d\r\n" % round_)
+        assert modest_wire.opaques[-1] == round_
+        loop.run_once()
+        assert loop.clock.monotonic() - before < ROUND_S + QUANTUM_S + 2 * STATS_MS / 1000
+    round_robin = [len(wire.opaques) // PER_QUANTUM for _, wire in busy]
+    assert max(round_robin) - min(round_robin) <= 2, "first come, first served"
+    assert min(round_robin) >= 2
+
+
+def test_small_chunks_do_not_count_as_modest_when_there_are_many() -> None:
+    """Whoever asks little gets a command or so ahead of its quantum; what is left waits for the quantum."""
+    loop = Loop()
+    shared = server(loop)
+    (busy, _), (sly, sly_wire) = connect(shared), connect(shared)
+    while not shared.round_robin.spent:
+        busy.data_received(stats(100))
+        loop.due.clear()  # the round does not end
+        busy._scheduled = False
+    sly.data_received(stats(100))
+    assert sly_wire.opaques == [0]
+    sly.data_received(stats(100))
+    assert sly_wire.opaques == [0]
+
+
+def test_who_waits_for_its_quantum_is_not_read_from() -> None:
+    loop = Loop()
+    shared = server(loop)
+    connections = [connect(shared) for _ in range(10)]
+    for connection, _ in connections:
+        connection.data_received(begins(1000))
+    assert [wire.reading for _, wire in connections] == [True] * 2 + [False] * 8
+    while loop.due:
+        loop.run_once()
+    assert all(wire.reading and len(wire.opaques) == 1000 for _, wire in connections)
+
+
+def test_sending_more_gives_no_more_quanta() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    connection.data_received(stats(100))
+    for round_ in range(1, 20):
+        connection.data_received(b"stats offsets 5000\r\n")
+        connection.data_received(b"stats offsets 5000\r\n")
+        loop.run_once()
+        assert len(wire.opaques) == PER_QUANTUM * (round_ + 1)
+        assert len(loop.due) == 1
+
+
+def test_a_client_that_sends_more_than_its_quanta_suffice_for_is_not_read_from() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    one = b"transaction TX:s:1 s BEGIN 1\r\n"
+    connection.data_received(one)
+    connection.data_received(one * (READ_AHEAD_BYTES // len(one)))
+    assert wire.reading
+    connection.data_received(one * 100)
+    loop.run_once()
+    assert not wire.reading
+    while not wire.reading:
+        loop.run_once()
+    assert 0 < connection._session.pending_bytes <= READ_AHEAD_BYTES
+
+
+def test_all_of_them_are_answered_in_the_end() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    connection.data_received(stats(100))
+    connection.eof_received()
+    while loop.due:
+        loop.run_once()
+    assert wire.opaques == list(range(100))
+    assert wire.closing
+
+
+def test_commands_that_are_carried_out_at_once_are_bounded_as_well() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    connection.data_received(begins(20))
+    while loop.due:
+        before = loop.clock.monotonic()
+        loop.run_once()
+        assert loop.clock.monotonic() - before < QUANTUM_S + STATS_MS / 1000
+    assert wire.opaques == list(range(20))
+
+
+def test_a_stop_answers_what_was_received_however_long_it_takes() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    connection.data_received(begins(20))
+    connection.finish()
+    assert wire.opaques == list(range(20))
+    while loop.due:
+        loop.run_once()
+    assert wire.closing
+
+
+def test_a_session_without_limit_carries_out_everything() -> None:
+    clock = ManualClock()
+    replies = ReplyQueue(lambda: None)
+    session = TextSession(Services(clock), replies, "client")  # type: ignore[arg-type]
+    session.receive_data(begins(20))
+    assert session.handle(1000) is False
+    assert replies.unanswered == 20

@@ -1,0 +1,86 @@
+"""Puts that wait for the disk: what a session keeps of them until they are durable."""
+
+from __future__ import annotations
+
+import mmap
+import tracemalloc
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from metaq_broker.serve.block_buffers import BlockBuffers
+from metaq_broker.text.session import PLAIN_PUTS, TextSession
+from test_text_puts import Harness, put
+from waiting import in_loop
+
+from metaq.formats.frames import encode_frame
+from metaq.protocols.text.commands import PutBatch
+from metaq.protocols.text.encode import encode
+
+PUTS = 600
+BODY_BYTES = 1000
+
+
+class WatchedBuffers(BlockBuffers):
+    """Keeps no memory for later blocks, and knows what it gave out."""
+
+    def __init__(self) -> None:
+        super().__init__(kept_bytes_max=0)
+        self.given: list[weakref.ref[mmap.mmap]] = []
+
+    def take(self, length: int) -> memoryview:
+        block = super().take(length)
+        assert isinstance(block.obj, mmap.mmap)
+        self.given.append(weakref.ref(block.obj))
+        return block
+
+
+@in_loop
+async def test_the_bodies_of_puts_are_given_up_once_they_are_written(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
+    streams = [b"".join(encode(put(n, bytes(BODY_BYTES))) for n in range(PUTS)) for _ in range(2)]
+    await harness.send(streams.pop(), 1 << 20)
+    tracemalloc.start()
+    try:
+        harness.session.receive_data(streams.pop())
+        while harness.session.handle(4096):
+            pass
+        assert harness.queue.unanswered == PUTS
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    await harness.commit.drain()
+    harness.close()
+    assert kept_bytes < PUTS * BODY_BYTES // 4
+
+
+@in_loop
+async def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, framed=False, segment_bytes=1 << 20)
+    buffers = WatchedBuffers()
+    session = TextSession(replace(harness.services, buffers=buffers), harness.queue, "peer")
+    block = b"".join(encode_frame(0, 0, bytes(BODY_BYTES)) for _ in range(PUTS))
+    stream = encode(PutBatch("t", 0, block, PUTS, 1))
+    for piece in (stream[:-100], stream[-100:]):  # only a block that comes in pieces has memory of its own
+        session.receive_data(piece)
+        session.handle(1)
+    assert harness.queue.unanswered == 1
+    assert [given() for given in buffers.given] == [None]
+    await harness.commit.drain()
+    harness.close()
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["plain", "compiled"])
+@in_loop
+async def test_a_turn_ends_with_its_time_not_with_what_was_received(tmp_path: Path, framed: bool) -> None:
+    """The clock is looked at behind each run, and a run of plain code is short: with others, it would delay them."""
+    harness = Harness(tmp_path, framed=framed, segment_bytes=1 << 20)
+    harness.session.receive_data(b"".join(encode(put(n, b"x" * 100)) for n in range(5000)))
+    assert harness.session.handle(4096, lambda: True)
+    assert 0 < harness.queue.unanswered <= (4096 if framed else PLAIN_PUTS)
+    while harness.session.handle(4096, lambda: True):
+        pass
+    assert harness.queue.unanswered == 5000
+    await harness.commit.drain()
+    harness.close()
