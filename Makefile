@@ -68,6 +68,10 @@ bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, 
 bench-check: java $(READY)  ## The same, or RESULTS=file, and fail where a ratio is worse than the recorded one
 	@$(SPARK_PYTHON) benchmarks/check.py $(RESULTS)
 
+.PHONY: reference
+reference: $(READY)  ## Write the tables of docs/ that are made from rows of the code: options, columns, keys, commands
+	@PYTHONPATH=. $(BIN)/python tests/support/reference.py
+
 wheel: $(READY)  ## Build dist/*.whl and dist/*.tar.gz
 	@$(BIN)/python -m build
 

@@ -1,15 +1,14 @@
-"""Options as the frozen objects that the connector works with, for every format.
+"""The options that all formats share: rows as fields of frozen classes, and the rules between them.
 
-Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. A format's ``OptionTable``
-says of each how it is read; the classes here have what all formats share, and are checked for contradictions.
+Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. A format derives its classes
+from these and adds its own rows.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,127 +20,26 @@ from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
 from metaq_spark.columns.row_layout import RowLayout
+from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.errors import OptionError
-from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
+from metaq_spark.options import values
+from metaq_spark.options.positions import Earliest, Group, Latest, Notation, Position, Timestamps
 from metaq_spark.options.selection import Assigned, Named, Selection, TopicPattern
 from metaq_spark.options.table import (
     ANY,
+    BATCH_READ,
+    BATCH_WRITE,
     CHECKPOINT_LOCATION,
     READ,
-    SET_BY_SPARK,
-    SYSTEM_CA,
-    TLS_VERIFY,
+    STREAM_READ,
     UNSET,
     WRITE,
-    Option,
     Use,
+    option,
 )
 
-Habits = Mapping[str, str | tuple[str, str]]
-"""Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
-
-SHARED_HABITS: Final[Habits] = {
-    "topics": ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more"),
-    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
-    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
-    "checkpoint": "use checkpointLocation",
-    "group.id": "use group",
-    "groupid": "use group",
-    "consumergroup": "use group",
-    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
-}
-"""Those that no format has."""
-
-
-class OptionTable:
-    """The options of one format.
-
-    ``habits``: what to use instead of keys that this format does not have. ``usual``: the names that a message about an
-    unknown option suggests. ``page``: the documentation that has them all.
-    """
-
-    def __init__(self, rows: Iterable[Option], habits: Habits, usual: Iterable[str], page: str) -> None:
-        self.rows: Final = tuple(rows)
-        self._habits, self._usual, self._page = habits, tuple(usual), page
-        self._by_key = {option.name.lower(): option for option in self.rows}
-
-    def read(self, raw: Mapping[str, str], use: Use, uses: frozenset[Use] | None = None) -> dict[str, Any]:
-        """The value of each option for ``use`` by its field.
-
-        ``uses``: for what the options may be given, ``use`` alone unless that is not known yet.
-
-        Raises:
-            OptionError: An option is unknown, is not for this use, or cannot be read.
-        """
-        self._refuse_unknown(raw, uses or frozenset({use}))
-        kind = READ if use in READ else WRITE
-        return read_values((option for option in self.rows if option.uses & kind), raw, use)
-
-    def _refuse_unknown(self, raw: Mapping[str, str], uses: frozenset[Use]) -> None:
-        for key in raw:
-            option = self._by_key.get(key.lower())
-            if option is None and key.lower() not in SET_BY_SPARK:
-                raise OptionError(key, self._unknown(key, uses))
-            if option is not None and not option.uses & uses:
-                raise OptionError(option.name, self._misplaced(option, uses))
-
-    def _unknown(self, key: str, uses: frozenset[Use]) -> str:
-        if (instead := self._instead(key.lower(), uses)) is not None:
-            return instead
-        allowed = {option.name.lower(): option.name for option in self.rows if option.uses & uses}
-        near = [allowed[name] for name in difflib.get_close_matches(key.lower(), allowed, n=3)]
-        hint = f"there is no such option; did you mean {' or '.join(near)}?" if near else "there is no such option."
-        usual = [name for name in self._usual if name.lower() in allowed and name not in near]
-        return f"{hint} The usual ones of a {_wording(uses)}: {', '.join([*near, *usual])}; {self._page} has all"
-
-    def _instead(self, key: str, uses: frozenset[Use]) -> str | None:
-        found = self._habits.get(key)
-        if found is None:
-            return None
-        reading, writing = (found, found) if isinstance(found, str) else found
-        return writing if uses <= WRITE else reading
-
-    def _misplaced(self, option: Option, uses: frozenset[Use]) -> str:
-        instead = self._instead(option.name.lower(), uses)
-        where = f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}"
-        return where if instead is None else f"{where}; {instead}"
-
-
-def read_values(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """The value of each of ``options`` by its field; other keys are not looked at.
-
-    Raises:
-        OptionError: One cannot be read.
-    """
-    return {option.field: _read(option, raw, use) for option in options}
-
-
-def read_reach(options: Iterable[Option], raw: Mapping[str, str], whom: str) -> dict[str, Any]:
-    """The values of those ``options`` that say how to reach ``whom`` ("brokers"), for neither a read nor a write.
-
-    Raises:
-        OptionError: A key is none of them, or one cannot be read.
-    """
-    allowed = [option for option in options if option.uses == ANY]
-    names = [option.name for option in allowed]
-    for key in raw:
-        if key.lower() not in [name.lower() for name in names]:
-            raise OptionError(key, f"it says nothing about how to reach the {whom}. Allowed here: {', '.join(names)}")
-    return read_values(allowed, raw, Use.BATCH_READ)
-
-
-def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:
-    text = next((value for key, value in raw.items() if key.lower() == option.name.lower()), None)
-    if text is None and option.default == UNSET:
-        return None
-    try:
-        return option.parse(option.default_for(use) if text is None else text)
-    except ValueError as error:
-        raise OptionError(option.name, f"{text!r}: {error}") from None
-
-
-def _wording(uses: Iterable[Use]) -> str:
-    return " or a ".join(use.value for use in Use if use in uses)
+SYSTEM_CA: Final = "system"
+"""What `tlsCaFile` says for the authorities that the machine trusts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +48,50 @@ class ConnectionOptions(ABC):
 
     streaming: bool = False
 
-    connect_timeout_ms: int
-    request_timeout_ms: int
-    retries: int
-    retry_interval_ms: int
-    broker_wait_ms: int
-    tls_ca_file: str | None = None
-    tls_cert_file: str | None = None
-    tls_key_file: str | None = None
-    tls_verify: str = TLS_VERIFY[0]
+    # fmt: off
+    connect_timeout_ms: int = option(
+        "connectTimeoutMs", values.milliseconds, "5000", ANY,
+        "Longest wait for a connection to a broker.",
+    )
+    request_timeout_ms: int = option(
+        "requestTimeoutMs", values.milliseconds, "30000", ANY,
+        "Longest wait for a broker's answer.",
+    )
+    retries: int = option(
+        "retries", values.count, "3", ANY,
+        "How often in a row something is asked or sent again after a lost connection or no answer.",
+    )
+    retry_interval_ms: int = option(
+        "retryIntervalMs", values.pause, "200", ANY,
+        "Pause before the first such try; it doubles with each further one.",
+    )
+    broker_wait_ms: int = option(
+        "brokerWaitMs", values.wait_ms,
+        {Use.BATCH_READ: "0", Use.STREAM_READ: "10m", Use.BATCH_WRITE: "0", Use.STREAM_WRITE: "10m"}, ANY,
+        "How long, beyond `retries`, a broker that cannot be reached is waited for: by a stream's planning, by tasks "
+        "under way, and by what begins and ends a micro-batch of a sink. What a query does first does not wait: the "
+        "first look of a run, and batch 0 of a write.",
+    )
+    tls_ca_file: str | None = option(
+        "tlsCaFile", values.path, UNSET, ANY,
+        "Turns TLS on: PEM file of the authority that signs the brokers' certificates, on the driver and on every "
+        "executor; `system` = those that the machine trusts.",
+    )
+    tls_cert_file: str | None = option(
+        "tlsCertFile", values.path, UNSET, ANY,
+        "PEM file of the certificate to show to brokers that ask for one.",
+    )
+    tls_key_file: str | None = option(
+        "tlsKeyFile", values.path, UNSET, ANY,
+        "PEM file of its key, if that is not in `tlsCertFile`.",
+    )
+    tls_verify: str = option(
+        "tlsVerify", values.OneOf("full", "ca", "none"), "full", ANY,
+        "What is checked of a server's certificate: `full`: who signed it, and that it is for this host; `ca`: who "
+        "signed it; `none`: nothing. `none` turns TLS on without `tlsCaFile` and is not safe: whoever answers is "
+        "taken for the server, and gets keys and messages.",
+    )
+    # fmt: on
 
     @property
     def tls(self) -> TlsSettings | None:
@@ -218,38 +151,147 @@ class ReadOptions(ConnectionOptions):
     Sizes in bytes, times in milliseconds, counts in messages or tasks, as the names end; ``None`` = not given.
     """
 
-    topics: tuple[str, ...] | None
-    topic_pattern: re.Pattern[str] | None
-    assigned: Mapping[str, frozenset[Partition]] | None
-    wait_for_topic: bool
-    required_brokers: tuple[str, ...] | None
-    starting_offsets: Position
-    starting_timestamp_ms: int | None
-    starting_timestamps: Timestamps | None
-    no_message_strategy: str
-    ending_offsets: Position
-    ending_timestamp_ms: int | None
-    ending_timestamps: Timestamps | None
-    trigger_bytes_max: int
-    trigger_messages_max: int | None
-    trigger_messages_min: int | None
-    trigger_delay_ms_max: int
-    task_count_min: int | None
-    task_bytes_min: int
-    task_bytes_max: int | None
-    columns: tuple[str, ...] | None
-    push_filters: bool
-    value_format: str
-    value_schema: DataType | None
-    fail_on_data_loss: bool
-    prove_offsets: bool
-    loss_grace_ms: int
-    on_corrupt: str
-    dead_letter_topic: str | None
-    group: str | None
-    commit_group_offsets: bool
-    fetch_bytes: int
-    offset_poll_ms: int
+    # fmt: off
+    topics: tuple[str, ...] | None = option(
+        "subscribe", Notation.topics, UNSET, READ,
+        "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and `assign` is needed.",
+    )
+    topic_pattern: re.Pattern[str] | None = option(
+        "subscribePattern", values.pattern, UNSET, READ,
+        "Regular expression (Python's) for the whole name of a topic; topics that appear later are read too.",
+    )
+    assigned: Mapping[str, frozenset[Partition]] | None = option(
+        "assign", Notation.assignment, UNSET, READ,
+        'Partitions to read and no others, as JSON: `{"orders": ["{first}", "{second}"]}`.',
+    )
+    wait_for_topic: bool = option(
+        "waitForTopic", values.boolean, "false", READ,
+        "Whether a topic that no broker knows yet is waited for (a batch reads nothing of it) instead of an error.",
+    )
+    required_brokers: tuple[str, ...] | None = option(
+        "requireBrokers", values.names, UNSET, READ,
+        "Brokers without which a read must not begin, separated by commas: {brokers}. Otherwise a batch, or the "
+        "first look of a run, takes the brokers that are found for all that there are.",
+    )
+    starting_offsets: Position = option(
+        "startingOffsets", Notation.position, {Use.BATCH_READ: "earliest", Use.STREAM_READ: "latest"}, READ,
+        "Where to start: `earliest`, `latest` (streams only), `group`, or JSON with a {offset} for each partition. "
+        "A stream uses it only when its checkpoint is new.",
+    )
+    starting_timestamp_ms: int | None = option(
+        "startingTimestamp", values.timestamp_ms, UNSET, READ,
+        "Start at the first message at or after this time: milliseconds since 1970, or ISO 8601. Goes before "
+        "`startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+    )
+    starting_timestamps: Timestamps | None = option(
+        "startingOffsetsByTimestamp", Notation.timestamps, UNSET, READ,
+        "The same with a time for each partition, as JSON.",
+    )
+    no_message_strategy: str = option(
+        "startingOffsetsByTimestampStrategy", values.OneOf("error", "latest"), "error", READ,
+        "What a start by time does where no message is that new: `error`, or begin at `latest`.",
+    )
+    ending_offsets: Position = option(
+        "endingOffsets", Notation.position, "latest", BATCH_READ,
+        "Where to stop (exclusive): `latest`, or JSON with one {offset} for each partition.",
+    )
+    ending_timestamp_ms: int | None = option(
+        "endingTimestamp", values.timestamp_ms, UNSET, BATCH_READ,
+        "Stop before the first message at or after this time; at `latest` where no message is that new. Goes "
+        "before `endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+    )
+    ending_timestamps: Timestamps | None = option(
+        "endingOffsetsByTimestamp", Notation.timestamps, UNSET, BATCH_READ,
+        "The same with a time for each partition, as JSON.",
+    )
+    trigger_bytes_max: int = option(
+        "maxBytesPerTrigger", values.size, "1g", STREAM_READ,
+        "Most bytes of one micro-batch, shared out over the partitions in proportion to their backlog.",
+    )
+    trigger_messages_max: int | None = option(
+        "maxOffsetsPerTrigger", values.messages, UNSET, STREAM_READ,
+        "Most messages of one micro-batch, shared out in the same way.",
+    )
+    trigger_messages_min: int | None = option(
+        "minOffsetsPerTrigger", values.messages, UNSET, STREAM_READ,
+        "Messages to wait for before a micro-batch is made, at most for `maxTriggerDelay`.",
+    )
+    trigger_delay_ms_max: int = option(
+        "maxTriggerDelay", values.duration_ms, "15m", STREAM_READ,
+        "Longest wait for `minOffsetsPerTrigger`: milliseconds, or a number with `ms`, `s`, `m`, `h` or `d`.",
+    )
+    task_count_min: int | None = option(
+        "minPartitions", values.task_count, UNSET, READ,
+        "Least number of tasks of a read: large ranges are split at message boundaries, as far as there are enough "
+        "messages.",
+    )
+    task_bytes_min: int = option(
+        "minBytesPerPartition", values.size, "64k", READ,
+        "Small ranges are read together by one task, up to so many bytes: partitions with few messages need no task "
+        "each. `1` = always a task for each partition.",
+    )
+    task_bytes_max: int | None = option(
+        "maxBytesPerPartition", values.size, UNSET, READ,
+        "Most bytes of one task; a larger range of a partition is split at message boundaries. A single message may be "
+        "larger.",
+    )
+    columns: tuple[str, ...] | None = option(
+        "columns", Notation.chosen_columns, UNSET, READ,
+        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
+        "faster, because Spark tells a Python source nothing about it.",
+    )
+    push_filters: bool = option(
+        "pushFilters", values.boolean, "false", BATCH_READ,
+        "Whether conditions on {pushed} narrow what is fetched. Needs `spark.sql.python.filterPushdown.enabled=true`.",
+    )
+    value_format: str = option(
+        "valueFormat", values.OneOf("binary", "string", "json"), "binary", READ,
+        "What the column `value` is: the bytes, UTF-8 text, or JSON parsed by `valueSchema`.",
+    )
+    value_schema: DataType | None = option(
+        "valueSchema", parse_value_schema, UNSET, READ,
+        "Spark SQL type of the JSON values, such as `id BIGINT, name STRING`.",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss", values.boolean, "true", READ,
+        "Whether a query fails when bytes that it had to read are gone; `false` logs a warning and reads on.",
+    )
+    prove_offsets: bool = option(
+        "proveOffsets", values.boolean, "true", STREAM_READ,
+        "Whether the checkpoint says which message was read last of each partition, so that a broker that was put back "
+        "to an older copy is noticed. `false` for a checkpoint that an older version has to read.",
+    )
+    loss_grace_ms: int = option(
+        "lossGraceMs", values.duration_ms, "30s", STREAM_READ,
+        "How long a partition may end before the place already read, or be listed no more by a broker that answers, "
+        "until that fails the query.",
+    )
+    on_corrupt: str = option(
+        "onCorrupt", values.OneOf("fail", "skip", "deadletter"), "fail", READ,
+        "What is done with a message that does not match its checksum: `fail`, `skip` it with a warning, or store its "
+        "bytes in `deadLetterTopic` and go on.",
+    )
+    dead_letter_topic: str | None = option(
+        "deadLetterTopic", Notation.topic, UNSET, READ,
+        "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the attribute.",
+    )
+    group: str | None = option(
+        "group", Notation.group, UNSET, READ,
+        "{system} consumer group for `startingOffsets` = `group` and `commitGroupOffsets`.",
+    )
+    commit_group_offsets: bool = option(
+        "commitGroupOffsets", values.boolean, "false", STREAM_READ,
+        "Whether the group's offsets are set to what Spark has completed, for {system}'s own tools.",
+    )
+    fetch_bytes: int = option(
+        "fetchBytes", values.Size(1 << 30), "1m", READ,
+        "Bytes asked of a broker at a time. A broker may answer with fewer.",
+    )
+    offset_poll_ms: int = option(
+        "offsetPollMs", values.milliseconds, "20", STREAM_READ,
+        "Shortest time between two questions to the brokers for their newest offsets.",
+    )
+    # fmt: on
 
     @property
     def dead_letters(self) -> bool:
@@ -303,21 +345,55 @@ def _position_option(side: str, of_all_ms: int | None, of_each: Timestamps | Non
 class WriteOptions(ConnectionOptions):
     """A write. ``topic`` is ``None`` when every row names its own."""
 
-    topic: str | None
-    block_bytes: int
-    block_messages: int
+    # fmt: off
+    topic: str | None = option(
+        "topic", Notation.topic, UNSET, WRITE,
+        "Topic to write to; takes precedence over a `topic` column.",
+    )
+    block_bytes: int = option(
+        "blockBytes", values.Size(1 << 26), "2m", WRITE,
+        "Bytes of messages sent to {request}.",
+    )
+    block_messages: int = option(
+        "blockMessages", values.messages, "100000", WRITE,
+        "Messages sent to {request}, at most.",
+    )
+    # fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionOptions(WriteOptions):
     """A write that may be exactly once; ``None`` = not given."""
 
-    delivery: str
-    transaction_timeout_ms: int
-    txn_app_id: str | None
-    txn_version: int | None
-    repeated_batch: str
-    missing_batches: tuple[int, int] | None
+    # fmt: off
+    delivery: str = option(
+        "delivery", values.OneOf("at_least_once", "exactly_once"), "at_least_once", WRITE,
+        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
+    )
+    transaction_timeout_ms: int = option(
+        "transactionTimeoutMs", values.duration_ms, "10m", WRITE,
+        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
+        "`maxTxTimeoutInSeconds` caps it.",
+    )
+    txn_app_id: str | None = option(
+        "txnAppId", values.transaction_name, UNSET, BATCH_WRITE,
+        "Name of an exactly-once batch write that may be repeated, for example in `foreachBatch`; with `txnVersion`.",
+    )
+    txn_version: int | None = option(
+        "txnVersion", values.version, UNSET, BATCH_WRITE,
+        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
+    )
+    repeated_batch: str = option(
+        "repeatedBatch", values.OneOf("fail", "accept"), "fail", WRITE,
+        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
+        "count and the rows at hand are dropped.",
+    )
+    missing_batches: tuple[int, int] | None = option(
+        "missingBatches", values.span, UNSET, WRITE,
+        "Batches of an exactly-once write that its brokers do not know and that it goes on behind, as `FIRST-LAST`; "
+        "the error about them names the value.",
+    )
+    # fmt: on
     checkpoint_location: str | None
     """The option ``checkpointLocation``, if the stream has it."""
 

@@ -1,21 +1,21 @@
 """Where a read starts or ends: a small family of values, parsed from ``startingOffsets`` and ``endingOffsets``.
 
-``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. How partitions
-and offsets are written is a format's ``Notation``. Turning a position into offsets needs to know what the brokers hold
-and is done in ``source/resolution.py``.
+``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. How topics,
+partitions and offsets are written is a format's ``Notation``. Turning a position into offsets needs to know what the
+brokers hold and is done in ``source/resolution.py``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from metaq.model import INT64_MAX, Partition, TopicPartition
+from metaq_spark.columns.row_layout import choose_columns
 from metaq_spark.offsets import ParsePartition
-from metaq_spark.options.values import timestamp_ms
-from metaq_spark.options.values import topic as parse_topic
+from metaq_spark.options.values import Name, listed, timestamp_ms
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
@@ -57,14 +57,49 @@ Position = Earliest | Latest | Group | Specific | Timestamps
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How the options of a format write partitions and offsets.
+    """How the options of a format write topics, partitions and offsets.
 
-    ``examples``: two partitions, for messages. ``offset``: what an offset is called, such as "byte offset".
+    ``name``: what is allowed in the name of a topic or a group. ``columns``: those that a read has. ``words``: what
+    the documentation of shared options has in braces, such as ``first`` and ``second``, two partitions, and ``offset``,
+    what an offset is called.
     """
 
     parse_partition: ParsePartition
-    examples: tuple[str, str]
-    offset: str
+    name: Name
+    columns: Collection[str]
+    words: Mapping[str, str]
+
+    @property
+    def examples(self) -> tuple[str, str]:
+        """Two partitions."""
+        return self.words["first"], self.words["second"]
+
+    @property
+    def offset(self) -> str:
+        """What an offset is called, such as "byte offset"."""
+        return self.words["offset"]
+
+    def fill(self, text: str) -> str:
+        """``text`` with the format's words in place of those in braces."""
+        for name, word in self.words.items():
+            text = text.replace("{" + name + "}", word)
+        return text
+
+    def topic(self, text: str) -> str:
+        """Read the name of a topic. Raises as ``Name``."""
+        return self.name(text)
+
+    def topics(self, text: str) -> tuple[str, ...]:
+        """Read names of topics, separated by commas. Raises as ``Name``."""
+        return tuple(dict.fromkeys(map(self.name, listed(text, "topic names"))))
+
+    def group(self, text: str) -> str:
+        """Read the name of a group. Raises as ``Name``."""
+        return self.name.of("group")(text)
+
+    def chosen_columns(self, text: str) -> tuple[str, ...]:
+        """Read names of columns. Raises as ``choose_columns``."""
+        return choose_columns(text, self.columns)
 
     @property
     def position_syntax(self) -> str:
@@ -122,7 +157,7 @@ class Notation:
         tree = _json(text, self.assignment_syntax)
         if not isinstance(tree, dict) or not tree:
             raise ValueError(f"expected {self.assignment_syntax}")
-        return {parse_topic(topic): self._partitions(topic, names) for topic, names in tree.items()}
+        return {self.name(topic): self._partitions(topic, names) for topic, names in tree.items()}
 
     def _partitions(self, topic: str, names: object) -> frozenset[Partition]:
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -156,6 +191,13 @@ class Notation:
             return timestamp_ms(str(value))
         except ValueError as error:
             raise ValueError(f"{where}: {value!r}: {error}") from None
+
+
+NOTATED: Final = (
+    *(Notation.position, Notation.timestamps, Notation.assignment),
+    *(Notation.topic, Notation.topics, Notation.group, Notation.chosen_columns),
+)
+"""What an option's row has as its ``parse`` where that depends on the format."""
 
 
 def _json(text: str, syntax: str) -> Any:

@@ -1,59 +1,120 @@
-"""How the text of an option is read. Each parser raises ``ValueError`` with a sentence that says what is allowed."""
+"""How the text of an option is read. Each parser raises ``ValueError`` with a sentence that says what is allowed.
+
+Parsers with limits or words are values, from which tests make examples of what is taken and what is refused.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaq.formats.message_types import TYPE_CHARS_MAX, is_message_type
 from metaq.model import BROKER_ID_MAX, INT64_MAX, Address, Partition
 from metaq.sizes import parse_size
 
-MILLISECONDS_MAX: Final = 24 * 3600 * 1000
-PAUSE_MS_MAX: Final = 10_000
-COUNT_MAX: Final = 1000
 TASK_COUNT_MAX: Final = 100_000
-DURATION_MS_MAX: Final = 366 * MILLISECONDS_MAX
 
-_TOPIC: Final = re.compile(r"[^\s,/@*]+")
-_TRANSACTION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MILLISECONDS_MAX: Final = 24 * 3600 * 1000
+_DURATION_MS_MAX: Final = 366 * _MILLISECONDS_MAX
 _BROKER_COUNT: Final = re.compile(r"(\d{1,4})\s*:\s*(\d{1,6})")
 _DURATION: Final = re.compile(r"(\d{1,15})\s*(ms|s|m|h|d|)")
-_DURATION_UNITS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": MILLISECONDS_MAX}
+_DURATION_UNITS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _MILLISECONDS_MAX}
 _TIMESTAMP_SYNTAX: Final = "milliseconds since 1970, or ISO 8601 with a time zone, such as 2026-11-20T06:30:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number of ``unit``, ``low`` to ``high``."""
+
+    unit: str
+    low: int
+    high: int
+
+    def __call__(self, text: str) -> int:
+        word = text.strip()
+        if not re.fullmatch(r"\d{1,19}", word) or not self.low <= int(word) <= self.high:
+            raise ValueError(f"expected a whole number of {self.unit} from {self.low} to {self.high}")
+        return int(word)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes, 1 to ``most``: a number, alone or with a unit behind it, as ``parse_size`` reads it."""
+
+    most: int
+
+    def __call__(self, text: str) -> int:
+        try:
+            total = parse_size(text)
+        except ValueError:
+            total = 0
+        if not 1 <= total <= INT64_MAX:
+            raise ValueError("expected a number of bytes of at least 1, such as 65536, 512k, 64m or 1g")
+        if total > self.most:
+            raise ValueError(f"expected at most {self.most} bytes")
+        return total
+
+
+class OneOf:
+    """One of a few words, in any case; gives it in lower case."""
+
+    def __init__(self, *words: str) -> None:
+        self.words: Final = words
+
+    def __call__(self, text: str) -> str:
+        word = text.strip().lower()
+        if word not in self.words:
+            raise ValueError(f"expected {', '.join(self.words[:-1])} or {self.words[-1]}")
+        return word
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The name of something: ``what`` it is of, and which names are ``allowed``, for messages."""
+
+    pattern: re.Pattern[str]
+    allowed: str
+    what: str = "topic"
+
+    def of(self, what: str) -> Name:
+        """The same for the name of something else."""
+        return replace(self, what=what)
+
+    def __call__(self, text: str) -> str:
+        if not self.pattern.fullmatch(text.strip()):
+            raise ValueError(f"expected the name of a {self.what}{self.allowed}")
+        return text.strip()
+
+
+size: Final = Size(INT64_MAX)
+milliseconds: Final = Whole("milliseconds", 1, _MILLISECONDS_MAX)
+pause: Final = Whole("milliseconds", 1, 10_000)
+count: Final = Whole("tries", 0, 1000)
+messages: Final = Whole("messages", 1, INT64_MAX)
+task_count: Final = Whole("tasks", 1, TASK_COUNT_MAX)
+version: Final = Whole("versions", 0, INT64_MAX)
+
+
+def listed(text: str, what: str) -> tuple[str, ...]:
+    """The parts of ``text`` between commas, in the order given, without blank and repeated ones; one at least."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise ValueError(f"expected {what}, separated by commas")
+    return found
 
 
 def addresses(text: str) -> tuple[Address, ...]:
     """``host:port`` separated by commas, in the order given, doubles dropped."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
+    if not text.strip(" ,"):
         raise ValueError("expected host:port, separated by commas, for example 127.0.0.1:8123")
-    return tuple(dict.fromkeys(Address.parse(part) for part in parts))
-
-
-def topic(text: str) -> str:
-    """One topic name."""
-    if not _TOPIC.fullmatch(text.strip()):
-        raise ValueError("expected a topic name without spaces and without any of , / @ *")
-    return text.strip()
-
-
-def topics(text: str) -> tuple[str, ...]:
-    """Topic names separated by commas, in the order given, doubles dropped."""
-    names = [part for part in text.split(",") if part.strip()]
-    if not names:
-        raise ValueError("expected topic names, separated by commas")
-    return tuple(dict.fromkeys(topic(name) for name in names))
+    return tuple(dict.fromkeys(map(Address.parse, listed(text, "host:port"))))
 
 
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, in the order given, doubles dropped."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    if not found:
-        raise ValueError("expected names, separated by commas")
-    return tuple(dict.fromkeys(found))
+    return listed(text, "names")
 
 
 def path(text: str) -> str:
@@ -65,89 +126,7 @@ def path(text: str) -> str:
 
 def boolean(text: str) -> bool:
     """``true`` or ``false``, in any case."""
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return word == "true"
-
-
-def size(text: str) -> int:
-    """Bytes, at least 1: a number, alone or with a unit behind it, as ``parse_size`` reads it."""
-    try:
-        total = parse_size(text)
-    except ValueError:
-        total = 0
-    if not 1 <= total <= INT64_MAX:
-        raise ValueError("expected a number of bytes of at least 1, such as 65536, 512k, 64m or 1g")
-    return total
-
-
-def size_up_to(limit: int) -> Callable[[str], int]:
-    """A parser like ``size`` for values up to ``limit`` bytes."""
-
-    def parse(text: str) -> int:
-        total = size(text)
-        if total > limit:
-            raise ValueError(f"expected at most {limit} bytes")
-        return total
-
-    return parse
-
-
-def milliseconds(text: str) -> int:
-    """A duration of 1 ms to one day."""
-    return _whole(text, 1, MILLISECONDS_MAX, "milliseconds")
-
-
-def pause(text: str) -> int:
-    """A pause of 1 ms to 10 s."""
-    return _whole(text, 1, PAUSE_MS_MAX, "milliseconds")
-
-
-def count(text: str) -> int:
-    """A count of 0 to 1000."""
-    return _whole(text, 0, COUNT_MAX, "tries")
-
-
-def _whole(text: str, low: int, high: int, unit: str) -> int:
-    word = text.strip()
-    if not re.fullmatch(r"\d{1,18}", word) or not low <= int(word) <= high:
-        raise ValueError(f"expected a whole number of {unit} from {low} to {high}")
-    return int(word)
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """A parser for one of a few words, in any case; gives it in lower case."""
-
-    def parse(text: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
-            raise ValueError(f"expected {', '.join(words[:-1])} or {words[-1]}")
-        return word
-
-    return parse
-
-
-def text(raw: str) -> str:
-    """Any text that is not blank."""
-    if not raw.strip():
-        raise ValueError("expected some text")
-    return raw.strip()
-
-
-def messages(raw: str) -> int:
-    """A number of messages, 1 to 2**63 - 1."""
-    return _whole(raw, 1, INT64_MAX, "messages")
-
-
-def task_count(raw: str) -> int:
-    """A number of tasks, 1 to ``TASK_COUNT_MAX``."""
-    return _whole(raw, 1, TASK_COUNT_MAX, "tasks")
-
-
-def version(raw: str) -> int:
-    """A version, 0 to 2**63 - 1."""
-    return _whole(raw, 0, INT64_MAX, "versions")
+    return OneOf("true", "false")(text) == "true"
 
 
 def span(raw: str) -> tuple[int, int]:
@@ -161,8 +140,10 @@ def span(raw: str) -> tuple[int, int]:
 
 def pattern(raw: str) -> re.Pattern[str]:
     """A regular expression of Python's."""
+    if not raw.strip():
+        raise ValueError("expected some text")
     try:
-        return re.compile(text(raw))
+        return re.compile(raw.strip())
     except re.error as error:
         raise ValueError(f"not a regular expression ({error})") from None
 
@@ -176,25 +157,18 @@ def message_types(raw: str) -> tuple[str, ...]:
     return found
 
 
-def group(raw: str) -> str:
-    """The name of a consumer group."""
-    if not _TOPIC.fullmatch(raw.strip()):
-        raise ValueError("expected the name of a group without spaces and without any of , / @ *")
-    return raw.strip()
-
-
 def transaction_name(raw: str) -> str:
     """A name for a series of writes, as a broker keeps it."""
-    if not _TRANSACTION_NAME.fullmatch(raw.strip()):
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", raw.strip()):
         raise ValueError("expected up to 200 letters, digits and any of . _ -")
     return raw.strip()
 
 
 def duration_ms(raw: str) -> int:
-    """Milliseconds, 1 to ``DURATION_MS_MAX``: a number, alone or with ms, s, m, h or d behind it."""
+    """Milliseconds, up to 366 days: a number, alone or with ms, s, m, h or d behind it."""
     match = _DURATION.fullmatch(raw.strip().lower())
     total = int(match[1]) * _DURATION_UNITS[match[2]] if match else 0
-    if not 1 <= total <= DURATION_MS_MAX:
+    if not 1 <= total <= _DURATION_MS_MAX:
         raise ValueError("expected a duration from 1 ms to 366 days, such as 500, 500ms, 30s, 15m, 12h or 1d")
     return total
 

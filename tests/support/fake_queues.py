@@ -17,28 +17,17 @@ from pyspark.sql.types import BinaryType, StringType
 from metaq.errors import ConnectionFailed, MetaqError
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.testing.manual_clock import ManualClock
+from metaq_spark.backends.rocketmq import options as rocketmq_options
 from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import AvailableRanges, Offsets, Ranges
-from metaq_spark.options.parsing import OptionTable, ReadOptions, check_choice, check_read
-from metaq_spark.options.positions import LATEST_OFFSET, Notation
+from metaq_spark.options.parsing import ConnectionOptions, ReadOptions, check_choice, check_read
+from metaq_spark.options.positions import LATEST_OFFSET
 from metaq_spark.options.selection import Selection, chosen
-from metaq_spark.options.table import (
-    CONNECTION_ROWS,
-    FETCH_ROW,
-    LIMIT_ROWS,
-    LOSS_ROWS,
-    OFFSET_POLL_ROW,
-    VALUE_ROWS,
-    Use,
-    position_rows,
-    selection_rows,
-)
+from metaq_spark.options.table import OptionTable, Use
 from metaq_spark.source.backend import DensePositions, GroupOffsets, LossSentences, PushedColumns
 
-NOTATION = Notation(Partition.parse_queue, ("broker-a:0", "broker-a:1"), "queue offset")
-ROWS = (*selection_rows(NOTATION), *position_rows(NOTATION), *LIMIT_ROWS, *VALUE_ROWS, *LOSS_ROWS)
-TABLE = OptionTable((*ROWS, FETCH_ROW, OFFSET_POLL_ROW, *CONNECTION_ROWS), {}, ("subscribe",), "a page")
+NOTATION = rocketmq_options.NOTATION
 SENTENCES = LossSentences(
     "no broker has it", "it is another queue", "its end is lost", "its messages expired", "it is an older copy"
 )
@@ -61,21 +50,17 @@ class FakeOptions(ReadOptions):
         return "nothing, as it is a fake"
 
 
+TABLE = OptionTable((ReadOptions, ConnectionOptions), NOTATION, {}, "subscribe", "a page")
+
+
 def fake_options(use: Use, **raw: str) -> FakeOptions:
     """The options of a read of ``orders``, unless others are given."""
     if not {"subscribe", "subscribePattern", "assign"} & raw.keys():
         raw["subscribe"] = "orders"
-    group = raw.pop("group", None)
+    raw |= {"commitGroupOffsets": "true"} if "group" in raw else {}
     values = TABLE.read(raw, use)
     check_choice(values)
-    options = FakeOptions(
-        **values,
-        columns=None,
-        push_filters=False,
-        group=group,
-        commit_group_offsets=group is not None,
-        streaming=use is Use.STREAM_READ,
-    )
+    options = FakeOptions(**values, streaming=use is Use.STREAM_READ)
     check_read(options, use)
     return options
 

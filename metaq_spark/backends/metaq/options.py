@@ -1,10 +1,12 @@
 """The options of ``format("metaq")``: its table, and the frozen objects that the rest works with.
 
-Most rows are shared with other formats (``options/table.py``). ``docs/connector.md`` is checked against the table.
+Most rows are shared with other formats (``options/parsing.py``). ``docs/connector-reference.md`` is made
+from the table.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,46 +19,45 @@ from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayou
 from metaq_spark.errors import OptionError
 from metaq_spark.options import values
 from metaq_spark.options.parsing import (
-    SHARED_HABITS,
     ConnectionOptions,
-    Habits,
-    OptionTable,
     ReadOptions,
     TransactionOptions,
+    WriteOptions,
     check_choice,
     check_read,
     check_tls,
     check_value,
     check_write,
     checkpoint_location,
-    read_reach,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
     ANY,
-    CONNECTION_ROWS,
-    DELIVERY_ROWS,
-    FETCH_ROW,
-    LIMIT_ROWS,
-    LOSS_ROWS,
-    OFFSET_POLL_ROW,
     READ,
-    TOPIC_ROW,
+    SHARED_HABITS,
     UNSET,
-    VALUE_ROWS,
     WRITE,
-    Option,
+    Habits,
+    OptionTable,
     Use,
-    block_rows,
-    columns_row,
-    commit_row,
-    position_rows,
-    push_filters_row,
-    selection_rows,
+    option,
 )
 
-NOTATION: Final = Notation(Partition.parse, ("0-0", "0-1"), "byte offset")
-"""How the options write partitions and offsets."""
+NOTATION: Final = Notation(
+    Partition.parse,
+    values.Name(re.compile(r"[^\s,/@*]+"), " without spaces and without any of , / @ *"),
+    COLUMN_TYPES,
+    {
+        "first": "0-0",
+        "second": "0-1",
+        "offset": "byte offset",
+        "brokers": "broker ids",
+        "system": "MetaQ",
+        "pushed": "`attribute`, `offset` and `timestamp`",
+        "request": "a partition in one request",
+    },
+)
+"""How the options write topics, partitions and offsets."""
 
 _USE_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
 _USE_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
@@ -94,72 +95,22 @@ _HABITS: Final[Habits] = {
 where that differs."""
 
 
-OPTIONS: Final = (
-    Option(
-        "brokers", "brokers", values.addresses, UNSET, ANY,
-        "Brokers to talk to: `host:port`, separated by commas. Every broker of the topics must be named. Exactly one "
-        "of `brokers` and `zookeeper` is needed.",
-    ),
-    Option(
-        "zookeeper", "zookeeper", ZooKeeperAddress.parse, UNSET, ANY,
-        "Where brokers register, `host:port,host:port/root`; the root is `/meta` if it is left out. Brokers are found "
-        "there, and masters are preferred to slaves.",
-    ),
-    *selection_rows(NOTATION),
-    *position_rows(NOTATION),
-    *LIMIT_ROWS,
-    columns_row(COLUMN_TYPES),
-    Option(
-        "messageTypes", "message_types", values.message_types, UNSET, READ,
-        "Read only messages whose attribute is one of these, separated by commas; the broker leaves the others out.",
-    ),
-    push_filters_row("`attribute`, `offset` and `timestamp`"),
-    *VALUE_ROWS,
-    Option(
-        "attributeFormat", "attribute_format", values.one_of("string", "map"), "string", READ,
-        "What the column `attribute` is: the text, or a map read from `k=v;k2=v2`.",
-    ),
-    *LOSS_ROWS,
-    Option(
-        "group", "group", values.group, UNSET, READ,
-        "MetaQ consumer group for `startingOffsets` = `group` and `commitGroupOffsets`.",
-    ),
-    commit_row("MetaQ"),
-    FETCH_ROW,
-    Option(
-        "localReads", "local_reads", values.boolean, "true", READ,
-        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
-        "ranges sent.",
-    ),
-    OFFSET_POLL_ROW,
-    TOPIC_ROW,
-    *DELIVERY_ROWS,
-    Option(
-        "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
-        "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
-        "message whose partition is away fails the write instead of going elsewhere.",
-    ),
-    *block_rows(1 << 26, "a partition in one request", "; not above the broker's `maxBatchSize`"),
-    *CONNECTION_ROWS,
-)  # fmt: skip
-
-TABLE: Final = OptionTable(
-    OPTIONS,
-    _HABITS,
-    (
-        "brokers", "zookeeper", "subscribe", "startingOffsets", "endingOffsets", "maxBytesPerTrigger", "topic",
-        "delivery",
-    ),
-    "docs/connector.md",
-)  # fmt: skip
-
-
 @dataclass(frozen=True, kw_only=True)
 class BrokerOptions(ConnectionOptions):
     """How to reach the brokers. ``brokers`` is empty where they are found by ``zookeeper``."""
 
-    brokers: tuple[Address, ...]
-    zookeeper: ZooKeeperAddress | None
+    # fmt: off
+    brokers: tuple[Address, ...] = option(
+        "brokers", values.addresses, UNSET, ANY,
+        "Brokers to talk to: `host:port`, separated by commas. Every broker of the topics must be named. Exactly one "
+        "of `brokers` and `zookeeper` is needed.",
+    )
+    zookeeper: ZooKeeperAddress | None = option(
+        "zookeeper", ZooKeeperAddress.parse, UNSET, ANY,
+        "Where brokers register, `host:port,host:port/root`; the root is `/meta` if it is left out. Brokers are found "
+        "there, and masters are preferred to slaves.",
+    )
+    # fmt: on
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -175,9 +126,21 @@ class BrokerOptions(ConnectionOptions):
 class SourceOptions(BrokerOptions, ReadOptions):
     """A read of MetaQ."""
 
-    message_types: tuple[str, ...] | None
-    attribute_format: str
-    local_reads: bool
+    # fmt: off
+    message_types: tuple[str, ...] | None = option(
+        "messageTypes", values.message_types, UNSET, READ,
+        "Read only messages whose attribute is one of these, separated by commas; the broker leaves the others out.",
+    )
+    attribute_format: str = option(
+        "attributeFormat", values.OneOf("string", "map"), "string", READ,
+        "What the column `attribute` is: the text, or a map read from `k=v;k2=v2`.",
+    )
+    local_reads: bool = option(
+        "localReads", values.boolean, "true", READ,
+        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
+        "ranges sent.",
+    )
+    # fmt: on
 
     @property
     def row_layout(self) -> RowLayout:
@@ -189,7 +152,24 @@ class SourceOptions(BrokerOptions, ReadOptions):
 class SinkOptions(BrokerOptions, TransactionOptions):
     """A write to MetaQ; ``None`` = not given."""
 
-    ordered_partitions: tuple[Partition, ...] | None
+    # fmt: off
+    ordered_partitions: tuple[Partition, ...] | None = option(
+        "orderedPartitions", values.ordered_partitions, UNSET, WRITE,
+        "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
+        "message whose partition is away fails the write instead of going elsewhere.",
+    )
+    # fmt: on
+
+
+TABLE: Final = OptionTable(
+    (BrokerOptions, ReadOptions, SourceOptions, TransactionOptions, WriteOptions, SinkOptions, ConnectionOptions),
+    NOTATION,
+    _HABITS,
+    "brokers zookeeper subscribe startingOffsets endingOffsets maxBytesPerTrigger topic delivery",
+    "docs/connector.md",
+    {"blockBytes": {"doc": "Bytes of messages sent to {request}; not above the broker's `maxBatchSize`."}},
+)
+OPTIONS: Final = TABLE.rows
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
@@ -237,7 +217,7 @@ def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
     """
-    options = BrokerOptions(**_with_brokers(read_reach(OPTIONS, raw, "brokers"), raw))
+    options = BrokerOptions(**_with_brokers(TABLE.read_reach(raw, "brokers"), raw))
     check_tls(options)
     return options
 

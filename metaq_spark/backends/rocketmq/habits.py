@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_spark.options.parsing import SHARED_HABITS, Habits
+from metaq_spark.options.table import SHARED_HABITS, Habits
 
 _SERVERS: Final = "use nameServers: host:port of each name server, separated by ;"
 _TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")

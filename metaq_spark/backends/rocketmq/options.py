@@ -1,13 +1,13 @@
 """The options of ``format("rocketmq")``: its table, and the frozen objects that the rest works with.
 
-Most rows are shared with other formats (``options/table.py``). ``docs/rocketmq.md`` is checked against the table.
+Most rows are shared with other formats (``options/parsing.py``). ``docs/rocketmq.md`` is made from the table.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.types import DataType
@@ -24,77 +24,43 @@ from metaq_spark.errors import OptionError
 from metaq_spark.options import values
 from metaq_spark.options.parsing import (
     ConnectionOptions,
-    OptionTable,
     ReadOptions,
     TransactionOptions,
+    WriteOptions,
     check_choice,
     check_read,
     check_tls,
     check_value,
     check_write,
     checkpoint_location,
-    read_reach,
 )
 from metaq_spark.options.positions import Notation
-from metaq_spark.options.table import (
-    ANY,
-    CONNECTION_ROWS,
-    DELIVERY_ROWS,
-    FETCH_ROW,
-    LIMIT_ROWS,
-    LOSS_ROWS,
-    OFFSET_POLL_ROW,
-    READ,
-    TOPIC_ROW,
-    UNSET,
-    VALUE_ROWS,
-    Option,
-    Use,
-    block_rows,
-    columns_row,
-    commit_row,
-    position_rows,
-    push_filters_row,
-    selection_rows,
-)
-
-NOTATION: Final = Notation(Partition.parse_queue, ("broker-a:0", "broker-a:1"), "queue offset")
-"""How the options write queues and offsets."""
+from metaq_spark.options.table import ANY, READ, UNSET, OptionTable, Use, option
 
 TOPIC_CHARS_MAX: Final = 127
+
+_NAME: Final = values.Name(
+    re.compile(rf"[%|a-zA-Z0-9_-]{{1,{TOPIC_CHARS_MAX}}}"),
+    f", up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -",
+)
+NOTATION: Final = Notation(
+    Partition.parse_queue,
+    _NAME,
+    RECORD_COLUMNS,
+    {
+        "first": "broker-a:0",
+        "second": "broker-a:1",
+        "offset": "queue offset",
+        "brokers": "names such as `broker-a`",
+        "system": "RocketMQ",
+        "pushed": "`tags`, `queue_offset` and `store_timestamp`",
+        "request": "a queue in one batch",
+    },
+)
+"""How the options write topics, queues and offsets."""
+
 BLOCK_BYTES_MAX: Final = 3 << 20
 """A broker takes 4 MiB of a batch, counted as it stores them: with what it adds to each message."""
-
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-
-
-def _topic(text: str) -> str:
-    name = text.strip()
-    if not _NAME.fullmatch(name) or len(name) > TOPIC_CHARS_MAX:
-        allowed = f"up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -"
-        raise ValueError(f"expected the name of a topic, {allowed}")
-    return name
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    names = [part for part in text.split(",") if part.strip()]
-    if not names:
-        raise ValueError("expected topic names, separated by commas")
-    return tuple(dict.fromkeys(map(_topic, names)))
-
-
-def _group(text: str) -> str:
-    try:
-        return _topic(text)
-    except ValueError:
-        raise ValueError(
-            f"expected the name of a group, up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -"
-        ) from None
-
-
-def _secret(text: str) -> str:
-    """A key. What is wrong with it is not shown."""
-    return text.strip()
 
 
 def _tags(text: str) -> Subscription:
@@ -107,138 +73,74 @@ def _sql(text: str) -> Subscription:
     return Subscription(text.strip(), "SQL92")
 
 
-def _count_up_to(limit: int, what: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        word = text.strip()
-        if not re.fullmatch(r"\d{1,9}", word) or not 1 <= int(word) <= limit:
-            raise ValueError(f"expected a whole number of {what} from 1 to {limit}")
-        return int(word)
-
-    return parse
-
-
-_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "subscribe": _topics,
-    "topic": _topic,
-    "deadLetterTopic": _topic,
+_CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "subscribePattern": {
+        "doc": "Regular expression (Python's) for the whole name of a topic; topics that appear later are read too. "
+        "Needs a name server that lists topics: proxies and hosted services do not."
+    },
+    "waitForTopic": {
+        "doc": "Whether a topic that no name server knows yet is waited for (a batch reads nothing of it) instead of "
+        "an error."
+    },
+    "maxBytesPerTrigger": {
+        "doc": "Most bytes of one micro-batch, shared out over the queues in proportion to their backlog. Bytes are "
+        "estimated from the size of a few messages of each range."
+    },
+    "failOnDataLoss": {
+        "doc": "Whether a query fails when messages that it had to read are gone; `false` logs a warning and reads on."
+    },
+    "onCorrupt": {
+        "doc": "What is done with a message that does not match its checksum, or is not what was asked for: `fail`, "
+        "`skip` it with a warning, or store its bytes in `deadLetterTopic` and go on."
+    },
+    "deadLetterTopic": {
+        "doc": "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the properties."
+    },
+    "fetchBytes": {"default": "8m", "doc": "Bytes of messages that are under way to a task at a time."},
+    "delivery": {
+        "doc": "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and "
+        "brokers. Only the bundled broker can do that; a broker of RocketMQ has no transaction over several messages."
+    },
+    "blockBytes": {"parse": values.Size(BLOCK_BYTES_MAX)},
+    "tlsCaFile": {
+        "doc": "Turns TLS on, to name servers and brokers: PEM file of the authority that signs their certificates, "
+        "on the driver and on every executor; `system` = those that the machine trusts."
+    },
 }
-_DOCS: Final = {
-    "subscribePattern": "Regular expression (Python's) for the whole name of a topic; topics that appear later are "
-    "read too. Needs a name server that lists topics: proxies and hosted services do not.",
-    "waitForTopic": "Whether a topic that no name server knows yet is waited for (a batch reads nothing of it) instead "
-    "of an error.",
-    "maxBytesPerTrigger": "Most bytes of one micro-batch, shared out over the queues in proportion to their backlog. "
-    "Bytes are estimated from the size of a few messages of each range.",
-    "failOnDataLoss": "Whether a query fails when messages that it had to read are gone; `false` logs a warning and "
-    "reads on.",
-    "onCorrupt": "What is done with a message that does not match its checksum, or is not what was asked for: `fail`, "
-    "`skip` it with a warning, or store its bytes in `deadLetterTopic` and go on.",
-    "deadLetterTopic": "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the properties.",
-    "delivery": f"{DELIVERY_ROWS[0].doc} Only the bundled broker can do that; a broker of RocketMQ has no transaction "
-    "over several messages.",
-    "tlsCaFile": "Turns TLS on, to name servers and brokers: PEM file of the authority that signs their certificates, "
-    "on the driver and on every executor; `system` = those that the machine trusts.",
-}
-
-
-def _own(rows: tuple[Option, ...]) -> tuple[Option, ...]:
-    """Shared rows in the words and with the names of RocketMQ."""
-    return tuple(
-        replace(row, parse=_PARSERS.get(row.name, row.parse), doc=_DOCS.get(row.name, row.doc)) for row in rows
-    )
-
-
-OPTIONS: Final = (
-    Option(
-        "nameServers", "name_servers", parse_name_servers, UNSET, ANY,
-        "Name servers: `host:port`, separated by `;` or `,`. One that answers is enough. Required.",
-    ),
-    Option("namespace", "namespace", _group, UNSET, ANY, "Namespace of topics and groups: `NAMESPACE%` before each."),
-    Option(
-        "accessKey", "access_key", _secret, UNSET, ANY,
-        "Name of the account, where servers ask for one; with `secretKey`.",
-    ),
-    Option("secretKey", "secret_key", _secret, UNSET, ANY, "Its key; not shown in logs and plans."),
-    Option(
-        "securityToken", "security_token", _secret, UNSET, ANY,
-        "Token of a temporary account, with both keys; not shown in logs and plans.",
-    ),
-    *_own(selection_rows(NOTATION)),
-    *_own(position_rows(NOTATION)),
-    *_own(LIMIT_ROWS),
-    columns_row(RECORD_COLUMNS),
-    Option(
-        "tags", "tags", _tags, UNSET, READ,
-        "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
-        "again.",
-    ),
-    Option(
-        "sql", "sql", _sql, UNSET, READ,
-        "Read only messages whose properties fulfil this SQL92 condition; for brokers with `enablePropertyFilter`. A "
-        "condition that the broker cannot compile fails the read.",
-    ),
-    push_filters_row("`tags`, `queue_offset` and `store_timestamp`"),
-    *VALUE_ROWS,
-    *_own(LOSS_ROWS),
-    Option(
-        "compactedTopics", "compacted_topics", values.boolean, "false", READ,
-        "Whether messages may be missing between others, as in a compacted topic; otherwise that is data loss.",
-    ),
-    Option(
-        "dropRepeatedWithin", "drop_repeated_within", values.messages, UNSET, READ,
-        "Drop a message whose `message_id` another one had among so many messages before it in its queue: what an "
-        "at-least-once sink wrote twice. That many messages are read again before each range.",
-    ),
-    Option(
-        "group", "group", _group, UNSET, ANY,
-        "Group in whose name servers are asked (`metaq-spark` if not given), for `startingOffsets` = `group`, "
-        "`commitGroupOffsets` and accounts. The read is no member of it.",
-    ),
-    commit_row("RocketMQ"),
-    Option(
-        "readFrom", "read_from", values.one_of("suggested", "master"), "suggested", READ,
-        "Which of a broker's servers is read from: the one that it suggests (a slave when messages have left its "
-        "memory), or its `master` as long as that answers.",
-    ),
-    replace(
-        FETCH_ROW, default="8m",
-        doc="Bytes of messages that are under way to a task at a time.",
-    ),
-    Option(
-        "pullMessages", "pull_messages", _count_up_to(1 << 16, "messages"), "32", READ,
-        "Messages asked of a broker at a time; it gives 32 at most, unless it is configured to give more.",
-    ),
-    Option(
-        "pullsInFlight", "pulls_in_flight", _count_up_to(64, "pulls"), "32", READ,
-        "Such questions that are under way at a time for a queue.",
-    ),
-    OFFSET_POLL_ROW,
-    *_own((TOPIC_ROW,)),
-    *_own(DELIVERY_ROWS),
-    *block_rows(BLOCK_BYTES_MAX, "a queue in one batch"),
-    *_own(CONNECTION_ROWS),
-)  # fmt: skip
-
-TABLE: Final = OptionTable(
-    OPTIONS,
-    HABITS,
-    (
-        "nameServers", "subscribe", "startingOffsets", "endingOffsets", "tags", "group", "accessKey", "topic",
-    ),
-    "docs/rocketmq.md",
-)  # fmt: skip
+"""What differs here from the rows that formats share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(ConnectionOptions):
     """How to reach the servers, and the client's identity."""
 
-    name_servers: tuple[Address, ...]
-    namespace: str | None = None
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-    security_token: str | None = field(default=None, repr=False)
-    group: str | None = None
+    # fmt: off
+    name_servers: tuple[Address, ...] = option(
+        "nameServers", parse_name_servers, UNSET, ANY,
+        "Name servers: `host:port`, separated by `;` or `,`. One that answers is enough. Required.",
+    )
+    namespace: str | None = option(
+        "namespace", _NAME.of("namespace"), UNSET, ANY,
+        "Namespace of topics and groups: `NAMESPACE%` before each.",
+    )
+    access_key: str | None = option(
+        "accessKey", str.strip, UNSET, ANY,
+        "Name of the account, where servers ask for one; with `secretKey`.", secret=True,
+    )
+    secret_key: str | None = option(
+        "secretKey", str.strip, UNSET, ANY,
+        "Its key; not shown in logs and plans.", secret=True,
+    )
+    security_token: str | None = option(
+        "securityToken", str.strip, UNSET, ANY,
+        "Token of a temporary account, with both keys; not shown in logs and plans.", secret=True,
+    )
+    group: str | None = option(
+        "group", Notation.group, UNSET, ANY,
+        "Group in whose name servers are asked (`metaq-spark` if not given), for `startingOffsets` = `group`, "
+        "`commitGroupOffsets` and accounts. The read is no member of it.",
+    )
+    # fmt: on
 
     @property
     def credentials(self) -> Credentials | None:
@@ -261,13 +163,40 @@ class ServerOptions(ConnectionOptions):
 class SourceOptions(ServerOptions, ReadOptions):
     """A read of RocketMQ."""
 
-    tags: Subscription | None
-    sql: Subscription | None
-    compacted_topics: bool
-    drop_repeated_within: int | None
-    read_from: str
-    pull_messages: int
-    pulls_in_flight: int
+    # fmt: off
+    tags: Subscription | None = option(
+        "tags", _tags, UNSET, READ,
+        "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
+        "again.",
+    )
+    sql: Subscription | None = option(
+        "sql", _sql, UNSET, READ,
+        "Read only messages whose properties fulfil this SQL92 condition; for brokers with `enablePropertyFilter`. A "
+        "condition that the broker cannot compile fails the read.",
+    )
+    compacted_topics: bool = option(
+        "compactedTopics", values.boolean, "false", READ,
+        "Whether messages may be missing between others, as in a compacted topic; otherwise that is data loss.",
+    )
+    drop_repeated_within: int | None = option(
+        "dropRepeatedWithin", values.messages, UNSET, READ,
+        "Drop a message whose `message_id` another one had among so many messages before it in its queue: what an "
+        "at-least-once sink wrote twice. That many messages are read again before each range.",
+    )
+    read_from: str = option(
+        "readFrom", values.OneOf("suggested", "master"), "suggested", READ,
+        "Which of a broker's servers is read from: the one that it suggests (a slave when messages have left its "
+        "memory), or its `master` as long as that answers.",
+    )
+    pull_messages: int = option(
+        "pullMessages", values.Whole("messages", 1, 1 << 16), "32", READ,
+        "Messages asked of a broker at a time; it gives 32 at most, unless it is configured to give more.",
+    )
+    pulls_in_flight: int = option(
+        "pullsInFlight", values.Whole("pulls", 1, 64), "32", READ,
+        "Such questions that are under way at a time for a queue.",
+    )
+    # fmt: on
 
     @property
     def row_layout(self) -> RowLayout:
@@ -283,6 +212,17 @@ class SourceOptions(ServerOptions, ReadOptions):
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ServerOptions, TransactionOptions):
     """A write to RocketMQ."""
+
+
+TABLE: Final = OptionTable(
+    (ServerOptions, ReadOptions, SourceOptions, TransactionOptions, WriteOptions, ConnectionOptions),
+    NOTATION,
+    HABITS,
+    "nameServers subscribe startingOffsets endingOffsets tags group accessKey topic",
+    "docs/rocketmq.md",
+    _CHANGES,
+)
+OPTIONS: Final = TABLE.rows
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
@@ -327,7 +267,7 @@ def parse_server_options(raw: Mapping[str, str]) -> ServerOptions:
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
     """
-    options = ServerOptions(**_checked(read_reach(OPTIONS, raw, "servers"), raw))
+    options = ServerOptions(**_checked(TABLE.read_reach(raw, "servers"), raw))
     check_tls(options)
     return options
 

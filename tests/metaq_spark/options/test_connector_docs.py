@@ -5,25 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from option_tables import option_rows
-
-from metaq_spark.backends.metaq.options import OPTIONS
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
 
 DOCS = Path(__file__).parents[3] / "docs" / "connector-reference.md"
-
-
-def table(head: str) -> list[list[str]]:
-    """The rows of the table that begins with ``head``."""
-    lines = DOCS.read_text(encoding="utf-8").splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith(head))
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
 
 
 def section(title: str) -> list[list[str]]:
@@ -31,10 +16,6 @@ def section(title: str) -> list[list[str]]:
     text = DOCS.read_text(encoding="utf-8").split(f"## {title}\n", 1)[1]
     lines = [line for line in re.split(r"\n##+ ", text, maxsplit=1)[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def test_options() -> None:
-    assert table("| option | for |") == option_rows(OPTIONS)
 
 
 def test_columns_of_a_read() -> None:

@@ -1,233 +1,228 @@
-"""Every option: a text that is taken with the value it has, and texts that are refused with what is said.
+"""Every option of both formats: texts that are taken with the value they have, and texts that are refused.
 
-How options contradict each other is at the end; what they do is in the stories.
+Examples belong to the parsers, so a new row has them. How options contradict each other is at the end.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from metaq.model import Address, Partition, TopicPartition
-from metaq_spark.backends.metaq.options import (
-    OPTIONS,
-    SinkOptions,
-    SourceOptions,
-    parse_sink_options,
-    parse_source_options,
-)
+from metaq.backends.rocketmq.pulls import Subscription
+from metaq.discovery.name_server import parse_name_servers
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.model import INT64_MAX, Address, Partition, TopicPartition
+from metaq_spark.backends.metaq import options as metaq
+from metaq_spark.backends.rocketmq import options as rocketmq
+from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.errors import OptionError
-from metaq_spark.options.positions import Earliest, Latest, Specific, Timestamps
-from metaq_spark.options.table import BATCH_READ, READ, STREAM_READ, Use
+from metaq_spark.options import values
+from metaq_spark.options.positions import Earliest, Group, Latest, Notation, Specific, Timestamps
+from metaq_spark.options.table import READ, Option, OptionTable, Use
 
 GIVEN = {"brokers": "b:1", "subscribe": "orders"}
 P00, P01 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
-NEEDS = {
-    "valueFormat": {"valueSchema": "id BIGINT"},
-    "valueSchema": {"valueFormat": "json"},
-    "onCorrupt": {"deadLetterTopic": "dead"},
-    "deadLetterTopic": {"onCorrupt": "deadletter"},
-    "commitGroupOffsets": {"group": "g", "zookeeper": "z:1"},
-    "txnAppId": {"txnVersion": "1", "delivery": "exactly_once"},
-    "txnVersion": {"txnAppId": "a", "delivery": "exactly_once"},
-    "tlsCertFile": {"tlsCaFile": "system"},
-    "tlsKeyFile": {"tlsCaFile": "system", "tlsCertFile": "c"},
-}
-"""What an option cannot be given without."""
-
 DAY_MS = 24 * 3600 * 1000
 
-TAKEN: list[tuple[str, str, object]] = [
-    ("brokers", "a:1, [::1]:2", (Address("a", 1), Address("::1", 2))),
-    ("subscribe", "a,b", ("a", "b")),
-    ("subscribePattern", "orders-.*", re.compile("orders-.*")),
-    ("assign", '{"a": ["0-1", "2-0"]}', {"a": frozenset({Partition(0, 1), Partition(2, 0)})}),
-    ("waitForTopic", "True", True),
-    ("requireBrokers", "0, 1,0", ("0", "1")),
-    ("startingOffsets", " EARLIEST ", Earliest()),
-    ("startingOffsets", '{"orders": {"0-0": -2, "0-1": 9223372036854775807}}', Specific({P00: -2, P01: 2**63 - 1})),
-    ("startingTimestamp", "0", 0),
-    ("startingTimestamp", "1795156200123", 1795156200123),
-    ("startingTimestamp", "1970-01-02T00:00:00.001+01:00", DAY_MS - 3_600_000 + 1),
-    ("startingOffsetsByTimestamp", '{"orders": {"0-0": 5, "0-1": "1970-01-02T00:00Z"}}',
-     Timestamps(of_each_ms={P00: 5, P01: DAY_MS})),
-    ("startingOffsetsByTimestampStrategy", "Latest", "latest"),
-    ("endingOffsets", "latest", Latest()),
-    ("endingTimestamp", "1970-01-02T00:00:00Z", DAY_MS),
-    ("endingOffsetsByTimestamp", '{"orders": {"0-0": 5}}', Timestamps(of_each_ms={P00: 5})),
-    ("maxBytesPerTrigger", "64m", 64 << 20),
-    ("maxOffsetsPerTrigger", "1", 1),
-    ("minOffsetsPerTrigger", "1000", 1000),
-    ("maxTriggerDelay", "15m", 900_000),
-    ("maxTriggerDelay", "500 ms", 500),
-    ("maxTriggerDelay", "2D", 2 * DAY_MS),
-    ("maxTriggerDelay", "70", 70),
-    ("minPartitions", "8", 8),
-    ("minBytesPerPartition", "1", 1),
-    ("maxBytesPerPartition", "1g", 1 << 30),
-    ("columns", "value, Offset", ("value", "offset")),
-    ("messageTypes", "paid,sent_2,paid", ("paid", "sent_2")),
-    ("pushFilters", "true", True),
-    ("valueFormat", "JSON", "json"),
-    ("valueSchema", "id BIGINT", StructType([StructField("id", LongType())])),
-    ("attributeFormat", "map", "map"),
-    ("failOnDataLoss", "false", False),
-    ("proveOffsets", "False", False),
-    ("lossGraceMs", "1m", 60_000),
-    ("brokerWaitMs", "2m", 120_000),
-    ("onCorrupt", "deadletter", "deadletter"),
-    ("deadLetterTopic", "dead", "dead"),
-    ("group", "billing", "billing"),
-    ("commitGroupOffsets", "true", True),
-    ("fetchBytes", "512 KB", 512 << 10),
-    ("localReads", "false", False),
-    ("offsetPollMs", "50", 50),
-    ("topic", " orders ", "orders"),
-    ("delivery", "EXACTLY_ONCE", "exactly_once"),
-    ("transactionTimeoutMs", "5m", 300_000),
-    ("txnAppId", "daily-1.load_2", "daily-1.load_2"),
-    ("txnVersion", "0", 0),
-    ("repeatedBatch", "Accept", "accept"),
-    ("missingBatches", "3-5", (3, 5)),
-    ("missingBatches", "7", (7, 7)),
-    ("orderedPartitions", "1:2; 0:1", (Partition(1, 0), Partition(1, 1), Partition(0, 0))),
-    ("blockBytes", "2m", 1 << 21),
-    ("blockMessages", "500", 500),
-    ("connectTimeoutMs", "1", 1),
-    ("requestTimeoutMs", "86400000", DAY_MS),
-    ("retries", "0", 0),
-    ("retryIntervalMs", "10000", 10_000),
-    ("tlsCaFile", "system", "system"),
-    ("tlsVerify", "None", "none"),
-]  # fmt: skip
-
-REFUSED: list[tuple[str, str, str]] = [
-    ("brokers", "", "expected host:port"),
-    ("brokers", "b", "host:port"),
-    ("zookeeper", "", "zookeeper"),
-    ("subscribe", "a/b", "without any of"),
-    ("subscribePattern", "a(", "not a regular expression"),
-    ("subscribePattern", " ", "some text"),
-    ("assign", "[]", 'expected JSON such as {"orders": ["0-0", "0-1"]}'),
-    ("assign", '{"a": []}', "needs a list of partitions"),
-    ("assign", '{"a": ["0"]}', "BROKER_ID-INDEX"),
-    ("assign", '{"a": ["0-1", "0-1"]}', "a partition twice"),
-    ("waitForTopic", "yes", "true or false"),
-    ("requireBrokers", " , ", "expected names"),
-    ("startingOffsets", "oldest", "expected earliest, latest"),
-    ("startingOffsets", '{"orders": {"0-0": 9223372036854775808}}', "is no byte offset"),
-    ("startingTimestamp", "yesterday", "ISO 8601"),
-    ("startingTimestamp", "2026-11-20T06:30:00", "does not say in which time zone"),
-    ("startingTimestamp", "1969-12-31T23:59:59Z", "before 1970"),
-    ("startingTimestamp", "-1", "ISO 8601"),
-    ("startingOffsetsByTimestamp", '{"orders": {"0-0": true}}', "is no time"),
-    ("startingOffsetsByTimestamp", '{"orders": {"0-0": "now"}}', "orders/0-0: 'now'"),
-    ("startingOffsetsByTimestamp", "5", "expected JSON"),
-    ("startingOffsetsByTimestampStrategy", "earliest", "expected error or latest"),
-    ("endingOffsets", "later", "expected earliest, latest"),
-    ("endingTimestamp", "", "ISO 8601"),
-    ("endingOffsetsByTimestamp", "{", "not valid JSON"),
-    ("maxBytesPerTrigger", "0", "at least 1"),
-    ("maxOffsetsPerTrigger", "0", "from 1 to"),
-    ("maxOffsetsPerTrigger", "1k", "whole number of messages"),
-    ("minOffsetsPerTrigger", "-5", "from 1 to"),
-    ("maxTriggerDelay", "0", "a duration from 1 ms"),
-    ("maxTriggerDelay", "15 minutes", "a duration from 1 ms"),
-    ("maxTriggerDelay", "400d", "to 366 days"),
-    ("minPartitions", "0", "whole number of tasks"),
-    ("minPartitions", "100001", "to 100000"),
-    ("minBytesPerPartition", "0", "at least 1"),
-    ("maxBytesPerPartition", "lots", "512k, 64m or 1g"),
-    ("columns", "value,VALUE", "value is there twice"),
-    ("columns", " , ", "expected names"),
-    ("columns", "payload", "payload"),
-    ("messageTypes", "a b", "letters, digits and underscores"),
-    ("pushFilters", "1", "true or false"),
-    ("valueFormat", "avro", "binary, string or json"),
-    ("valueSchema", " ", "expected the name of a field"),
-    ("valueSchema", "id BIGINTEGER", "BIGINTEGER"),
-    ("attributeFormat", "json", "string or map"),
-    ("failOnDataLoss", "no", "true or false"),
-    ("proveOffsets", "1", "true or false"),
-    ("lossGraceMs", "-1", "a duration"),
-    ("brokerWaitMs", "-1", "a duration"),
-    ("onCorrupt", "ignore", "fail, skip or deadletter"),
-    ("deadLetterTopic", "a b", "a topic name"),
-    ("group", "a/b", "the name of a group"),
-    ("commitGroupOffsets", "", "true or false"),
-    ("fetchBytes", "2g", "at most"),
-    ("localReads", "maybe", "true or false"),
-    ("offsetPollMs", "0", "from 1 to"),
-    ("topic", "a,b", "a topic name"),
-    ("delivery", "exactly-once", "at_least_once or exactly_once"),
-    ("transactionTimeoutMs", "soon", "a duration"),
-    ("txnAppId", "a b", "letters, digits"),
-    ("txnAppId", "x" * 201, "up to 200"),
-    ("txnVersion", "-1", "from 0 to"),
-    ("repeatedBatch", "skip", "fail or accept"),
-    ("missingBatches", "5-3", "FIRST-LAST"),
-    ("missingBatches", "all", "from 0 to"),
-    ("orderedPartitions", "0-0", "BROKER_ID:COUNT"),
-    ("orderedPartitions", "0:1;0:2", "each broker once"),
-    ("orderedPartitions", "1024:1", "BROKER_ID:COUNT"),
-    ("orderedPartitions", "0:0", "BROKER_ID:COUNT"),
-    ("blockBytes", "65m", "at most"),
-    ("blockMessages", "0", "from 1 to"),
-    ("connectTimeoutMs", "5s", "whole number of milliseconds"),
-    ("requestTimeoutMs", "86400001", "from 1 to 86400000"),
-    ("retries", "1001", "from 0 to 1000"),
-    ("retryIntervalMs", "0", "from 1 to 10000"),
-    ("tlsCaFile", " ", "the path of a file"),
-    ("tlsCaFile", "/no/such/file", "/no/such/file"),
-    ("tlsCertFile", " ", "the path of a file"),
-    ("tlsCertFile", "/no/such/file", "/no/such/file"),
-    ("tlsKeyFile", " ", "the path of a file"),
-    ("tlsVerify", "false", "full, ca or none"),
-    ("tlsVerify", "ca", "no effect without tlsCaFile"),
-]
-
-ELSEWHERE = {"zookeeper", "tlsCertFile", "tlsKeyFile"}
-"""Options whose good values need something beside them; see the tests of ZooKeeper and of TLS."""
+TAKEN: dict[Callable[..., Any], dict[str, object]] = {
+    values.addresses: {
+        " a:1, [::1]:2,a:1,": (Address("a", 1), Address("::1", 2)),
+        "meta://[::1]:8123": (Address("::1", 8123),),
+    },
+    values.names: {"0, 1,0": ("0", "1")},
+    values.path: {" /ca.pem ": "/ca.pem"},
+    values.boolean: {"True": True, "FALSE": False},
+    values.span: {"3-5": (3, 5), "7": (7, 7)},
+    values.pattern: {"orders-.*": re.compile("orders-.*")},
+    values.message_types: {"paid,sent_2,paid": ("paid", "sent_2")},
+    values.transaction_name: {"daily-1.load_2": "daily-1.load_2"},
+    values.duration_ms: {"15m": 900_000, "500 ms": 500, "2D": 2 * DAY_MS, "70": 70},
+    values.wait_ms: {"2m": 120_000, "0": 0},
+    values.timestamp_ms: {
+        "0": 0,
+        "1795156200123": 1795156200123,
+        "1970-01-02T00:00:00.001+01:00": DAY_MS - 3_600_000 + 1,
+        "1970-01-02T00:00Z": DAY_MS,
+    },
+    values.ordered_partitions: {"1:2; 0:1": (Partition(1, 0), Partition(1, 1), Partition(0, 0))},
+    ZooKeeperAddress.parse: {
+        "zk1:2181,zk2:2181/mq": ZooKeeperAddress("zk1:2181,zk2:2181", "/mq"),
+        " zk1 ": ZooKeeperAddress("zk1", "/meta"),
+    },
+    parse_name_servers: {"ns1:9876;ns2:9876": (Address("ns1", 9876), Address("ns2", 9876))},
+    parse_value_schema: {"id BIGINT": StructType([StructField("id", LongType())])},
+    str.strip: {" the-key ": "the-key"},
+    rocketmq._tags: {"tea || scones": Subscription("tea || scones"), "*": Subscription("*")},
+    rocketmq._sql: {"price > 10": Subscription("price > 10", "SQL92")},
+    Notation.topic: {" orders ": "orders"},
+    Notation.topics: {" a, b-1 ,a": ("a", "b-1")},
+    Notation.group: {"billing": "billing"},
+    Notation.chosen_columns: {"value, Topic": ("value", "topic")},
+    Notation.position: {" EARLIEST ": Earliest(), "latest": Latest(), "Group": Group()},
+    Notation.timestamps: {},
+    Notation.assignment: {},
+}
+REFUSED: dict[Callable[..., Any], dict[str, str]] = {
+    values.addresses: {"": "expected host:port", "b": "host:port", ",": "host:port", "a:99999": "1..65535"},
+    values.names: {" , ": "expected names"},
+    values.path: {" ": "the path of a file"},
+    values.boolean: {"yes": "expected true or false", "1": "true or false", "": "true or false"},
+    values.span: {"5-3": "FIRST-LAST", "all": "from 0 to"},
+    values.pattern: {"a(": "not a regular expression", " ": "some text"},
+    values.message_types: {"a b": "letters, digits and underscores"},
+    values.transaction_name: {"a b": "letters, digits", "x" * 201: "up to 200"},
+    values.duration_ms: {"0": "from 1 ms", "15 minutes": "a duration", "400d": "to 366 days", "-1": "a duration"},
+    values.wait_ms: {"-1": "a duration"},
+    values.timestamp_ms: {
+        "yesterday": "ISO 8601",
+        "2026-11-20T06:30:00": "does not say in which time zone",
+        "1969-12-31T23:59:59Z": "before 1970",
+        "-1": "ISO 8601",
+        "": "ISO 8601",
+    },
+    values.ordered_partitions: {
+        "0-0": "BROKER_ID:COUNT",
+        "0:1;0:2": "each broker once",
+        "1024:1": "BROKER_ID:COUNT",
+        "0:0": "BROKER_ID:COUNT",
+    },
+    ZooKeeperAddress.parse: {"": "expected host:port,host:port/root", "zk1:x": "'zk1:x': expected host:port"},
+    parse_name_servers: {"ns1": "name server 'ns1': expected host:port", ";": "expected host:port"},
+    parse_value_schema: {" ": "expected the name of a field", "id BIGINTEGER": "BIGINTEGER"},
+    str.strip: {},
+    rocketmq._tags: {"a | b": "expected * or tags with || between"},
+    rocketmq._sql: {" ": "expected an expression such as price > 10"},
+    Notation.topic: {"a/b": "expected the name of a topic", "a b": "the name of a topic", "t,u": "of a topic"},
+    Notation.topics: {"a/b": "expected the name of a topic", "": "expected topic names, separated by commas"},
+    Notation.group: {"a/b": "expected the name of a group"},
+    Notation.chosen_columns: {
+        "value,VALUE": "value is there twice",
+        " , ": "expected names",
+        "payload": "there is no column payload; a read has topic, broker_",
+    },
+    Notation.position: {"oldest": "expected earliest, latest, group, or JSON", "{": "not valid JSON"},
+    Notation.timestamps: {"5": "expected JSON", "{": "not valid JSON"},
+    Notation.assignment: {"[]": 'expected JSON such as {"orders": ["', '{"a": []}': "needs a list of partitions"},
+}
+TABLES = {"metaq": metaq.TABLE, "rocketmq": rocketmq.TABLE}
+ROWS = [pytest.param(table, row, id=f"{name}-{row.name}") for name, table in TABLES.items() for row in table.rows]
 
 
-def use_of(name: str) -> Use:
-    [option] = (option for option in OPTIONS if option.name == name)
-    return next(use for use in (Use.STREAM_READ, Use.BATCH_READ, Use.BATCH_WRITE) if use in option.uses)
+def taken(parse: Any) -> Iterator[tuple[str, object]]:
+    match parse:
+        case values.Whole(_, low, high):
+            yield from ((f" {low} ", low), (str(high), high))
+        case values.Size(most):
+            yield from (("1", 1), ("512 KB", 512 << 10), ("2M", 2 << 20), (str(most), most))
+        case values.OneOf():
+            yield from ((word.upper(), word) for word in parse.words)
+        case values.Name():
+            yield "n-1", "n-1"
+        case _:
+            yield from TAKEN[parse.func if isinstance(parse, partial) else parse].items()
 
 
-def parsed(name: str, text: str) -> SourceOptions | SinkOptions:
-    """The options of a query that has this one, and what it cannot do without."""
-    use = use_of(name)
-    raw = dict(GIVEN) if use in READ else {"brokers": "b:1"}
-    raw |= NEEDS.get(name, {})
-    if "zookeeper" in raw or name == "zookeeper":
-        del raw["brokers"]
-    if name in ("subscribePattern", "assign"):
-        del raw["subscribe"]
-    raw[name] = text
-    return parse_source_options(raw, use) if use in READ else parse_sink_options(raw, use)
+def refused(parse: Any) -> Iterator[tuple[str, str]]:
+    match parse:
+        case values.Whole(unit, low, high):
+            said = f"expected a whole number of {unit} from {low} to {high}"
+            yield from ((text, said) for text in (str(low - 1), str(high + 1), "1k", "5s", ""))
+        case values.Size(most):
+            yield from (("0", "at least 1"), ("-1", "at least 1"), ("lots", "512k, 64m or 1g"))
+            if most < INT64_MAX:
+                yield str(most + 1), f"expected at most {most} bytes"
+        case values.OneOf():
+            yield "else", f"expected {', '.join(parse.words[:-1])} or {parse.words[-1]}"
+        case values.Name():
+            yield "a/b", f"expected the name of a {parse.what}"
+        case _:
+            yield from REFUSED[parse.func if isinstance(parse, partial) else parse].items()
 
 
-@pytest.mark.parametrize(("name", "text", "value"), TAKEN)
-def test_what_is_taken(name: str, text: str, value: object) -> None:
-    [field] = (option.field for option in OPTIONS if option.name == name)
-    assert getattr(parsed(name, text), field) == value
+def a_use(row: Option) -> Use:
+    return next(use for use in Use if use in row.uses)
 
 
-@pytest.mark.parametrize(("name", "text", "words"), REFUSED)
-def test_what_is_refused(name: str, text: str, words: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        parsed(name, text)
-    assert words in str(caught.value)
-    assert name in caught.value.option
+@pytest.mark.parametrize(("table", "row"), ROWS)
+def test_what_is_taken(table: OptionTable, row: Option) -> None:
+    for text, value in taken(row.parse):
+        for key in (row.name, row.name.lower(), row.name.upper()):
+            assert table.read({key: text}, a_use(row))[row.field] == value
 
 
-def test_every_option_is_in_both_tables() -> None:
-    names = {option.name for option in OPTIONS}
-    assert {name for name, *_ in REFUSED} == names
-    assert {name for name, *_ in TAKEN} == names - ELSEWHERE
+@pytest.mark.parametrize(("table", "row"), ROWS)
+def test_what_is_refused(table: OptionTable, row: Option) -> None:
+    for text, words in refused(row.parse):
+        with pytest.raises(OptionError, match=re.escape(words)) as caught:
+            table.read({row.name: text}, a_use(row))
+        assert str(caught.value).startswith(f"option {row.name}: {text!r}: ")
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS)
+def test_a_default_can_be_read_and_the_row_is_documented(table: OptionTable, row: Option) -> None:
+    for use in row.uses:
+        default = row.default_for(use)
+        assert table.read({}, use)[row.field] == (row.parse(default) if default else None)
+    assert row.doc.endswith(".")
+    assert not re.search(r"(?<![:\w`]){\w+}", row.doc), "a word that the notation lacks"
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS)
+def test_an_option_is_refused_where_it_has_no_use(table: OptionTable, row: Option) -> None:
+    for use in set(Use) - row.uses:
+        with pytest.raises(OptionError, match=f"option {row.name}: it is for a .*, not for a {use.value}"):
+            table.read({row.name: "1"}, use)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_names_are_unique(table: OptionTable) -> None:
+    assert len({row.name.lower() for row in table.rows}) == len({row.field for row in table.rows}) == len(table.rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        (
+            "startingOffsets",
+            '{"orders": {"0-0": -2, "0-1": 9223372036854775807}}',
+            Specific({P00: -2, P01: 2**63 - 1}),
+        ),
+        (
+            "startingOffsetsByTimestamp",
+            '{"orders": {"0-0": 5, "0-1": "1970-01-02T00:00Z"}}',
+            Timestamps(of_each_ms={P00: 5, P01: DAY_MS}),
+        ),
+        ("assign", '{"a": ["0-1", "2-0"]}', {"a": frozenset({Partition(0, 1), Partition(2, 0)})}),
+    ],
+)
+def test_what_names_partitions(name: str, text: str, value: object) -> None:
+    [field] = (option.field for option in metaq.OPTIONS if option.name == name)
+    assert metaq.TABLE.read({name: text}, Use.BATCH_READ)[field] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("assign", '{"a": ["0"]}', "BROKER_ID-INDEX"),
+        ("assign", '{"a": ["0-1", "0-1"]}', "a partition twice"),
+        ("startingOffsets", '{"orders": {"0-0": 9223372036854775808}}', "is no byte offset"),
+        ("startingOffsets", '{"a": 1}', "'a' needs an object of partitions"),
+        ("startingOffsets", '{"a": {"1": 1}}', "BROKER_ID-INDEX"),
+        ("startingOffsets", '{"a": {"0-1": -3}}', "a/0-1: -3 is no byte offset"),
+        ("startingOffsets", '{"a": {"0-1": true}}', "a/0-1: True is no byte offset"),
+        ("startingOffsets", '{"a": {"0-1": 1.5}}', "a/0-1: 1.5 is no byte offset"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0-0": true}}', "is no time"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0-0": "now"}}', "orders/0-0: 'now'"),
+    ],
+)
+def test_what_names_partitions_wrongly(name: str, text: str, words: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(words)):
+        metaq.TABLE.read({name: text}, Use.BATCH_READ)
 
 
 @pytest.mark.parametrize(
@@ -252,25 +247,13 @@ def test_every_option_is_in_both_tables() -> None:
         (Use.BATCH_WRITE, {"txnAppId": "a", "delivery": "exactly_once"}, "together or not at all"),
         (Use.BATCH_WRITE, {"txnVersion": "1", "delivery": "exactly_once"}, "together or not at all"),
         (Use.BATCH_WRITE, {"txnAppId": "a", "txnVersion": "1"}, "without delivery = exactly_once"),
-        (Use.STREAM_WRITE, {"txnAppId": "a"}, "it is for a batch write, not for a streaming write"),
     ],
 )
 def test_options_that_contradict_each_other(use: Use, options: dict[str, str], words: str) -> None:
     reads = use in READ
     raw = (GIVEN if reads else {"brokers": "b:1"}) | options
-    with pytest.raises(OptionError) as caught:
-        parse_source_options(raw, use) if reads else parse_sink_options(raw, use)
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_an_option_of_the_other_kind_of_read_is_refused(option) -> None:  # type: ignore[no-untyped-def]
-    other = {STREAM_READ: Use.BATCH_READ, BATCH_READ: Use.STREAM_READ}.get(option.uses)
-    if other is None:
-        assert option.uses >= READ or not option.uses & READ
-        return
-    with pytest.raises(OptionError, match=f"option {option.name}: it is for a .* read, not for a {other.value}"):
-        parse_source_options(GIVEN | {option.name: "1"}, other)
+    with pytest.raises(OptionError, match=words):
+        metaq.parse_source_options(raw, use) if reads else metaq.parse_sink_options(raw, use)
 
 
 def test_times_go_before_offsets_and_one_time_before_many() -> None:
@@ -281,5 +264,5 @@ def test_times_go_before_offsets_and_one_time_before_many() -> None:
          "startingOffsetsByTimestamp"),
         ({"startingTimestamp": "7", "startingOffsetsByTimestamp": many}, Timestamps(7), "startingTimestamp"),
     ):  # fmt: skip
-        options = parse_source_options(GIVEN | options, Use.STREAM_READ)
+        options = metaq.parse_source_options(GIVEN | options, Use.STREAM_READ)
         assert (options.start, options.start_option) == (position, name)

@@ -1,0 +1,82 @@
+"""Writes the tables of the documentation that are made from the rows of the code.
+
+    make reference
+
+A page marks the place of a table with ``<!-- rows: NAME -->`` and ``<!-- end of rows -->``. A test of the docs fails
+where a page shows another table.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from metaq_spark.backends.metaq import options as metaq_options
+from metaq_spark.backends.rocketmq import options as rocketmq_options
+from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+MARKED: Final = re.compile(r"<!-- rows: ([\w-]+) -->\n.*?<!-- end of rows -->\n", re.DOTALL)
+
+Rows = Iterable[Sequence[str]]
+
+
+def option_rows(options: Iterable[Option]) -> Rows:
+    """Options of the connector."""
+    yield "option", "for", "default", "meaning"
+    for each in options:
+        yield f"`{each.name}`", _uses(each), _default(each), each.doc
+
+
+def _uses(option: Option) -> str:
+    for words, uses in (("any", ANY), ("read", READ), ("write", WRITE)):
+        if option.uses == uses:
+            return words
+    return ", ".join(each.value for each in Use if each in option.uses)
+
+
+def _default(option: Option) -> str:
+    if isinstance(option.default, str):
+        return option.default or "none"
+    return ", ".join(f"{text} ({each.value})" for each, text in option.default.items())
+
+
+TABLES: Final[dict[str, Callable[[], Rows]]] = {
+    "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
+    "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
+}
+
+
+def markdown(rows: Rows) -> str:
+    """The rows as a table, the first one as its head."""
+    head, *others = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *others]
+    return "".join(f"|{'|'.join(row)}|\n" if row[0] == "---" else f"| {' | '.join(row)} |\n" for row in lines)
+
+
+def with_tables(page: str) -> str:
+    """The page with each marked table as the code has it now."""
+
+    def table(mark: re.Match[str]) -> str:
+        return f"<!-- rows: {mark[1]} -->\n\n{markdown(TABLES[mark[1]]())}\n<!-- end of rows -->\n"
+
+    return MARKED.sub(table, page)
+
+
+def marked_pages() -> list[Path]:
+    """The pages with such tables."""
+    return [page for page in sorted(DOCS.glob("*.md")) if MARKED.search(page.read_text(encoding="utf-8"))]
+
+
+def main() -> int:
+    """Write all tables."""
+    for page in marked_pages():
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
