@@ -18,6 +18,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.range_reader import read_range
 from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
 from metaq.errors import TlsRefused
 from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange
@@ -59,6 +60,17 @@ class TestTheProtocolOverTls:
             end = put(session, "small", 0, message).offset + 20 + len(message.payload)
         runs = read_range(session, "small", 0, OffsetRange(0, end))
         assert [frame.message for run in runs for frame in walk(run.data)] == messages
+
+    def test_a_committed_transaction_is_readable_and_one_that_is_rolled_back_is_not(self, session: Session) -> None:
+        transactions = Transactions(session)
+        for number, end in enumerate((transactions.commit, transactions.rollback)):
+            key = transactions.local_id()
+            transactions.begin(key)
+            put(session, "paid", 0, Message(b"%d" % number), key)
+            end(key)
+        run = fetch(session, "paid", 0, 0, 1 << 20)
+        assert isinstance(run, Run)
+        assert [frame.message for frame in walk(run.data)] == [Message(b"0")]
 
     def test_a_message_of_megabytes(self, session: Session) -> None:
         large = Message(bytes(range(256)) * (3 << 12))

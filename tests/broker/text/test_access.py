@@ -12,11 +12,13 @@ from fix_broker import RunningBroker, wait_until
 from fix_tls import Certificates, ini_text, launch_with, tls_session
 
 from metaq.backends.metaq.session import Session
+from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import LocalTransactionId, Message, Xid
 from metaq.net.tls import TlsSettings
 from metaq.protocols.text.commands import (
     Command,
+    Copy,
     Decide,
     Get,
     GetFiltered,
@@ -25,6 +27,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Result,
     Stats,
+    Sync,
     Transaction,
     Value,
     Version,
@@ -149,6 +152,21 @@ def test_a_refused_put_stores_nothing_and_leaves_its_neighbours_alone(connect: C
     codes = [reply.code for reply in map(billing.wait, opaques) if isinstance(reply, Result)]
     assert codes == [403, 200, 403, 200, 403]
     assert int(shop.ask(GetOffset("orders", "g", 0, 2**62, 0))) == end
+
+
+def test_a_slave_takes_messages_of_masters_that_may_publish(tmp_path: Path, certificates: Certificates) -> None:
+    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
+    broker = launch_with(tmp_path, lines, f"[gregor]\n{TOPICS}")
+    steps: list[Command] = [
+        Sync("orders", 0, b"x", 0, 1, 0, checksum(b"x")),
+        Copy("orders", 0, FRAME, 0, 0, 0, 0, "0" * 32, 0),
+    ]
+    with closing(tls_session(broker, certificates.client("billing"))) as other:
+        refused = "client billing may not publish to topic orders (allowPublish)"
+        assert [reported(other, step) for step in steps] == [refused] * 2
+    with closing(tls_session(broker, certificates.client("shop"))) as master:
+        assert reported(master, steps[0]) == 200
+    broker.end()
 
 
 def test_transactions_are_for_those_who_may_publish_something(tmp_path: Path, certificates: Certificates) -> None:

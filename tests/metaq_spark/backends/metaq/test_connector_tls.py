@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from fix_tls import Certificates, launch_with, tls_session
 
-from metaq.backends.metaq.puts import put
-from metaq.model import Message
+from metaq import MetaQ
+from metaq.backends.metaq.puts import encode_block, put
+from metaq.errors import TlsRefused
+from metaq.model import Message, Partition, TopicPartition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS
-from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.cluster import RetryingSessions, pool_with
+from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream
+from metaq_spark.backends.metaq.exactly_once.contents import Count
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
+from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
 from metaq_spark.backends.metaq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.metaq.source import MetaQSource
+from metaq_spark.columns.blocks import Block, of_block
 from metaq_spark.errors import OptionError
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
@@ -77,4 +87,30 @@ def test_a_read_from_a_broker_that_wants_a_certificate(tmp_path: Path, certifica
         value for part in reader.partitions() for batch in reader.read(part) for value in batch["value"].to_pylist()
     ]
     assert rows == [b"%d" % number for number in range(10)]
+    broker.end()
+
+
+@pytest.mark.process
+def test_batches_are_written_exactly_once_with_a_certificate(tmp_path: Path, certificates: Certificates) -> None:
+    broker = launch_with(tmp_path, f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n")
+    shown = certificates.client("app")
+    tls = {"tlsCaFile": certificates.ca_file, "tlsCertFile": str(shown.cert_file)}
+    where, attempts = TopicPartition("t", Partition(0, 0)), itertools.count()
+
+    def write(number: int, keys: dict[str, str]) -> None:
+        given = {"brokers": str(broker.address), "topic": "t", "delivery": "exactly_once"} | keys
+        sessions = RetryingSessions(parse_sink_options(given, Use.STREAM_WRITE))
+        batch = BatchName("c0ffee00-0000-4000-8000-000000000001", number)
+        task = TransactionalPuts(TaskAttempt(batch, 0, next(attempts)), BranchLimits(60, 15.0), sessions)
+        block, count = encode_block([Message(b"%d" % number)])
+        task.put(where, broker.address, Block(block, count, of_block(block)))
+        written = WrittenMessages(1, 0, batch, task.finish(), {where: Count(1, number)})
+        commit_stream(TransactionPlan({0: broker.address}), [written], number, sessions)
+
+    for number in (0, 1, 1, 2):  # a batch is repeated
+        write(number, tls)
+    with pytest.raises(TlsRefused):
+        write(3, {"tlsCaFile": certificates.ca_file, "retries": "0"})
+    with MetaQ(str(broker.address), tls=shown) as mq:
+        assert [message.data for message in mq.browse("t")] == [b"0", b"1", b"2"]
     broker.end()
