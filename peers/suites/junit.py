@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from peers.isolation import in_one_of_its_own
 from peers.jvm import OPENED, ends_with_us
 from peers.maven import cache, fetched
 from peers.suites.results import Outcome, Result, Results, failed, merged, parse_report
@@ -22,7 +23,10 @@ ENDED_WELL: Final = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """How tests of a suite are run: class path, system properties, JUnit's settings, and how long all may take."""
+    """How tests of a suite are run: class path, system properties, JUnit's settings, and how long all may take.
+
+    ``alone``: in a network namespace of its own, as tests with fixed ports need it that run at the same time.
+    """
 
     __test__ = False
 
@@ -32,6 +36,7 @@ class TestRun:
     deadline_s: float
     properties: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    alone: bool = False
 
     def run(self, classes: Sequence[str], again: int = 1) -> Results:
         """Run the tests of the classes, those that fail up to ``again`` times more, as the suites' own builds do."""
@@ -50,11 +55,12 @@ class TestRun:
 
     def _run(self, selected: Sequence[str], classes: Sequence[str]) -> Results:
         with tempfile.TemporaryDirectory(dir=self.folder) as reports:
-            command = [*ends_with_us(), "java", "-Xmx1g", *OPENED, f"-Duser.home={self.folder}"]
+            command = ["java", "-Xmx1g", *OPENED, f"-Duser.home={self.folder}"]
             command += [f"-D{key}={value}" for key, value in self.properties.items()]
             command += ["-cp", ":".join([*self.class_path, str(self.console)]), LAUNCHER]
             command += ["execute", "--disable-banner", "--details=tree", f"--reports-dir={reports}", *selected]
             command += [word for key, value in self.settings.items() for word in ("--config", f"{key}={value}")]
+            command = [*ends_with_us(), *(in_one_of_its_own(command) if self.alone else command)]
             status: int | None = None
             with (self.folder / "junit.log").open("ab") as log, contextlib.suppress(subprocess.TimeoutExpired):
                 status = subprocess.run(

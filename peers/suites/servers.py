@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,8 @@ COMPILE_DEADLINE_S: Final = 120
 ALL_DEADLINE_S, CLASS_DEADLINE_S = 1800.0, 240.0
 AT_A_TIME: Final = 6
 """Tests of the end-to-end suite mostly wait; its own build runs them concurrently, too."""
+CLASSES_AT_A_TIME: Final = 3
+"""Those of RocketMQ's module ``test`` mostly wait, too, and each has its own servers."""
 
 ZOOKEEPER_PORT, ZOOKEEPER_TICK_MS = 2181, 500
 PAIRS: Final = {ORIGINAL: "", OURS: "all", OUR_MASTER: "samsa_server1", OUR_SLAVE: "gregor_server1"}
@@ -93,7 +96,7 @@ def _rocketmq(side: str, folder: Path) -> Iterator[str]:
 def run_rocketmq_module(job: Job) -> Results:
     """RocketMQ's module ``test``, which starts a name server and two brokers in each Java process."""
     sources = [] if job.side == ORIGINAL else ["OurBroker.java", "rocketmq/IntegrationTestBase.java"]
-    return _class_by_class(job, sources, {})
+    return _class_by_class(job, sources, {}, CLASSES_AT_A_TIME)
 
 
 def run_metaq(job: Job) -> Results:
@@ -105,20 +108,21 @@ def run_metaq(job: Job) -> Results:
         return _class_by_class(job, sources, {"suites.ours": PAIRS[job.side]})
 
 
-def _class_by_class(job: Job, sources: Sequence[str], properties: dict[str, str]) -> Results:
+def _class_by_class(job: Job, sources: Sequence[str], properties: dict[str, str], at_a_time: int = 1) -> Results:
     """A Java process for each class of tests, so that one that never ends costs no other one."""
     python = "\n".join([*ends_with_us(), sys.executable])
     hosts = job.folder / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
-    ahead = [_compiled(job, sources)] if sources else []
-    parts = []
-    for each in job.classes:
-        home = fresh(job.folder / each.rpartition(".")[2])
+    path = [*([str(_compiled(job, sources))] if sources else []), *job.suite.class_path]
+
+    def run(name: str) -> Results:
+        home = fresh(job.folder / name.rpartition(".")[2])
         given = {"suites.python": python, "suites.folder": str(home), "jdk.net.hosts.file": str(hosts)}
         given |= {"suites.zookeeper": f"127.0.0.1:{ZOOKEEPER_PORT}", **properties}
-        path = [*map(str, ahead), *job.suite.class_path]
-        parts.append(TestRun(job.console, path, home, CLASS_DEADLINE_S, given).run([each]))
-    return merged(parts)
+        return TestRun(job.console, path, home, CLASS_DEADLINE_S, given, alone=at_a_time > 1).run([name])
+
+    with ThreadPoolExecutor(at_a_time) as threads:
+        return merged(list(threads.map(run, job.classes)))
 
 
 def _compiled(job: Job, sources: Sequence[str]) -> Path:

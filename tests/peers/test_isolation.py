@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from peers.isolation import isolated
+from peers.isolation import in_one_of_its_own, isolated
 from peers.maven import Unavailable
 from peers.metaq.broker import MODULE, main
 
@@ -40,6 +40,17 @@ def test_a_server_is_reached_from_its_namespace_only() -> None:
             socket.create_connection(("127.0.0.1", int(port)), 5)
         process.communicate()
     assert process.returncode == 0
+
+
+def test_a_command_that_knows_nothing_of_namespaces_has_the_loopback_interface() -> None:
+    asks = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())"
+    asks += "; print(*(name for _, name in socket.if_nameindex()))"
+    try:
+        command = in_one_of_its_own([sys.executable, "-W", "ignore", "-c", asks])
+    except Unavailable as error:
+        pytest.skip(str(error))
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stdout) == (0, "lo\n"), done.stderr
 
 
 def test_a_command_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
