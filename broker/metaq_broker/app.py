@@ -295,7 +295,7 @@ class Broker:
 
     async def _claim_id(self) -> None:
         zookeeper = self.config.zookeeper
-        if not (zookeeper.enable and zookeeper.connect) or isinstance(self.config.role, GregorConfig):
+        if not zookeeper.has_address or isinstance(self.config.role, GregorConfig):
             return  # the slave of a synchronous pair is for its master alone
         if self._replication.fenced:
             return  # another broker is the master of this id

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import metaq
 from metaq_broker.dev import DEFAULT_PORT, ROCKETMQ_PORT, data_folder, dev_config, rocketmq_port, snippet
-from metaq_broker.operate.config.access import exposure_warning, unguarded_port_warning
-from metaq_broker.operate.config.configuration import BrokerConfig, load
+from metaq_broker.operate.config.access import exposure_warning
+from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning
 from metaq_broker.operate.config.ini import ConfigError
-from metaq_broker.operate.config.replication import with_plugin
+from metaq_broker.operate.config.plugins import with_plugin
 from metaq_broker.operate.control.ctl import add_ctl_command
 from metaq_broker.operate.fsck.command import add_fsck_command
 from metaq_broker.operate.init_command import add_init_command

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.completion_scripts import bash, fish, zsh
+from metaq.cli.completion_scripts import Option, Words, bash, fish, zsh
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -23,34 +22,6 @@ TOPIC_NAMES: Final = frozenset({"topic", "topics"})
 FILE_NAMES: Final = frozenset({"files", "file"})
 _FILE_METAVARS: Final = frozenset({"FILE", "PATH", "DIR"})
 _SHELLS: Final = {"bash": bash, "zsh": zsh, "fish": fish}
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option: how it is written, what it is for, and what may follow it.
-
-    ``values`` are the only ones allowed, if any are known. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
-    """
-
-    names: tuple[str, ...]
-    help: str
-    kind: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What may stand behind ``path``, the commands typed so far.
-
-    ``arguments`` are the kinds of its arguments, in order: ``topic``, ``file``, ``value`` or a list of the values
-    allowed; the last one may stand several times if ``repeats``.
-    """
-
-    path: tuple[str, ...]
-    commands: dict[str, str]
-    options: tuple[Option, ...]
-    arguments: tuple[str | tuple[str, ...], ...]
-    repeats: bool
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], whole: argparse.ArgumentParser) -> None:

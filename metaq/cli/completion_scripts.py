@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from metaq.cli.completion import Option, Words
+from dataclasses import dataclass
+from typing import Final
 
 _BASH: Final = """\
 # Completion of metaq for bash. Use it with: source <(metaq completion bash)
@@ -68,6 +66,34 @@ _metaq() {{
 
 complete -F _metaq metaq
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: how it is written, what it is for, and what may follow it.
+
+    ``values`` are the only ones allowed, if any are known. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    kind: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What may stand behind ``path``, the commands typed so far.
+
+    ``arguments`` are the kinds of its arguments, in order: ``topic``, ``file``, ``value`` or a list of the values
+    allowed; the last one may stand several times if ``repeats``.
+    """
+
+    path: tuple[str, ...]
+    commands: dict[str, str]
+    options: tuple[Option, ...]
+    arguments: tuple[str | tuple[str, ...], ...]
+    repeats: bool
 
 
 def bash(words: Sequence[Words]) -> str:

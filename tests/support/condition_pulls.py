@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, cast
 
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.member_requests import MemberRequests
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.pulls.filters import filter_checker
 from metaq_broker.rocketmq.pulls.pulls import GroupState, Pulls
 from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPulls
+from metaq_broker.rocketmq.session import Call
 from remoting_brokers import FakeSession, WaitingBroker
 from remoting_headers import pull_header
 from waiting import until

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from fix_broker import system_section
 from manual_loop import Steps
@@ -24,7 +24,7 @@ from metaq_broker.rocketmq.administration.administration import AdministrationRe
 from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.delays.waiting_parts import WaitingParts
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
@@ -38,6 +38,7 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingM
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
 from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, CheckFilter
 from metaq_broker.rocketmq.sends.sends import Sends
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
 from metaq_broker.serve.session import Client
 from metaq_broker.statistics import Statistics
@@ -55,9 +56,6 @@ from metaq.protocols.remoting.frames import FrameDecoder
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.sends import SendMessage
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
 
 BROKER = "broker-a"
 NO_ZOOKEEPER = "[zookeeper]\nzk.zkEnable=false\n"

@@ -34,7 +34,7 @@ Source: docs/rocketmq-broker.md, "Access".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
@@ -42,14 +42,11 @@ from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, Heart
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq_broker.operate.config.configuration import BrokerConfig, TopicSettings
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import OF_MANY_TOPICS, RETRY_PREFIX
 from metaq_broker.serve.accounts.account_list import ANY, Account, AccountList, Permission, is_trusted_by
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
-    from metaq_broker.serve.session import Client
+from metaq_broker.serve.session import Client
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _CODE: Final = RequestCode

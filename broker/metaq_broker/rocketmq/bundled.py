@@ -9,7 +9,8 @@ from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetMetaQBrokerResponse
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
+from metaq_broker.rocketmq.session import Call
 
 
 class BundledBroker:

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
-
-if TYPE_CHECKING:
-    from metaq_broker.log.partitions.reads import Slice
-    from metaq_broker.rocketmq.session import RemotingSession
-    from metaq_broker.serve.accounts.account_list import Permission
+from metaq_broker.rocketmq.session import Call, RemotingSession, RequestAccess
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -41,63 +37,7 @@ JSON_BODIES: Final = frozenset(
 """Such requests. A registration (103) has limits of its own, and is read in a thread."""
 
 
-class Call:
-    """One request, and the way of its response back to ``session``.
-
-    ``counted_bytes`` are those that the session counts for the request until it is over (``RemotingSession.release``).
-    """
-
-    __slots__ = ("_counted_bytes", "_open", "access", "request", "session")
-
-    def __init__(self, request: RemotingCommand, session: RemotingSession, counted_bytes: int = 0) -> None:
-        self.request, self.session, self._counted_bytes = request, session, counted_bytes
-        self.access: RequestAccess | None = None
-        self._open = not request.is_oneway
-
-    def answer(self, response: RemotingCommand) -> None:
-        """Send the response. Nothing happens if there was one, the request is a oneway or the connection is gone."""
-        if self._close():
-            self.session.send_response(response)
-
-    def answer_frame(self, frame: bytes) -> None:
-        """Do what ``answer`` does with the frame of a response that was encoded already."""
-        if self._close():
-            self.session.send_response(frame)
-
-    def answer_file(self, response: RemotingCommand, body: Slice) -> None:
-        """The same with a response whose body is in a file: it goes from there to the socket."""
-        if self._close():
-            self.session.send_file(response, body)
-
-    def refusal_for(self, topic: str, needed: Permission) -> RemotingCommand | None:
-        """Return the refusal of a request that has found a message of ``topic``; ``None`` without one."""
-        return None if self.access is None else self.access.refusal_for(self, topic, needed)
-
-    def leave_unanswered(self) -> None:
-        """Send no response, also later."""
-        if self._close():
-            self.session.send_response(None)
-
-    def _close(self) -> bool:
-        """The request is over; say whether its client is to hear so."""
-        if self._counted_bytes:
-            self.session.release(self._counted_bytes, is_oneway=self.request.is_oneway)
-            self._counted_bytes = 0
-        was_open, self._open = self._open, False
-        return was_open
-
-
 Handler = Callable[[Call], RemotingCommand | None]
-
-
-class RequestAccess(Protocol):
-    """Who may ask what. Both methods return the refusal of a request, ``None`` if there is nothing against it."""
-
-    def check(self, call: Call) -> RemotingCommand | None:
-        """Look at a request before it is carried out."""
-
-    def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
-        """Look at a request that has found a message of ``topic``, on which it needs any of ``needed``."""
 
 
 class Dispatcher:

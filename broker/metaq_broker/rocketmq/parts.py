@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
@@ -24,11 +23,9 @@ from metaq_broker.rocketmq.key_index.coverage import Partition
 from metaq_broker.rocketmq.key_index.key_index import KeyIndex
 from metaq_broker.rocketmq.messages.lookups import LookupRequests
 from metaq_broker.rocketmq.messages.message_store import MessageStore
+from metaq_broker.rocketmq.pulls.pulls import GroupState
 from metaq_broker.rocketmq.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
 from metaq_broker.start_errors import StartFailed, listen_fault
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.pulls.pulls import GroupState
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.model import Buffer
@@ -25,7 +25,7 @@ from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
 from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.serve.accounts.account_list import Permission
 from metaq_broker.serve.foreign import ROCKETMQ
 from metaq_broker.serve.replies import FileReply, ReplyQueue
 from metaq_broker.serve.session import Client
@@ -56,13 +56,23 @@ class RemotingLimits:
     request_bytes_max: int = 256 << 20
 
 
+class Requests(Protocol):
+    """Where the requests of clients go: a ``Dispatcher``."""
+
+    def carry_out(self, call: Call) -> None:
+        """Have a request carried out; returns at once."""
+
+    def lost(self, session: RemotingSession) -> None:
+        """Forget a session whose connection is gone."""
+
+
 class RemotingServer:
     """The sessions of one port, and what they share. ``session`` is the factory for ``net.Server``.
 
     Made in the event loop that serves them.
     """
 
-    def __init__(self, dispatcher: Dispatcher, limits: RemotingLimits | None = None) -> None:
+    def __init__(self, dispatcher: Requests, limits: RemotingLimits | None = None) -> None:
         self.dispatcher = dispatcher
         self.limits = RemotingLimits() if limits is None else limits
         self.loop = asyncio.get_running_loop()
@@ -312,3 +322,59 @@ def _frame(response: RemotingCommand) -> bytes:
 def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+class Call:
+    """One request, and the way of its response back to ``session``.
+
+    ``counted_bytes`` are those that the session counts for the request until it is over (``RemotingSession.release``).
+    """
+
+    __slots__ = ("_counted_bytes", "_open", "access", "request", "session")
+
+    def __init__(self, request: RemotingCommand, session: RemotingSession, counted_bytes: int = 0) -> None:
+        self.request, self.session, self._counted_bytes = request, session, counted_bytes
+        self.access: RequestAccess | None = None
+        self._open = not request.is_oneway
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Send the response. Nothing happens if there was one, the request is a oneway or the connection is gone."""
+        if self._close():
+            self.session.send_response(response)
+
+    def answer_frame(self, frame: bytes) -> None:
+        """Do what ``answer`` does with the frame of a response that was encoded already."""
+        if self._close():
+            self.session.send_response(frame)
+
+    def answer_file(self, response: RemotingCommand, body: Slice) -> None:
+        """The same with a response whose body is in a file: it goes from there to the socket."""
+        if self._close():
+            self.session.send_file(response, body)
+
+    def refusal_for(self, topic: str, needed: Permission) -> RemotingCommand | None:
+        """Return the refusal of a request that has found a message of ``topic``; ``None`` without one."""
+        return None if self.access is None else self.access.refusal_for(self, topic, needed)
+
+    def leave_unanswered(self) -> None:
+        """Send no response, also later."""
+        if self._close():
+            self.session.send_response(None)
+
+    def _close(self) -> bool:
+        """End the request; return whether to send a response."""
+        if self._counted_bytes:
+            self.session.release(self._counted_bytes, is_oneway=self.request.is_oneway)
+            self._counted_bytes = 0
+        was_open, self._open = self._open, False
+        return was_open
+
+
+class RequestAccess(Protocol):
+    """Who may ask what. Both methods return the refusal of a request, ``None`` if there is nothing against it."""
+
+    def check(self, call: Call) -> RemotingCommand | None:
+        """Look at a request before it is carried out."""
+
+    def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
+        """Look at a request that has found a message of ``topic``, on which it needs any of ``needed``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq_broker.log.state.state_table import OnDurable
-from metaq_broker.rocketmq.dispatcher import Call
+from metaq_broker.rocketmq.session import Call
 
 NOT_SET: str = "not set any response code"
 """The remark of 4.9.7 in answers to administrators that went well. Who reads remarks reads this."""

@@ -31,7 +31,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.sync.group_commit import OnDurable
-from metaq_broker.transactions import recovery
+from metaq_broker.transactions import recovery, resumption
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
 from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
@@ -458,10 +458,10 @@ class TransactionManager:
         replay = recovery.Replay()
         self._journal.load(replay.visit)
         self._last_serial = replay.last_serial
-        recovery.adopt_memories(replay, self._heuristics, self._writer)
+        resumption.adopt_memories(replay, self._heuristics, self._writer)
         recovered = replay.recovered()
-        committed = recovery.adopt_transactions(recovered, self._open, self._writer)
-        recovery.finish_commits(committed, self._store, self._writer, self._journal, self._completion)
+        committed = resumption.adopt_transactions(recovered, self._open, self._writer)
+        resumption.finish_commits(committed, self._store, self._writer, self._journal, self._completion)
         take_over(self._files, self._directory, self._store, self._open, self._writer, self._journal, self._new)
         self._checkpoint.start()
         found = recovery.report(replay, recovered, committed)

@@ -33,13 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from metaq.formats.frames import Frame, encode_frame, walk
 from metaq.model import TransactionId, Xid
-from metaq_broker.transactions.decisions import Heuristics
 from metaq_broker.transactions.interfaces import TransactionStore, Unit
-from metaq_broker.transactions.journal import Journal, Location
+from metaq_broker.transactions.journal import Location
 from metaq_broker.transactions.outcomes import Outcome
 from metaq_broker.transactions.records import (
     NO_SERIAL,
@@ -56,11 +54,7 @@ from metaq_broker.transactions.records import (
     Undecided,
 )
 from metaq_broker.transactions.state import State
-from metaq_broker.transactions.transaction import OpenTransactions, PartitionKey, Transaction
-
-if TYPE_CHECKING:
-    from metaq_broker.transactions.completion import Completion
-    from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.transaction import PartitionKey, Transaction
 
 
 class JournalIncomplete(Exception):
@@ -227,50 +221,6 @@ def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: Transactio
 
 def _identity(frame: Frame) -> tuple[int, int, int, int]:
     return frame.message_id, frame.flag, frame.checksum, len(frame.body)
-
-
-def adopt_memories(replay: Replay, heuristics: Heuristics, writer: JournalWriter) -> None:
-    """Remember the heuristic outcomes and the decisions again."""
-    for key, (location, outcome) in replay.outcomes.items():
-        heuristics.remember(key, outcome)
-        writer.adopt_outcome(key, outcome, location)
-    for decisions in replay.decisions.values():
-        for location, decided in decisions:
-            writer.adopt_decision(decided, location)
-
-
-def adopt_transactions(
-    recovered: list[Recovered], transactions: OpenTransactions, writer: JournalWriter
-) -> list[Transaction]:
-    """Let the transactions that outlived the restart be found again; return those whose commit has to be finished."""
-    for each in recovered:
-        writer.adopt(each)
-        if isinstance(each.transaction.key, Xid):  # a local one has no connection left that could ask for it
-            transactions.add(each.transaction)
-    return [each.transaction for each in recovered if each.transaction.state is State.COMMITTING]
-
-
-def finish_commits(
-    committed: list[Transaction],
-    store: TransactionStore,
-    writer: JournalWriter,
-    journal: Journal,
-    completion: Completion,
-) -> None:
-    """Append what interrupted commits still miss in the partitions.
-
-    Raises:
-        JournalDamaged, OSError: Their messages cannot be read.
-        JournalFailed, TransactionRefused: The journal cannot be written.
-    """
-    for transaction in committed:
-        ends = lowered_ends(transaction, store)
-        if ends != transaction.ends:
-            writer.commit(transaction, ends)
-    journal.sync_now()
-    for transaction in committed:
-        missing = missing_units(writer.units(transaction), transaction.ends, store)
-        completion.resume(transaction, missing)
 
 
 def report(replay: Replay, recovered: list[Recovered], committed: list[Transaction]) -> RecoveryReport:

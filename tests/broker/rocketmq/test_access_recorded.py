@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from metaq_broker.rocketmq.access import Access
-from metaq_broker.rocketmq.dispatcher import Call
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import parse_accounts
 from recordings import ROCKETMQ, lines
 from remoting_brokers import FakeSession, Front

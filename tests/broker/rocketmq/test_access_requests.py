@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from metaq_broker.rocketmq.access import ADMIN_CODES, OPEN_CODES, Access
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import AccountList, Permission, parse_accounts
 from metaq_broker.serve.session import Client
 from remoting_brokers import CONFIG, FakeSession, Front

@@ -15,10 +15,11 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.operate.config.configuration import parse
-from metaq_broker.rocketmq.dispatcher import BODY_BYTES_MAX, JSON_BODIES, Call
+from metaq_broker.rocketmq.dispatcher import BODY_BYTES_MAX, JSON_BODIES
 from metaq_broker.rocketmq.front_end import FrontEnd as RocketmqFrontEnd
 from metaq_broker.rocketmq.parts import FrontEndParts
 from metaq_broker.rocketmq.server import BrokerServer
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.statistics import Statistics
 from remoting_brokers import FakeSession, until
 from stored import QuickFiles

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 from fix_tls import Certificates
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
-from metaq_broker.rocketmq.session import RemotingLimits, RemotingServer, RemotingSession
+from metaq_broker.rocketmq.dispatcher import Dispatcher
+from metaq_broker.rocketmq.session import Call, RemotingLimits, RemotingServer, RemotingSession
 from metaq_broker.serve.server import Server, bind
 from waiting import in_loop, until
 

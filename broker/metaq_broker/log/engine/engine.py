@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frames import HEADER_BYTES
@@ -62,9 +62,7 @@ from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
 from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.log.sync.flush import GroupCommit, OnReadable
 from metaq_broker.operate.config.configuration import BrokerConfig
-
-if TYPE_CHECKING:
-    from metaq_broker.statistics import Statistics
+from metaq_broker.statistics import Statistics
 
 ANY_PARTITION: Final = -1
 """A put to this partition goes to one that the broker picks."""

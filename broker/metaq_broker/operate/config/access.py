@@ -6,12 +6,9 @@ Source: docs/operations.md, "TLS" and "Who may do what".
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from metaq_broker.operate.config.ini import ConfigError, Section
-
-if TYPE_CHECKING:
-    from metaq_broker.operate.config.configuration import BrokerConfig
 
 _WILDCARD = "*"
 
@@ -102,20 +99,6 @@ def exposure_warning(system: ListenSettings) -> str | None:
         f"WARNING: bindAddress={system.bind_address} without TLS: every machine that reaches this port can read, write "
         "and change everything here, and messages cross the network in the open. Set tlsCertFile and "
         "tlsClientCaFile, or bindAddress=127.0.0.1"
-    )
-
-
-def unguarded_port_warning(config: BrokerConfig) -> str | None:
-    """Return what to say where RocketMQ's clients need accounts and MetaQ's do not, ``None`` if both or none do."""
-    rocketmq, system = config.rocketmq, config.system
-    if rocketmq is None or not rocketmq.accounts or rocketmq.metaq_accounts:
-        return None
-    if system.allow_publish and system.allow_subscribe:
-        return None
-    return (
-        f"WARNING: aclEnable=true guards port {rocketmq.port} only: on MetaQ's port {system.server_port} everybody who "
-        "reaches it reads and writes the same topics without an account. Set aclMetaqPort=true in [rocketmq], or "
-        "allowPublish and allowSubscribe in [system]"
     )
 
 

@@ -138,6 +138,11 @@ class ZooKeeperConfig:
     root: str
 
     @property
+    def has_address(self) -> bool:
+        """Whether the broker uses a ZooKeeper at all."""
+        return self.enable and bool(self.connect)
+
+    @property
     def address(self) -> ZooKeeperAddress:
         """Where MetaQ's tree is; a path behind the hosts of ``connect`` is above ``root``."""
         hosts, slash, above = self.connect.partition("/")
@@ -288,7 +293,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     if not topics and rocketmq is None:  # RocketMQ's clients make topics themselves
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
-    check_master(role, zookeeper, f"{source} [slave] master")
+    check_master(role, zookeeper.has_address, f"{source} [slave] master")
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
     warnings = *_warnings(sections, source), *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched))
     return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, unmatched=unmatched)
@@ -377,3 +382,17 @@ def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
         for name, section in sections.items()
         for key, reason in ignored_keys(section).items()
     ]
+
+
+def unguarded_port_warning(config: BrokerConfig) -> str | None:
+    """Return what to say where RocketMQ's clients need accounts and MetaQ's do not, ``None`` if both or none do."""
+    rocketmq, system = config.rocketmq, config.system
+    if rocketmq is None or not rocketmq.accounts or rocketmq.metaq_accounts:
+        return None
+    if system.allow_publish and system.allow_subscribe:
+        return None
+    return (
+        f"WARNING: aclEnable=true guards port {rocketmq.port} only: on MetaQ's port {system.server_port} everybody who "
+        "reaches it reads and writes the same topics without an account. Set aclMetaqPort=true in [rocketmq], or "
+        "allowPublish and allowSubscribe in [system]"
+    )

@@ -9,27 +9,20 @@ Source: docs/replication.md.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from metaq.model import INT32_MAX, Address
-from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
+from metaq_broker.operate.config.ini import ConfigError, Section
 from metaq_broker.operate.config.keys import Key, read_section
 from metaq_broker.operate.config.values import boolean, number, plain
-
-if TYPE_CHECKING:
-    from metaq_broker.operate.config.configuration import BrokerConfig, ZooKeeperConfig
 
 SLAVE, SAMSA, GREGOR = "slave", "samsa", "gregor"
 
 NO_SLAVE: Final = -1
 """The slaveId in MetaQ's sample configuration: this broker is none."""
 
-IGNORED_PLUGINS: Final = ("jettybroker",)
-"""Plugins of MetaQ that have no counterpart here and change nothing about messages."""
 
 PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
 """What ``-F`` calls a role (in any case) -> the section that says the same."""
@@ -115,45 +108,17 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     found = [name for name in PLUGINS.values() if name in sections]
     if len(found) > 1:
         raise ConfigError(f"{source} [{found[1]}]", f"allowed is one of [slave], [samsa] and [gregor]; [{found[0]}] is")
-    return _READERS[found[0]](sections[found[0]], source) if found else None
+    return READERS[found[0]](sections[found[0]], source) if found else None
 
 
-def check_master(role: Role | None, zookeeper: ZooKeeperConfig, where: str) -> None:
-    """Let pass a slave whose master can be found.
+def check_master(role: Role | None, has_registry: bool, where: str) -> None:
+    """Check that a slave can find its master: ``has_registry`` says whether there is a ZooKeeper to ask.
 
     Raises:
         ConfigError: It is neither configured nor is there a ZooKeeper to ask.
     """
-    if isinstance(role, SlaveConfig) and role.master is None and not (zookeeper.enable and zookeeper.connect):
+    if isinstance(role, SlaveConfig) and role.master is None and not has_registry:
         raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")
-
-
-def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
-    """Return ``config`` with the role that a command line's ``-F`` gives it: ``metaslave=async_slave.properties``.
-
-    Raises:
-        ConfigError: There is no such role or file, something in the file is wrong, or there is a role already.
-    """
-    name, _, file = argument.partition("=")
-    if name.lower() in IGNORED_PLUGINS:
-        warning = f"-F{argument}: ignored; there is no HTTP access"
-        return dataclasses.replace(config, warnings=(*config.warnings, warning))
-    section = PLUGINS.get(name.lower())
-    if section is None or not file:
-        allowed = "metaslave=FILE, samsa=FILE or gregor=FILE"
-        raise ConfigError(f"-F{argument}", f"allowed is {allowed}")
-    if config.role is not None:
-        raise ConfigError(f"-F{argument}", "the broker has a role already; allowed is one")
-    try:
-        raw = Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(file, f"cannot be read: {error.strerror}") from None
-    read, *others = parse_ini(f"[{section}]\n".encode() + raw.removeprefix(b"\xef\xbb\xbf"), file)
-    if others:
-        raise ConfigError(f"{file} [{others[0].name}]", "a file of properties has no sections")
-    role = _READERS[section](read, file)
-    check_master(role, config.zookeeper, f"{file} master")
-    return dataclasses.replace(config, role=role)
 
 
 def _slave(section: Section, source: str) -> SlaveConfig | None:
@@ -178,4 +143,4 @@ def _gregor(section: Section, source: str) -> GregorConfig:
     return GregorConfig(**read_section(section, GREGOR_KEYS, source))
 
 
-_READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor}
+READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor}

@@ -26,10 +26,11 @@ from metaq.protocols.remoting.headers.administration import (
     UpdateAndCreateTopic,
 )
 from metaq_broker.log.engine.topics import Topics, TopicSettings
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.offset_requests import QueueOffsets
 from metaq_broker.rocketmq.refusals import invalid_parameter
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import INTERNAL, LISTED_WHEN_STORED
 from metaq_broker.rocketmq.when_kept import NOT_SET, answer_when_kept
 

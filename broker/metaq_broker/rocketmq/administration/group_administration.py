@@ -25,11 +25,12 @@ from metaq.protocols.remoting.headers.administration import (
     QueryTopicConsumeByWho,
 )
 from metaq_broker.log.engine.topics import Topics
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups, GroupSettings
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.groups.offset_requests import QueueOffsets
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.when_kept import answer_when_kept
 
 DelayPositions = Callable[[], Mapping[int, int]]

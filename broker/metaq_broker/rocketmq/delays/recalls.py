@@ -23,8 +23,9 @@ from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.rocketmq.delays.delays import HANDLE_VERSION, TIMER_TOPIC
 from metaq_broker.rocketmq.delays.timed_queue import TimedQueue
 from metaq_broker.rocketmq.delays.waiting_messages import REAL_TOPIC
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingMessage
+from metaq_broker.rocketmq.session import Call
 
 _PARTS: Final = 5
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
@@ -22,10 +22,7 @@ from metaq_broker.rocketmq.half_messages.transactions import Transactions
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingMessage
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
-
+from metaq_broker.rocketmq.session import RemotingSession
 
 MaySend = Callable[["RemotingSession", str], bool]
 """Says whether who sends heartbeats on a connection may send to a topic."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from metaq.errors import DeadlineExceeded, MetaqError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
@@ -24,16 +24,14 @@ from metaq.protocols.remoting.headers.offsets import ResetOffset
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.rocketmq.delays.waiting_messages import own_topic
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5, QueueOffsets, QueueUnreadable
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.when_kept import answer_when_kept
 from metaq_broker.serve.accounts.account_list import Permission
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
 
 TO_THE_END: Final = -1
 """As a time: behind the last message."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Hashable
 from sys import intern
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.bodies.groups import (
@@ -42,16 +42,14 @@ from metaq.protocols.remoting.headers.clients import (
     UnregisterClient,
 )
 from metaq_broker.log.engine.topics import Topics, TopicSettings
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, Members, Subscription
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, SQL92, TAG, CheckFilter
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import retry_topic
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
 
 _LOG: Final = logging.getLogger(__name__)
 

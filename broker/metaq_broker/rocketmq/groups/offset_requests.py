@@ -27,9 +27,10 @@ from metaq.protocols.remoting.headers.offsets import (
 )
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import Topics
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.when_kept import answer_when_kept
 
 VERSION_5: Final = 413

@@ -23,9 +23,10 @@ from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.rocketmq.delays.delays import DelayedDelivery, Level
 from metaq_broker.rocketmq.delays.waiting_messages import MakeTopic, SentMessage, own_topic, with_properties
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_settings import Groups, GroupSettings
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import Permission
 
 RETRY_PREFIX: Final = "%RETRY%"

@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, WAIT, parse_properties
@@ -42,7 +42,7 @@ from metaq_broker.rocketmq.delays.waiting_messages import (
     to_move,
     with_properties,
 )
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.half_messages.decisions import Decided, GroupWrong, HalfEnded, HalfUnknown, OriginWrong
 from metaq_broker.rocketmq.half_messages.half_log import StoredHalf
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy, HalfMessages
@@ -52,10 +52,8 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored,
 from metaq_broker.rocketmq.moves.log import Queue, State
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.serve.accounts.account_list import Permission
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
 
 _LOG: Final = logging.getLogger(__name__)
 

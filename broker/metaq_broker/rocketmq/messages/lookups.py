@@ -25,11 +25,12 @@ from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.key_index.coverage import Partition
 from metaq_broker.rocketmq.key_index.key_index import KeyIndex, topic_seed
 from metaq_broker.rocketmq.key_index.run_file import Covered, encode_entry
 from metaq_broker.rocketmq.messages.message_store import MessageStore, NumberPending
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 
 _LOG: Final = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from metaq.protocols.remoting.headers.routes import (
     WipeWritePermOfBroker,
     WipeWritePermOfBrokerResponse,
 )
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.nameserver.key_values import ORDER_TOPICS, Change, KeyValues
 from metaq_broker.rocketmq.nameserver.routes import (
     BROKER_TIMEOUT_MS,
@@ -46,7 +46,7 @@ from metaq_broker.rocketmq.nameserver.routes import (
     Registration,
     RouteTable,
 )
-from metaq_broker.rocketmq.session import RemotingSession
+from metaq_broker.rocketmq.session import Call, RemotingSession
 
 _LOG: Final = logging.getLogger(__name__)
 

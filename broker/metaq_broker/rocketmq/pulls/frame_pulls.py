@@ -19,10 +19,11 @@ from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullFrames, PullFramesResponse, PullMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, Refusal
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, NumberPending, StoredRun
 from metaq_broker.rocketmq.pulls.pulls import Pulls
 from metaq_broker.rocketmq.refusals import worded
+from metaq_broker.rocketmq.session import Call
 
 BODY_BYTES_MAX: Final = 4 << 20
 """Of frames in one answer, unless it is one message."""

@@ -28,7 +28,7 @@ from metaq_broker.log.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.log.engine.topics import READ, Topics
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.waiting_messages import own_topic
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
@@ -36,6 +36,7 @@ from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, Nu
 from metaq_broker.rocketmq.pulls.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
 from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPull, WaitingPulls
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import Permission
 
 CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

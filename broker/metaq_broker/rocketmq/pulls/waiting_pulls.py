@@ -10,13 +10,10 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.messages.message_store import MessageStore
-
-if TYPE_CHECKING:
-    from metaq_broker.rocketmq.session import RemotingSession
+from metaq_broker.rocketmq.session import Call, RemotingSession
 
 WOKEN_AT_ONCE_MAX: Final = 64
 """Pulls of one queue that are answered before the event loop serves others."""

@@ -30,12 +30,13 @@ from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.delays import DelayInvalid
-from metaq_broker.rocketmq.dispatcher import Call, Dispatcher
+from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
 from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
 
 CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -15,10 +15,10 @@ from typing import Any, cast
 from metaq_broker.log.engine.topics import TopicSettings
 from metaq_broker.log.files.files import Files
 from metaq_broker.rocketmq.delays.levels import DelayLevels
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
 from metaq_broker.rocketmq.key_index.key_index import KeyIndex
 from metaq_broker.rocketmq.messages.lookups import LookupRequests
+from metaq_broker.rocketmq.session import Call
 from recordings import content, lines
 from remoting_brokers import FakeSession, WaitingBroker, play
 from waiting import until

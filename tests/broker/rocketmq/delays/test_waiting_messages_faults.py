@@ -12,9 +12,9 @@ from random import Random
 import pytest
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.errors import StateFull
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.messages.message_store import StoredBatch
+from metaq_broker.rocketmq.session import Call
 from metaq_broker.testing import Fault, FaultyFiles
 from remoting_brokers import WIDE, FakeSession, WaitingBroker, play
 

@@ -135,7 +135,7 @@ def test_an_unknown_outcome_gets_no_answer_and_the_producer_is_asked(tmp_path: P
 
 
 def _call(command: RemotingCommand, session: object):  # type: ignore[no-untyped-def]
-    from metaq_broker.rocketmq.dispatcher import Call
+    from metaq_broker.rocketmq.session import Call
 
     return Call(command, session)  # type: ignore[arg-type]
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from metaq_broker.rocketmq.dispatcher import Call
 from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.pulls.waiting_pulls import WOKEN_AT_ONCE_MAX, WaitingPull, WaitingPulls
-from metaq_broker.rocketmq.session import RemotingSession
+from metaq_broker.rocketmq.session import Call, RemotingSession
 from waiting import in_loop
 
 
