@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from metaq.formats.checkpoint_offsets import Offsets, ParsePartition, Progress, parse_progress, to_json
+from metaq.formats.checkpoint_offsets import Offsets, ParsePartition, Progress, Since, parse_progress, to_json
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import CheckpointError
 
@@ -19,6 +19,7 @@ __all__ = [
     "Progress",
     "ProgressMemory",
     "Ranges",
+    "Since",
     "ends_of",
     "from_json",
     "incarnations_of",
@@ -97,7 +98,7 @@ class ProgressMemory:
         for known, tree in self._known:
             if known is progress:
                 return _copy_tree(tree)
-        tree = to_json(progress.offsets, progress.incarnations, progress.last)
+        tree = to_json(progress.offsets, progress.incarnations, progress.last, progress.since)
         self._known.append((progress, tree))
         return _copy_tree(tree)
 

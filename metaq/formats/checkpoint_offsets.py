@@ -3,20 +3,25 @@
 An offset is that of the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
 incarnation identifies one creation of the partition, where the broker reports it. The checkpoint has::
 
-    {"v": 3, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}},
-     "last": {"orders": {"0-0": "0000..."}}}
-    {"v": 3, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {},
-     "last": {"orders": {"broker-a:0": "0000..."}}}
+    {"v": 4, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}},
+     "last": {"orders": {"0-0": "0000..."}}, "since_ms": 1795156200000, "since_brokers": ["0"]}
+    {"v": 4, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {},
+     "last": {"orders": {"broker-a:0": "0000..."}}, "since_ms": 1795156200000, "since_brokers": []}
 
 ``last`` identifies the message before each offset, where that is known: 16 bytes that only a backend understands. A
 partition that was put back to an older copy has another message there.
+
+``since_ms`` is the time at which a query began that skips what was there before (``latest``, or a time): a partition
+that appears later may hold older messages, if its broker was away then. ``since_brokers`` are those that were asked
+then and list every partition that holds messages, so what appears there later is new.
 
 A query that was moved by hand (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
 nothing, and the next one goes on from there.
 
 ``v`` grows when the form grows, so that an older connector refuses what it would misunderstand. Form 1 had no
-incarnations, form 2 has no ``last``; both are still read, and form 2 is written where no last message is known. Spark
-compares two offsets by their text; topics and partitions are therefore always written in ascending order.
+incarnations, form 2 has no ``last``, form 3 no ``since_ms``. All are still read, and the oldest of 2 to 4 is written
+that has what there is to say. Spark compares two offsets by their text; topics and partitions are therefore always
+written in ascending order.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from typing import Any, Final, TypeVar
 
 from metaq.model import INT64_MAX, Partition, TopicPartition
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read of every known partition."""
@@ -41,6 +46,7 @@ _KEYS: Final = {
     1: {"v", "topics"},
     2: {"v", "topics", "incarnations"},
     3: {"v", "topics", "incarnations", "last"},
+    4: {"v", "topics", "incarnations", "last", "since_ms", "since_brokers"},
 }
 _HEX: Final = re.compile(r"[0-9a-f]{32}")
 _NONE: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
@@ -48,25 +54,42 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """When a query began, in ms since 1970, and the names of the ``brokers`` that listed all that they held then."""
+
+    ms: int
+    brokers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Where a query is: an offset for every known partition, and the incarnations of those that have one.
 
     ``moved``: an operator has put the query here; the batch that ends here reads nothing. ``last``: what identifies the
-    message before an offset.
+    message before an offset. ``since``: what a query skips that does not read from the first message on.
     """
 
     offsets: Offsets
     incarnations: Mapping[TopicPartition, str] = field(default_factory=dict)
     moved: bool = field(default=False, compare=False)
     last: Mapping[TopicPartition, str] = field(default_factory=dict, compare=False)
+    since: Since | None = field(default=None, compare=False)
 
 
 def to_json(
-    offsets: Offsets, incarnations: Mapping[TopicPartition, str] = _NONE, last: Mapping[TopicPartition, str] = _NONE
+    offsets: Offsets,
+    incarnations: Mapping[TopicPartition, str] = _NONE,
+    last: Mapping[TopicPartition, str] = _NONE,
+    since: Since | None = None,
 ) -> dict[str, Any]:
     """The checkpoint form, ready for ``json.dumps``; equal progress always gives equal text."""
-    tree = {"v": VERSION if last else VERSION - 1, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
-    return tree | {"last": _tree(last)} if last else tree
+    version = VERSION if since is not None else 3 if last else 2
+    tree: dict[str, Any] = {"v": version, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
+    if version > 2:
+        tree["last"] = _tree(last)
+    if since is not None:
+        tree |= {"since_ms": since.ms, "since_brokers": sorted(since.brokers)}
+    return tree
 
 
 def parse_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_any) -> Progress:
@@ -79,18 +102,18 @@ def parse_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_
     known = isinstance(version, int) and not isinstance(version, bool)
     if isinstance(version, int) and known and version > VERSION:
         raise ValueError(f"it was written by a newer metaq-spark (form {version}, known is {VERSION}); upgrade")
-    moved = version in (2, VERSION) and tree.get("moved") is True
+    moved = version in range(2, VERSION + 1) and tree.get("moved") is True
     if type(version) is not int or set(tree) - ({"moved"} if moved else set()) != _KEYS.get(version):
         raise ValueError(
-            'expected {"v": 3, "topics": {...}, "incarnations": {...}, "last": {...}} or an older form; is this the '
-            "checkpoint of another source?"
+            'expected {"v": 4, "topics": {...}, "incarnations": {...}, "last": {...}, "since_ms": MS, "since_brokers": '
+            "[...]} or an older form; is this the checkpoint of another source?"
         )
     offsets = dict(_entries(tree, "topics", parse_partition, _offset))
     if len({type(where.partition.broker) for where in offsets}) > 1:
         raise ValueError("it names partitions of MetaQ and queues of RocketMQ; a source reads one of them")
     incarnations = dict(_entries(tree, "incarnations", parse_partition, _incarnation)) if version > 1 else {}
     last = dict(_entries(tree, "last", parse_partition, _last)) if version > 2 else {}
-    return Progress(offsets, incarnations, moved, last)
+    return Progress(offsets, incarnations, moved, last, _since(tree) if version > 3 else None)
 
 
 def _tree(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]]:
@@ -128,6 +151,15 @@ def _incarnation(_: Partition, value: Any) -> str:
 
 def _last(_: Partition, value: Any) -> str:
     return _hex("message", value)
+
+
+def _since(tree: dict[str, Any]) -> Since:
+    ms, brokers = tree["since_ms"], tree["since_brokers"]
+    if isinstance(ms, bool) or not isinstance(ms, int) or not 0 <= ms <= INT64_MAX:
+        raise ValueError(f"since_ms is {ms!r}, which is no time in ms since 1970")
+    if not isinstance(brokers, list) or not all(isinstance(broker, str) for broker in brokers):
+        raise ValueError(f"since_brokers is {brokers!r}, which is no list of names")
+    return Since(ms, frozenset(brokers))
 
 
 def _hex(what: str, value: Any) -> str:

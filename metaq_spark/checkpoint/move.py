@@ -172,7 +172,7 @@ def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
     offsets = {where: at for where, at in read_to.offsets.items() if where not in gone}
     incarnations = {where: one for where, one in read_to.incarnations.items() if where not in gone}
     last = {where: one for where, one in read_to.last.items() if where not in gone}
-    return json.dumps(to_json(offsets, incarnations, last) | {"moved": True})
+    return json.dumps(to_json(offsets, incarnations, last, read_to.since) | {"moved": True})
 
 
 def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
@@ -247,4 +247,4 @@ def _line(
     kept = {where: incarnation for where, incarnation in read_to.incarnations.items() if where not in found}
     incarnations = kept | incarnations_of({where: available[where] for where in found})
     last = {where: message for where, message in read_to.last.items() if where not in found}
-    return json.dumps(to_json({**read_to.offsets, **found}, incarnations, last) | {"moved": True})
+    return json.dumps(to_json({**read_to.offsets, **found}, incarnations, last, read_to.since) | {"moved": True})

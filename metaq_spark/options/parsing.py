@@ -259,7 +259,8 @@ class ReadOptions(ConnectionOptions):
     prove_offsets: bool = option(
         "proveOffsets", values.boolean, "true", STREAM_READ,
         "Whether the checkpoint says which message was read last of each partition, so that a broker that was put back "
-        "to an older copy is noticed. `false` for a checkpoint that an older version has to read.",
+        "to an older copy is noticed, and when the query began. `false` for a checkpoint that an older version has to "
+        "read.",
     )
     loss_grace_ms: int = option(
         "lossGraceMs", values.duration_ms, "30s", STREAM_READ,

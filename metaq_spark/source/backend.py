@@ -185,6 +185,14 @@ class Cluster(Protocol):
     def broker_of(self, where: TopicPartition) -> str | None:
         """The name of the broker that served a partition before, if one did; no request is sent."""
 
+    def listed_whole(self) -> Collection[str]:
+        """The names of the brokers that have listed every partition that holds messages: what appears there later is
+        new. A system in which partitions can be hidden for a time knows of none.
+
+        Raises:
+            MetaqError: A broker could not be asked.
+        """
+
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         """The query reads these: where partitions are listed by others than their brokers, they are asked for too."""
 

@@ -68,7 +68,8 @@ class Continuity:
     def noted(self, known: Progress, end: Progress, available: AvailableRanges) -> Progress:
         """``end`` of a batch that begins at ``known``, with the messages before its offsets.
 
-        A partition that goes on below what was read, because its end is lost, goes on where it was written since.
+        A partition that goes on below what was read, because its end is lost, goes on where it was written since. With
+        the option ``proveOffsets`` = ``false`` an older version can read it.
 
         Raises:
             MetaqError: A broker refused to be asked.
@@ -77,7 +78,7 @@ class Continuity:
         behind = self._behind_last(known, {where for where in lowered & known.last.keys() if _same(known, end, where)})
         offsets = dict(end.offsets) | {where: min(at, end.offsets[where]) for where, at in behind.items()}
         if not self._source.options.prove_offsets:
-            return replace(end, offsets=offsets)
+            return replace(end, offsets=offsets, since=None)
         unmoved = {where for where in known.last if offsets.get(where) == known.offsets.get(where)}
         kept = {where: known.last[where] for where in unmoved if _same(known, end, where)}
         spans = {

@@ -5,9 +5,9 @@ No broker is asked here but through ``positions``. Each partition is in one of t
 ===========================================  =====================================================================
 not listed by the brokers                    stays where it is: brokers go away and come back, and forgetting the
                                              position would read everything a second time
-met for the first time                       noted at its start, whatever the start options say: what it holds
-                                             was written after the query began. Read from the next batch on, which
-                                             keeps a batch's ranges a matter of its two offsets alone
+met for the first time                       noted where ``appeared.py`` says: what it holds from there on was written
+                                             after the query began. Read from the next batch on, which keeps a batch's
+                                             ranges a matter of its two offsets alone
 another incarnation than before              data loss; if that is accepted, noted anew like one met for the first time
 ends before the offset to read next          stays, as during a failover, until that is overdue: then data loss, and if
                                              that is accepted it goes on at that end
@@ -20,12 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
-from metaq_spark.offsets import AvailableRanges, Offsets, Progress
+from metaq_spark.offsets import AvailableRanges, Offsets, Progress, Since
 from metaq_spark.source.backend import LossSentences, Positions
 from metaq_spark.source.limits import Limits, limited
 from metaq_spark.source.losses import ReportLoss
+
+_NONE: Final[Offsets] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -39,16 +43,18 @@ class Plan:
     ahead: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     incarnations: dict[TopicPartition, str] = field(default_factory=dict)
     passed_over: bool = False
+    since: Since | None = None
 
     def end(self, limits: Limits, positions: Positions) -> Progress:
         """Where the batch ends under ``limits``."""
-        return Progress(self.at | limited(self.ahead, limits, positions), self.incarnations)
+        return Progress(self.at | limited(self.ahead, limits, positions), self.incarnations, since=self.since)
 
 
 def plan_batch(
     known: Progress,
     available: AvailableRanges,
     *,
+    begins: Offsets = _NONE,
     ceiling: Progress | None = None,
     overdue: Collection[TopicPartition] = (),
     sentences: LossSentences,
@@ -56,18 +62,19 @@ def plan_batch(
 ) -> Plan:
     """What can be read from ``known`` on, given what the brokers hold; see the module.
 
+    ``begins``: where partitions that are met for the first time begin, if not at their start.
     ``ceiling`` (AvailableNow): the ends not to go beyond; partitions that it does not name, or names in another
     incarnation, are left for another run. ``overdue``: partitions of ``suspect`` that were waited for long enough.
     """
     if ceiling is not None:
         available = _lowered(known, available, ceiling)
-    plan = Plan(dict(known.offsets), incarnations=dict(known.incarnations))
+    plan = Plan(dict(known.offsets), incarnations=dict(known.incarnations), since=known.since)
     for where in sorted(_not_unchanged(known, available)):
         if where not in available:
             if where in overdue:
                 report_loss(f"{where}: {sentences.not_listed}")
         elif where not in known.offsets:
-            _note(plan, where, available[where].offsets.start, available[where].incarnation)
+            _note(plan, where, begins.get(where, available[where].offsets.start), available[where].incarnation)
         else:
             _go_on(plan, where, available[where], where in overdue, sentences, report_loss)
     return plan

@@ -31,10 +31,12 @@ from pyspark.sql.streaming.datasource import (
 
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
+from metaq.net.clock import wall_clock_ms
 from metaq_spark.errors import ConnectorError, NotSelected
-from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
+from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemory, Since, ends_of, incarnations_of
 from metaq_spark.options.selection import chosen, option_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
+from metaq_spark.source.appeared import Appeared, since_of
 from metaq_spark.source.backend import Source
 from metaq_spark.source.continuity import Continuity
 from metaq_spark.source.limits import Limits, TriggerDelay
@@ -72,10 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
             require_named(self._checked)
+            now_ms = wall_clock_ms()
             available = self._lookup.latest(fresh=True, complete=True).available
             self._source.report_unlisted(available, streaming=True)
             at = starting_offsets(self._source, {where: one.offsets for where, one in available.items()})
-            self._initial = Progress(at, incarnations_of(available))
+            self._initial = Progress(at, incarnations_of(available), since=self._since(now_ms))
         return self._known.write(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -187,6 +190,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lookup(self) -> Lookup:
         return Lookup(self._checked.cluster, self._options, self._clock)
 
+    @cached_property
+    def _appeared(self) -> Appeared:
+        return Appeared(self._checked.cluster)
+
+    def _since(self, now_ms: int) -> Since | None:
+        """What the checkpoint says of a query that begins now; an older version could not read it."""
+        if not self._options.prove_offsets:
+            return None
+        return since_of(self._options.start, now_ms, self._checked.cluster.listed_whole)
+
     def _end_of_batch(self, known: Progress, limit: ReadLimit, ends_run: bool) -> Progress:
         plan = self._plan(known, last_chance=ends_run)
         positions, least = self._checked.cluster.positions, None if ends_run else self._least(limit)
@@ -206,9 +219,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._clock.sleep(self._options.offset_poll_ms / 1000)
             snapshot = self._lookup.latest(fresh=True, complete=True)
             overdue = self._overdue(selected, snapshot)
+        available, begins = self._appeared.look_up(known, snapshot.available, wait=not last_chance)
         return plan_batch(
             known,
-            snapshot.available,
+            available,
+            begins=begins,
             ceiling=self._ceiling,
             overdue=overdue,
             sentences=self._source.sentences,

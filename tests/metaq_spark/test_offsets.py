@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.errors import CheckpointError
-from metaq_spark.offsets import Progress, from_json, read_progress, to_json
+from metaq_spark.offsets import Progress, ProgressMemory, Since, from_json, read_progress, to_json
 
 LIFE = "0123456789abcdef" * 2
+SINCE = '{"v": 4, "topics": {}, "incarnations": {}, "last": {}, "since_ms": %s, "since_brokers": %s}'
 
 partitions = st.builds(
     TopicPartition, st.text(min_size=1), st.builds(Partition, st.integers(0, 1023), st.integers(0, 5000))
@@ -59,6 +60,17 @@ def test_the_checkpoint_of_the_other_system_is_refused() -> None:
         read_progress(partitions, Partition.parse_queue)
 
 
+@pytest.mark.parametrize("last", [{}, {TopicPartition("orders", Partition(0, 9)): LIFE}])
+def test_when_the_query_began(last: dict[TopicPartition, str]) -> None:
+    offsets, since = {TopicPartition("orders", Partition(0, 9)): 5}, Since(1795156200000, frozenset({"1", "0"}))
+    tree = to_json(offsets, {}, last, since)
+    assert json.dumps(tree).endswith('"since_ms": 1795156200000, "since_brokers": ["0", "1"]}')
+    read = read_progress(json.loads(json.dumps(tree | {"moved": True})))
+    assert (read.offsets, read.last, read.since, read.moved) == (offsets, last, since, True)
+    memory = ProgressMemory()
+    assert memory.write(memory.read(tree)) == tree
+
+
 def test_the_first_form_is_still_read() -> None:
     tree = {"v": 1, "topics": {"orders": {"0-9": 123}}}
     assert read_progress(tree) == Progress({TopicPartition("orders", Partition(0, 9)): 123}, {})
@@ -80,8 +92,8 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"v": 4, "topics": {}}', ["newer metaq-spark", "form 4", "upgrade"]),
-        ('{"v": 4, "somewhere": "else"}', ["newer metaq-spark"]),
+        ('{"v": 5, "topics": {}}', ["newer metaq-spark", "form 5", "upgrade"]),
+        ('{"v": 5, "somewhere": "else"}', ["newer metaq-spark"]),
         ('{"v": 2, "topics": {}}', ["expected", "checkpoint of another source"]),
         ('{"v": 1, "topics": {}, "incarnations": {}}', ["expected"]),
         ('{"v": 2, "topics": {}, "incarnations": []}', ["incarnations must map"]),
@@ -90,6 +102,11 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
         ('{"v": 2, "topics": {}, "incarnations": {}, "last": {}}', ["expected"]),
         ('{"v": 3, "topics": {}, "incarnations": {}}', ["expected"]),
         ('{"v": 3, "topics": {}, "incarnations": {}, "last": {"a": {"0-0": "7"}}}', ["a/0-0: '7' is no message"]),
+        ('{"v": 4, "topics": {}, "incarnations": {}, "last": {}, "since_ms": 1}', ["expected"]),
+        (SINCE % ("-1", "[]"), ["since_ms is -1"]),
+        (SINCE % ("true", "[]"), ["since_ms is True"]),
+        (SINCE % ("1", "[0]"), ["since_brokers is [0]"]),
+        (SINCE % ("1", '"0"'), ["since_brokers is '0'"]),
         ('{"v": 0, "topics": {}}', ["expected", "checkpoint of another source"]),
         ('{"v": true, "topics": {}}', ["expected"]),
         ('{"topics": {}}', ["expected"]),

@@ -115,11 +115,11 @@ def test_a_checkpoint_of_a_newer_version(topic: Topic, tmp_path: Path) -> None:
     topic.put("1")
     topic.drain(topic.stream(), tmp_path)
     offsets = tmp_path / "checkpoint" / "offsets" / "0"
-    offsets.write_text(offsets.read_text().replace('{"v": 3', '{"v": 4'))
+    offsets.write_text(offsets.read_text().replace('{"v": 3', '{"v": 5'))
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException) as caught:
         topic.drain(topic.stream(), tmp_path)
-    reported(caught, "written by a newer metaq-spark (form 4, known is 3); upgrade")
+    reported(caught, "written by a newer metaq-spark (form 5, known is 4); upgrade")
 
 
 @pytest.mark.parametrize(

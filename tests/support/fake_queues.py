@@ -152,6 +152,9 @@ class FakeCluster:
     def broker_of(self, where: TopicPartition) -> str | None:
         return where.partition.broker_name
 
+    def listed_whole(self) -> Collection[str]:
+        return ()
+
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         """See ``Cluster``: every queue is listed."""
 

@@ -170,6 +170,10 @@ class Cluster:
 
         self._persist(look)
 
+    def listed_whole(self) -> Collection[str]:
+        """See ``source.backend.Cluster``; a Java broker lists what it has opened, and has no times to ask for."""
+        return frozenset(map(str, self._persist(self._directory.brokers)))
+
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``source.backend.Cluster``: brokers list their partitions themselves."""
 

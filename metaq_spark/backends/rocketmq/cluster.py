@@ -68,6 +68,10 @@ class Cluster:
     def connections(self) -> int:
         return self._pool.opened
 
+    def listed_whole(self) -> Collection[str]:
+        """See ``Cluster``: read permission and number of queues can be lowered for a time."""
+        return ()
+
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         self._known.update(partitions)
 

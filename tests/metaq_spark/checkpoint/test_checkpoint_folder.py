@@ -75,7 +75,7 @@ def test_the_sources_of_others_are_shown_as_they_are(tmp_path: Path) -> None:
 
 def test_an_offset_of_a_newer_version_is_not_taken_for_an_unknown_one(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="newer metaq-spark"):
-        read_sources(read_checkpoint(query(tmp_path, '{"v": 4, "topics": {}}')))
+        read_sources(read_checkpoint(query(tmp_path, '{"v": 5, "topics": {}}')))
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_new_partition_is_read_from_its_first_byte(harness: Harness) -> None:
 def test_a_stream_waits_for_a_topic_without_messages(harness: Harness) -> None:
     reader = harness.stream()
     start = reader.initialOffset()
-    assert start == {"v": 2, "topics": {}, "incarnations": {}}
+    assert start["topics"] == start["incarnations"] == {}
     assert harness.micro_batch(reader, start) == (start, [])
     harness.put("orders", 0, 0, b"at last")
     noted, _ = harness.micro_batch(reader, start)
