@@ -1,13 +1,24 @@
 """One partition: frames appended at one end, made durable, read by byte offset, deleted by segments at the other end.
 
-Three offsets matter, ``start_offset <= readable_end <= end_offset``: where the kept bytes begin, up to where they are
-durable and served, and where the next append goes. Everything runs on one thread (the event loop) and never waits for
-the disk, except opening, reopening and closing; ``pending_sync`` captures what is to be synced, a worker thread runs
-it, and ``complete_sync`` back on the loop moves ``readable_end``. What is below it may be acknowledged.
+Invariants. Tests name them by number (``# I3``):
 
-A write that finds no space is refused and changes nothing. Any other failed write makes the log read-only; what was
-appended before is still synced and served. After a failed fsync nothing behind the durable end is believed any more.
-``reopen``, or a restart, recovers from both.
+I1. ``start_offset <= readable_end <= end_offset``. None moves back within an incarnation, but for ``end_offset``
+    when a failed log is reopened: it never moves below ``readable_end``.
+I2. Only what is durable is read: bytes from ``readable_end`` on are never served.
+I3. Only what is durable is acknowledged: ``readable_end`` moves when every step of a sync has succeeded.
+I4. A write is stored whole or leaves no trace. One that finds no space is refused and changes nothing; after any other
+    failed write the log is read-only, and what was appended before is still synced and served.
+I5. After a failed fsync nothing behind the durable end is believed any more, whatever later syncs say.
+I6. Segments follow each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
+    ones, and never the one that is written.
+I7. Recovery cuts only what was not acknowledged: the torn tail of the newest segment. Damage elsewhere is quarantined,
+    and costs the messages that it touches and no others.
+I8. A message keeps its offset and its ordinal as long as the partition's incarnation lasts. Where a number is lost,
+    numbers go on above all that were ever given.
+
+Everything runs on one thread (the event loop) and never waits for the disk, except opening, reopening and closing.
+``pending_sync`` captures what is to be synced, a worker thread runs it, and ``complete_sync``, back on the loop, moves
+``readable_end``. ``reopen``, or a restart, recovers a log that is read-only.
 """
 
 from __future__ import annotations

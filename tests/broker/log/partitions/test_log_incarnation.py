@@ -102,6 +102,7 @@ def test_a_damaged_one_is_replaced_with_a_warning(content: bytes, tmp_path: Path
     assert list(again.recovery.warnings()) == []
 
 
+# I8
 def test_a_recreated_partition_has_another_a_renamed_or_copied_folder_the_same(tmp_path: Path) -> None:
     files = QuickFiles()
     filled(tmp_path, frames(5))

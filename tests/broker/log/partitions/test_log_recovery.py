@@ -94,6 +94,7 @@ def check_goes_on(root: Path, log: PartitionLog, settings: LogSettings) -> None:
 # ---- torn tails
 
 
+# I7
 def test_a_tail_torn_at_any_byte_is_cut_and_reported(tmp_path: Path) -> None:
     stored = frames(12)
     offsets = filled(tmp_path, stored, UNINDEXED, clean=False)
@@ -147,6 +148,7 @@ def test_an_empty_message_is_a_message(tmp_path: Path) -> None:
     assert contents(open_log(tmp_path)) == by_offset(stored)
 
 
+# I7
 def test_acknowledged_bytes_are_never_cut(tmp_path: Path) -> None:
     """The index says that the last message was durable: its offset must not be given to another one."""
     stored = frames(10)
@@ -159,6 +161,7 @@ def test_acknowledged_bytes_are_never_cut(tmp_path: Path) -> None:
     assert contents(log) == by_offset(stored[:-1])
 
 
+# I7
 @pytest.mark.parametrize("rubble", [b"", b"\xff" * 20, bytes(20)], ids=["body", "ones", "zeros"])
 def test_the_end_of_an_older_segment_is_never_cut(rubble: bytes, tmp_path: Path) -> None:
     """Not even without an index: the next segment says where it ended."""
@@ -191,6 +194,7 @@ def test_durable_bytes_that_are_gone_are_reported(tmp_path: Path) -> None:
 FIELDS = {"length": range(4), "checksum": range(4, 8), "id": range(8, 16), "flag": range(16, 20)}
 
 
+# I7
 @pytest.mark.parametrize(("settings", "verify"), [(ONE_SEGMENT, "tail"), (SMALL, "full")], ids=["last", "older"])
 def test_any_flipped_bit_costs_one_message(settings: LogSettings, verify: Verify, tmp_path: Path) -> None:
     stored = frames(30)

@@ -144,6 +144,7 @@ def crash_and_check(root: Path, scenario: Scenario, files: FaultyFiles, restart:
     scenario.goes_on(after)
 
 
+# I2, I3
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
 def test_power_cut_at_every_call(calls: int, kept: float, tmp_path: Path) -> None:
@@ -187,6 +188,7 @@ def test_one_failing_call_then_reopen_without_a_restart(calls: int, tmp_path: Pa
     assert reopened > calls / 2
 
 
+# I2
 @pytest.mark.parametrize("seed", range(12))
 def test_what_a_restart_serves_is_durable(seed: int, tmp_path: Path) -> None:
     """The process is killed before its sync. What the next one finds it serves, so it must not vanish later."""

@@ -20,6 +20,7 @@ def write_fault(at: int = 1, kept: float = 0.5, error: int = errno.EIO) -> Fault
     return Fault(at, error, kept, calls=frozenset({"pwrite"}))
 
 
+# I4
 def test_a_failed_write_makes_the_log_read_only_and_leaves_no_trace(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     log = open_log(tmp_path, files=files)
@@ -67,6 +68,7 @@ def test_reopening_makes_the_log_writable_again(tmp_path: Path) -> None:
     assert contents(log) == by_offset(frames(6))
 
 
+# I3, I5
 def test_after_a_failed_sync_nothing_behind_the_durable_end_is_acknowledged(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     log = open_log(tmp_path, files=files)
@@ -108,6 +110,7 @@ def behind_a_failed_sync(folder: Path, call: str) -> tuple[FaultyFiles, Partitio
     return files, log
 
 
+# I5
 @pytest.mark.parametrize("how", ["reopen", "restart"])
 def test_what_a_failed_sync_left_in_memory_is_not_believed(how: str, tmp_path: Path) -> None:
     """The lost pages still read back well; if they were believed, a power cut later would take them away again."""
@@ -129,6 +132,7 @@ def test_what_a_failed_sync_left_in_memory_is_not_believed(how: str, tmp_path: P
         files = after
 
 
+# I3
 @pytest.mark.parametrize("call", ["fdatasync", "rename", "fsync_dir"])
 def test_every_step_of_a_sync_must_succeed(call: str, tmp_path: Path) -> None:
     _, log = behind_a_failed_sync(tmp_path, call)

@@ -20,6 +20,7 @@ def full(*calls: str, error: int = errno.ENOSPC, kept: float = 0.5) -> Fault:
     return Fault(1, error, kept, lasting=True, calls=frozenset(calls))
 
 
+# I4
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.get)
 def test_an_append_without_space_is_refused_and_the_next_one_is_not(error: int, tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)

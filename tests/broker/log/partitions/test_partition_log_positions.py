@@ -137,6 +137,7 @@ class Subject:
                 path.write_bytes(content)
 
 
+# I1
 @settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(STEPS, min_size=1, max_size=12),
@@ -276,6 +277,7 @@ def test_orphaned_indexes_are_removed(tmp_path: Path) -> None:
     assert not orphan.exists()
 
 
+# I8
 def test_ordinals_go_on_after_old_segments_are_gone(tmp_path: Path) -> None:
     stored = frames(150)
     offsets = filled(tmp_path, stored, SMALL)
@@ -296,6 +298,7 @@ def test_ordinals_go_on_after_old_segments_are_gone(tmp_path: Path) -> None:
         log.close()
 
 
+# I8
 def test_where_all_indexes_are_lost_ordinals_begin_above_all_that_were_given(tmp_path: Path) -> None:
     offsets = filled(tmp_path, frames(150), SMALL)
     log = open_log(tmp_path, SMALL)

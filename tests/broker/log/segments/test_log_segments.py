@@ -159,6 +159,7 @@ def test_a_partition_that_starts_elsewhere(tmp_path: Path) -> None:
     assert contents(log) == by_offset(frames(3), 5000)
 
 
+# I6
 @pytest.mark.parametrize("missing", [1, 2])
 def test_a_gap_is_refused_by_name(missing: int, tmp_path: Path) -> None:
     filled(tmp_path, frames(100), SMALL)
@@ -256,6 +257,7 @@ def test_damage_is_stepped_over(tmp_path: Path) -> None:
     assert log.segment_start(offsets[4]) == 0
 
 
+# I2
 def test_what_is_not_durable_is_not_served(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(frames(1))
@@ -270,6 +272,7 @@ def test_what_is_not_durable_is_not_served(tmp_path: Path) -> None:
 # ---- deleting
 
 
+# I1
 def test_deleting_moves_the_start(tmp_path: Path) -> None:
     stored = frames(100)
     filled(tmp_path, stored, SMALL)
@@ -290,6 +293,7 @@ def test_deleting_moves_the_start(tmp_path: Path) -> None:
     assert contents(open_log(tmp_path, SMALL)) == kept
 
 
+# I6
 def test_only_the_oldest_finished_segments_can_go(tmp_path: Path) -> None:
     filled(tmp_path, frames(100), SMALL)
     log = open_log(tmp_path, SMALL)
@@ -299,6 +303,7 @@ def test_only_the_oldest_finished_segments_can_go(tmp_path: Path) -> None:
     assert len(log.segments()) == len(segments)
 
 
+# I6
 def test_a_segment_that_is_not_durable_stays(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     log.append(frames(100))
