@@ -1,9 +1,11 @@
 package org.apache.rocketmq.test.base;
 
+import io.netty.handler.ssl.util.SelfSignedCertificate;
 import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.security.cert.CertificateException;
 import java.util.Arrays;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -20,12 +22,14 @@ import suites.OurBroker;
 
 /**
  * Takes the place of the original's class of this name: name server and brokers are processes of this project. The
- * controllers that are returned are never started; tests ask them for addresses and names.
+ * controllers that are returned are never started; tests ask them for addresses and names. As those of the original,
+ * the servers have a certificate of their own, and take clients with and without TLS.
  */
 public class IntegrationTestBase {
     private static final AtomicInteger PORT = new AtomicInteger(40000);
     private static final AtomicInteger NUMBER = new AtomicInteger();
     private static final int TOPIC_DEADLINE_MS = 30_000;
+    private static final SelfSignedCertificate CERTIFICATE = certificate();
 
     public static int nextPort() {
         return PORT.addAndGet(10);
@@ -40,8 +44,10 @@ public class IntegrationTestBase {
         netty.setListenPort(nextPort());
         String folder = createBaseDir();
         String file = written(folder, "namesrv.properties", "listenPort=" + netty.getListenPort(),
-                "bindAddress=127.0.0.1", "kvConfigPath=" + folder + "/kvConfig.json");
-        new OurBroker("metaq_broker.nameserver", "start", "-c", file).start();
+                "bindAddress=127.0.0.1", "kvConfigPath=" + folder + "/kvConfig.json",
+                "tls.server.certPath=" + CERTIFICATE.certificate(),
+                "tls.server.keyPath=" + CERTIFICATE.privateKey());
+        new OurBroker("metaq_broker.rocketmq.nameserver", "start", "-c", file).start();
         return new NamesrvController(new NamesrvConfig(), netty);
     }
 
@@ -59,8 +65,9 @@ public class IntegrationTestBase {
         String folder = createBaseDir();
         String file = written(folder, "server.ini", "[system]", "brokerId=" + NUMBER.get(), "numPartitions=1",
                 "serverPort=0", "dataPath=" + folder + "/data", "unflushThreshold=0", "unflushInterval=1000",
-                "maxSegmentSize=104857600", "maxTransferSize=1048576", "[rocketmq]", "enabled=true",
-                "port=" + netty.getListenPort(), "brokerIP1=127.0.0.1", "brokerName=" + config.getBrokerName(),
+                "maxSegmentSize=104857600", "maxTransferSize=1048576",
+                "tlsCertFile=" + CERTIFICATE.certificate(), "tlsKeyFile=" + CERTIFICATE.privateKey(),
+                "[rocketmq]", "enabled=true", "port=" + netty.getListenPort(), "brokerIP1=127.0.0.1", "brokerName=" + config.getBrokerName(),
                 "clusterName=" + config.getBrokerClusterName(), "namesrvAddr=" + config.getNamesrvAddr());
         new OurBroker("metaq_broker.cli", "start", "-f", file).start();
         return new BrokerController(config, netty, new NettyClientConfig(), store);
@@ -76,6 +83,14 @@ public class IntegrationTestBase {
 
     public static boolean initTopic(String topic, String nsAddr, String clusterName) {
         return initTopic(topic, nsAddr, clusterName, 8);
+    }
+
+    private static SelfSignedCertificate certificate() {
+        try {
+            return new SelfSignedCertificate();
+        } catch (CertificateException failed) {
+            throw new IllegalStateException(failed);
+        }
     }
 
     private static String written(String folder, String name, String... lines) {
