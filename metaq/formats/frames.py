@@ -10,6 +10,10 @@
     20     n   body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
 
 A run is a slice of a partition in whole frames, except that its end may be cut anywhere, even inside a header.
+
+This module owns the header: no other one unpacks it. There are four ways over a run: ``walk`` yields frames and raises
+at a damaged one, ``intact`` yields the parts of frames and ends there, ``pass_whole`` steps over frames by their
+lengths, ``header_at`` and its siblings look at a single one. ``frame_loops`` has the compiled siblings.
 """
 
 from __future__ import annotations
@@ -21,9 +25,28 @@ from typing import Final, NamedTuple
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, checksum, crc32
 from metaq.formats.stored_form import FLAG_ATTRIBUTE, STORED_FORM, StoredFields, split_attribute
-from metaq.model import INT32_MAX, Buffer, Message
+from metaq.model import INT32_MAX, INT64_MAX, Buffer, Message
 
-__all__ = ["FLAG_ATTRIBUTE", "HEADER_BYTES", "Frame", "encode_body", "encode_frame", "encode_message", "walk"]
+__all__ = [
+    "FLAG_ATTRIBUTE",
+    "HEADER_BYTES",
+    "Frame",
+    "Header",
+    "attribute_span",
+    "encode_body",
+    "encode_frame",
+    "encode_message",
+    "encode_stored",
+    "frame_bytes",
+    "header_at",
+    "intact",
+    "message_id_at",
+    "pack_header",
+    "pass_whole",
+    "require_length",
+    "walk",
+    "whole_bytes",
+]
 
 HEADER_BYTES: Final = 20
 
@@ -31,6 +54,51 @@ _HEADER: Final = struct.Struct(">iiqi")
 _PLAIN_HEADER: Final = struct.Struct(">ii12x")
 """That of a message without id and attribute."""
 _INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+ID_AT: Final = 8
+"""Where the message id is in a frame."""
+
+pack_header: Final = _HEADER.pack
+"""Return the header of ``(length, checksum, message_id, flag)``."""
+
+
+class Header(NamedTuple):
+    """The header of a frame, unchecked: any field may have any value."""
+
+    length: int
+    checksum: int
+    message_id: int
+    flag: int
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the frame, its header included; below ``HEADER_BYTES`` if the length is negative."""
+        return HEADER_BYTES + self.length
+
+
+def header_at(data: Buffer, at: int = 0) -> Header:
+    """Return the header at a position that has ``HEADER_BYTES`` behind it."""
+    return Header._make(_HEADER.unpack_from(data, at))
+
+
+def frame_bytes(data: Buffer, at: int = 0) -> int:
+    """Return the size of the frame at a position, its header included, by its first four bytes.
+
+    It is below ``HEADER_BYTES`` if the length is negative.
+    """
+    return HEADER_BYTES + int(_INT32.unpack_from(data, at)[0])
+
+
+def message_id_at(data: Buffer, at: int = 0) -> int:
+    """Return the message id of the frame at a position."""
+    return int(_INT64.unpack_from(data, at + ID_AT)[0])
+
+
+def attribute_span(frame: Buffer, at: int = 0) -> tuple[int, int]:
+    """Return where the attribute of the frame at a position begins and ends, by its length; the frame has one."""
+    start = at + HEADER_BYTES + _INT32.size
+    return start, start + int(_INT32.unpack_from(frame, at + HEADER_BYTES)[0])
 
 
 class Frame(NamedTuple):
@@ -142,6 +210,13 @@ def encode_message(payload: bytes, attribute: str | None = None) -> bytes:
     return encode_frame(0, *encode_body(Message(payload, attribute)))
 
 
+def encode_stored(tag: bytes, head: bytes, properties: bytes, body: bytes, message_id: int = 0) -> bytes:
+    """Return the frame of a RocketMQ message in the stored form; ``head`` is of ``stored_form.encode_head``."""
+    length = _INT32.pack(len(tag) + len(head) + len(properties))
+    content = b"".join((length, tag, head, properties, body))
+    return _HEADER.pack(len(content), crc32(content) & CHECKSUM_MASK, message_id, STORED_FORM) + content
+
+
 def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str = "run") -> Iterator[Frame]:
     """Yield the whole frames of a run in order; stop silently at a cut tail.
 
@@ -171,20 +246,57 @@ def _checksum_reason(body: bytes, stored: int) -> str:
     return f"checksum {stored:#x} in the header, {checksum(body):#x} of the {len(body)} body bytes"
 
 
+def intact(run: bytes, start: int = 0) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield ``(end, message_id, flag, checksum, body)`` of the frames from ``start`` on, up to one that is not intact.
+
+    ``end`` is a position in the run. A frame that is cut, has a negative length or a wrong checksum ends the iteration.
+    """
+    total, unpack, crc = len(run), _HEADER.unpack_from, crc32
+    while (body_start := start + HEADER_BYTES) <= total:
+        length, checksum_stored, message_id, flag = unpack(run, start)
+        start = body_start + length
+        if length < 0 or start > total:
+            return
+        body = run[body_start:start]
+        if crc(body) & CHECKSUM_MASK != checksum_stored:
+            return
+        yield start, message_id, flag, checksum_stored, body
+
+
+def pass_whole(run: Buffer, start: int = 0, end: int | None = None, frames_max: int = INT64_MAX) -> tuple[int, int]:
+    """Step over whole frames by their lengths; return where the next one begins, and how many there were.
+
+    Stops before a frame that ends behind ``end`` (that of the run, if ``None``), after ``frames_max``, and before a
+    negative length.
+    """
+    view = run if isinstance(run, bytes) else memoryview(run)
+    end, count, unpack = len(view) if end is None else end, 0, _INT32.unpack_from
+    headers_end = min(end, len(view)) - HEADER_BYTES
+    while start <= headers_end and count < frames_max:
+        length: int = unpack(view, start)[0]
+        next_start = start + HEADER_BYTES + length
+        if length < 0 or next_start > end:
+            break
+        start, count = next_start, count + 1
+    return start, count
+
+
 def whole_bytes(run: Buffer) -> int:
     """Return how many bytes at the front of a run are whole frames. Reads lengths only.
 
     Raises:
         CorruptFrame: A length is negative, so nothing behind it can be found.
     """
-    view = memoryview(run)
-    total, start, unpack = view.nbytes, 0, _INT32.unpack_from
-    while start + HEADER_BYTES <= total:
-        length: int = unpack(view, start)[0]
-        if length < 0:
-            raise CorruptFrame("run", start, f"body length {length}")
-        end = start + HEADER_BYTES + length
-        if end > total:
-            break
-        start = end
-    return start
+    end, _ = pass_whole(run)
+    require_length(run, end)
+    return end
+
+
+def require_length(run: Buffer, at: int, base_offset: int = 0, where: str = "run") -> None:
+    """Check the length in the header at a position, if the run has all of that header.
+
+    Raises:
+        CorruptFrame: It is negative.
+    """
+    if len(run) - at >= HEADER_BYTES and (size := frame_bytes(run, at)) < HEADER_BYTES:
+        raise CorruptFrame(where, base_offset + at, f"body length {size - HEADER_BYTES}")

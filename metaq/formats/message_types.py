@@ -20,9 +20,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.errors import ProtocolError
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, walk
+from metaq.errors import CorruptFrame, ProtocolError
+from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, frame_bytes, walk
 from metaq.formats.stored_form import SEPARATOR, STORED_FORM
 
 OFFSET_BYTES: Final = 8
@@ -33,7 +32,6 @@ TYPE_CHARS_MAX: Final = 200
 
 _TYPE: Final = re.compile(rf"[A-Za-z0-9_]{{1,{TYPE_CHARS_MAX}}}")
 _OFFSET: Final = struct.Struct(">q")
-_HEADER: Final = struct.Struct(">iiqi")
 _ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
 TYPE_BYTES_MAX: Final = _ATTRIBUTE_LENGTH.size + TYPE_CHARS_MAX + 1
 """Bytes at the front of a body that tell the type of its message."""
@@ -106,22 +104,16 @@ def select(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
     The checksum of every whole frame is verified, also of those that are not kept: the length of a damaged one leads
     astray. The selection ends at the first damaged frame, or at a cut tail.
     """
-    total, start, unpack = len(run), 0, _HEADER.unpack_from
     kept: list[tuple[int, bytes]] = []
-    while (body := start + HEADER_BYTES) <= total:
-        length, stored, _, flag = unpack(run, start)
-        end = body + length
-        if length < 0:
-            return Selection(base_offset + start, kept, f"body length {length}")
-        if end > total:
-            break
-        content = run[body:end]
-        if crc32(content) & CHECKSUM_MASK != stored:
-            return Selection(base_offset + start, kept, f"the checksum of {length} body bytes is not {stored:#x}")
-        if flag & FLAG_ATTRIBUTE and type_of(flag, content) in types:
-            kept.append((base_offset + start, run[start:end]))
-        start = end
-    return Selection(base_offset + start, kept)
+    next_offset = base_offset
+    try:
+        for frame in walk(run, base_offset):
+            next_offset = frame.end
+            if frame.flag & FLAG_ATTRIBUTE and type_of(frame.flag, frame.body) in types:
+                kept.append((frame.offset, run[frame.offset - base_offset : next_offset - base_offset]))
+    except CorruptFrame as damaged:
+        return Selection(next_offset, kept, damaged.reason)
+    return Selection(next_offset, kept)
 
 
 def encode_single_head(next_offset: int, offset: int) -> bytes:
@@ -146,10 +138,11 @@ def decode_filtered(body: bytes) -> tuple[int, list[Frame]]:
         if frame_at + HEADER_BYTES > len(body):
             raise ProtocolError(f"a filtered value that is cut at byte {at}", body[at:])
         offset: int = _OFFSET.unpack_from(body, at)[0]
-        length: int = _HEADER.unpack_from(body, frame_at)[0]
-        end = frame_at + HEADER_BYTES + length
-        if length < 0 or end > len(body):
-            raise ProtocolError(f"a filtered value with a frame of {length} body bytes at byte {frame_at}", body[at:])
+        size = frame_bytes(body, frame_at)
+        end = frame_at + size
+        if size < HEADER_BYTES or end > len(body):
+            reason = f"a filtered value with a frame of {size - HEADER_BYTES} body bytes at byte {frame_at}"
+            raise ProtocolError(reason, body[at:])
         frames += walk(body[frame_at:end], offset)
         at = end
     return next_offset, frames

@@ -35,7 +35,6 @@ from binascii import a2b_base64, b2a_base64
 from typing import Final, NamedTuple
 
 from metaq.errors import FieldError
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.rocketmq.properties import TAGS, parse_properties
 from metaq.formats.rocketmq.sys_flags import BORN_HOST_IPV6, STORE_HOST_IPV6
@@ -63,8 +62,6 @@ _HOSTS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 _SYS_FLAG_LOW: Final = 7
 """Where the byte of the sys flag is that has these bits."""
 _TAGS_NAME: Final = f"{TAGS}\x01".encode()
-_FRAME_HEAD: Final = struct.Struct(">iiqi")
-_ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
 
 
 class StoredFields(NamedTuple):
@@ -120,13 +117,6 @@ def encode_head(
     except struct.error as error:
         raise FieldError("a message", "number", numbers, f"of the size of its field ({error})") from None
     return SEPARATOR + (_KIND_IPV6 if is_ipv6 else _KIND_IPV4) + b2a_base64(fields, newline=False)
-
-
-def encode_stored(tag: bytes, head: bytes, properties: bytes, body: bytes, message_id: int = 0) -> bytes:
-    """Return the frame of a message; ``head`` is of ``encode_head``."""
-    length = _ATTRIBUTE_LENGTH.pack(len(tag) + len(head) + len(properties))
-    content = b"".join((length, tag, head, properties, body))
-    return _FRAME_HEAD.pack(len(content), crc32(content) & CHECKSUM_MASK, message_id, STORED_FORM) + content
 
 
 def head_end(attribute: bytes, tag_bytes: int) -> int:

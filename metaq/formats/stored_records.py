@@ -16,9 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES
+from metaq.formats.frames import FLAG_ATTRIBUTE, intact, walk
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.rocketmq.properties import BYTES_MAX, TAGS
@@ -33,7 +32,6 @@ TAG_BYTES_MAX: Final = 32_000
 FRAME_BYTES: Final = 2048
 """Of a frame, until one was read."""
 
-_HEADER: Final = struct.Struct(">iiqi")
 _LENGTH: Final = struct.Struct(">i")
 _U16: Final = struct.Struct(">H")
 _TAGS_NAME: Final = f"{TAGS}\x01".encode()
@@ -123,19 +121,10 @@ class QueueRecords:
         Raises:
             CorruptFrame: The first frame is damaged. Later damage ends the work.
         """
-        total, at, unpack, crc = len(run), 0, _HEADER.unpack_from, crc32
+        at = 0
         messages_max, bytes_max, looked_at_max, tags, condition = into.wanted
         records, record_bytes, looked_at = into.records, into.record_bytes, into.looked_at
-        while (body_at := at + HEADER_BYTES) <= total:
-            length, checksum, message_id, flag = unpack(run, at)
-            end = body_at + length
-            if end > total:
-                break
-            body = run[body_at:end]
-            if length < 0 or crc(body) & CHECKSUM_MASK != checksum:
-                if at:
-                    break
-                raise CorruptFrame(where, offset, f"the checksum of {length} body bytes is not {checksum:#x}")
+        for end, message_id, flag, checksum, body in intact(run):
             store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
             record = self._record(flag, body, checksum, ordinal, physical_base + offset + at, store_ms, tags)
             if record is not None and (condition is None or condition(read_record(record).property_map())):
@@ -149,6 +138,8 @@ class QueueRecords:
                 into.is_full = True
                 break
         into.record_bytes, into.looked_at = record_bytes, looked_at
+        if not at and not into.is_full:
+            next(walk(run, offset, where=where), None)  # raises why the first frame is not intact, unless it is cut
         return at
 
     def _record(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.formats.checksum import checksum
-from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
+from metaq.formats.frames import encode_frame, frame_bytes, walk, whole_bytes
 from metaq.formats.message_id import IdRange
 from metaq.formats.message_types import encode_types, select
 from metaq.model import INT64_MAX, Address, Buffer, TransactionId
@@ -179,7 +179,7 @@ class MemoryBroker:
         if not whole_bytes(found.data):  # the first frame is larger: it comes whole
             start, content = self.partitions[get.topic, get.partition].segment_at(get.offset)
             at = get.offset - start
-            end = at + HEADER_BYTES + int.from_bytes(content[at : at + 4])
+            end = at + frame_bytes(content, at)
             found = Value(bytes(content[at:end]), get.opaque)
         selection = select(found.data, get.offset, types)
         if selection.next_offset == get.offset:

@@ -11,14 +11,12 @@ with one sum.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import header_at
 from metaq.model import Buffer
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -92,14 +90,17 @@ MULTIPLIERS: Final = (0xD6E8FEB86659FD93, 0x9E3779B97F4A7C15)
 """Two odd numbers whose bits look random; the first is also used by other 64-bit mixers."""
 
 MASK: Final = (1 << 64) - 1
-_HEAD: Final = struct.Struct(">Q8xi")
-"""Length and checksum as one number, the message id left out, the flag."""
 
 
 def of_frame(frame: Buffer, at: int = 0) -> int:
     """The fingerprint of the frame at a position, 0..2**64-1."""
-    head, flag = _HEAD.unpack_from(frame, at)
-    mixed = (head ^ (flag & 1) << 63) * MULTIPLIERS[0] & MASK
+    length, checksum, _, flag = header_at(frame, at)
+    return of_header(length, checksum, flag)
+
+
+def of_header(length: int, checksum: int, flag: int) -> int:
+    """The fingerprint of a frame with this header, whatever its message id."""
+    mixed = ((length << 32 | checksum) ^ (flag & 1) << 63) * MULTIPLIERS[0] & MASK
     mixed = (mixed ^ mixed >> 32) * MULTIPLIERS[1] & MASK
     mixed ^= mixed >> 29
     return int(mixed)
@@ -107,12 +108,9 @@ def of_frame(frame: Buffer, at: int = 0) -> int:
 
 def of_block(block: Buffer) -> int:
     """The fingerprint of the whole frames in a block, 0..2**64-1."""
-    view = memoryview(block).cast("B")
-    return sum(of_frame(view, at) for at in _starts(view)) & MASK
-
-
-def _starts(view: memoryview) -> Iterator[int]:
-    at = 0
+    view, at, total = memoryview(block).cast("B"), 0, 0
     while at < len(view):
-        yield at
-        at += HEADER_BYTES + int.from_bytes(view[at : at + 4])
+        header = header_at(view, at)
+        total += of_header(header.length, header.checksum, header.flag)
+        at += header.frame_bytes
+    return total & MASK

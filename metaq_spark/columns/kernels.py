@@ -24,6 +24,7 @@ from typing import Final
 import numba
 import numpy as np
 
+from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.native_crc import crc32_address
 from metaq_spark.columns.addresses import CRC_TABLES as CRC_TABLES
@@ -39,7 +40,6 @@ from metaq_spark.columns.addresses import (
 )
 from metaq_spark.columns.blocks import MULTIPLIERS as _MULTIPLIERS
 
-HEADER_BYTES: Final = 20
 CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)
 FINGERPRINT_MULTIPLIERS: Final = tuple(np.uint64(number) for number in _MULTIPLIERS)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from metaq.errors import CorruptFrame
-from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, encode_frame, walk
+from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, encode_frame, frame_bytes, walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.message_types import OFFSET_BYTES
 from metaq.formats.stored_form import shown_attribute
@@ -59,8 +59,7 @@ class PlainDecoder:
         while at < len(data):
             start = at + OFFSET_BYTES
             offset = int.from_bytes(data[at:start])
-            length = int.from_bytes(data[start : start + 4], signed=True)
-            at = start + HEADER_BYTES + max(length, 0)
+            at = start + max(HEADER_BYTES, frame_bytes(data, start) if len(data) - start >= HEADER_BYTES else 0)
             frame = next(walk(data[start:at], offset, where=self._where), None)
             if frame is None:
                 raise CorruptFrame(self._where, offset, _CUT)

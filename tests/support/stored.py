@@ -20,9 +20,9 @@ from metaq_broker.log.segments.segment import delete_segment
 from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
-from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame
+from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame, encode_stored
 from metaq.formats.message_id import EPOCH_MS
-from metaq.formats.stored_form import encode_head, encode_stored
+from metaq.formats.stored_form import encode_head
 from metaq.model import Buffer
 
 FOLDER = "orders-0"

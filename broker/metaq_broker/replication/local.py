@@ -6,14 +6,11 @@ A copy gets the same bytes as its original, in segments that begin at the same o
 from __future__ import annotations
 
 import asyncio
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from metaq.errors import CorruptFrame, MetaqError
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import walk
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.log.files.errors import LogFailed
@@ -25,8 +22,6 @@ from metaq_broker.log.segments.segment_files import seed_partition
 from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.replication.peer import PartitionKey, StoredRange
 
-_HEADER: Final = struct.Struct(">iiqi")
-
 
 def checked_frames(run: bytes, offset: int, where: str) -> list[bytes]:
     """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; a cut one is left out.
@@ -35,18 +30,10 @@ def checked_frames(run: bytes, offset: int, where: str) -> list[bytes]:
         CorruptFrame: A frame fails its checksum, or is none: nothing of the run may be stored.
     """
     frames: list[bytes] = []
-    start, total, unpack, crc = 0, len(run), _HEADER.unpack_from, crc32
-    while (body := start + HEADER_BYTES) <= total:
-        length, stored, message_id, _ = unpack(run, start)
-        end = body + length
-        if length < 0 or (not length and not message_id):  # no broker gives the id 0: bytes that were never written
-            raise CorruptFrame(where, offset + start, f"body length {length}, message id {message_id}")
-        if end > total:
-            break
-        if crc(run[body:end]) & CHECKSUM_MASK != stored:
-            raise CorruptFrame(where, offset + start, "its checksum is wrong")
-        frames.append(run[start:end])
-        start = end
+    for frame in walk(run, offset, where=where):
+        if not frame.body and not frame.message_id:  # no broker gives the id 0: bytes that were never written
+            raise CorruptFrame(where, frame.offset, "an empty message with the id 0")
+        frames.append(run[frame.offset - offset : frame.end - offset])
     return frames
 
 

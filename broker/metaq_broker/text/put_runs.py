@@ -6,14 +6,13 @@ fraction of making each on its own. Source: docs/protocol.md (put).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain, repeat
 from operator import add
 from typing import Final
 
 from metaq.formats.checksum import checksum
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, pack_header
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
@@ -28,8 +27,6 @@ NO_CHECKSUM: Final = (None, -1)
 
 Worded = Callable[[Refusal], Refused]
 """Makes code and sentence of a refusal."""
-
-_HEADER: Final = struct.Struct(">iiqi")
 
 
 class GroupedReplies:
@@ -56,7 +53,7 @@ def frames_of(run: PutRun) -> bytearray:
         checksums = [
             checksum(body) if given in NO_CHECKSUM else given for given, body in zip(checksums, run.bodies, strict=True)
         ]
-    heads = map(_HEADER.pack, map(len, run.bodies), checksums, repeat(0), run.flags)
+    heads = map(pack_header, map(len, run.bodies), checksums, repeat(0), run.flags)
     return bytearray().join(map(add, heads, run.bodies))
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
-from metaq.formats.frames import HEADER_BYTES, Frame
+from metaq.formats.frames import Frame, frame_bytes
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.log.engine.engine import Engine
@@ -14,8 +12,6 @@ from metaq_broker.log.engine.outcomes import DiskFull, Refusal, StorageFailed
 from metaq_broker.log.segments.marks import BlockPart, Marks
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
-
-_LENGTH: Final = struct.Struct(">i")
 
 
 class EngineStore:
@@ -72,6 +68,6 @@ def _marks(block: Buffer, mark_bytes: int) -> Marks:
         if start >= next_mark:
             marks.add(start, ordinal)
             next_mark = start + mark_bytes
-        start += HEADER_BYTES + int(_LENGTH.unpack_from(block, start)[0])
+        start += frame_bytes(block, start)
         ordinal += 1
     return marks

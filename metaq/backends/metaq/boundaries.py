@@ -7,21 +7,19 @@ windows that grow; behind a large frame only the next header is asked for, so la
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.positions import lookup
 from metaq.backends.metaq.session import Session
-from metaq.errors import CorruptFrame, ExtensionMissing
-from metaq.formats.frames import HEADER_BYTES
+from metaq.errors import ExtensionMissing
+from metaq.formats.frames import HEADER_BYTES, pass_whole, require_length
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_TIMESTAMP
 
 WINDOW_BYTES_MAX: Final = 1 << 20
 _WINDOW_BYTES_START: Final = 16 << 10
 _WINDOW_FACTOR: Final = 4
-_LARGE_BODY_BYTES: Final = 64 << 10  # transferring this takes about as long as one round trip
-_LENGTH: Final = struct.Struct(">i")
+_LARGE_FRAME_BYTES: Final = 64 << 10  # transferring this takes about as long as one round trip
 
 
 def frame_boundary(session: Session, topic: str, partition_index: int, offset: int, floor: int | None = None) -> int:
@@ -81,20 +79,14 @@ class _Walk:
 
     def _follow(self, run: Run, offset: int) -> int:
         """The last boundary at or below ``offset`` that the headers in ``run`` lead to."""
-        position, length = run.offset, 0
-        while position < offset and (at := position - run.offset) + HEADER_BYTES <= len(run.data):
-            length = _LENGTH.unpack_from(run.data, at)[0]
-            if length < 0:
-                where = f"{self._topic} partition {self._index} of broker {self._session.address}"
-                raise CorruptFrame(where, position, f"body length {length}")
-            if position + HEADER_BYTES + length > offset:
-                break
-            position += HEADER_BYTES + length
-        self._adapt(length)
-        return position
+        at, passed = pass_whole(run.data, 0, offset - run.offset)
+        where = f"{self._topic} partition {self._index} of broker {self._session.address}"
+        require_length(run.data, at, run.offset, where)
+        self._adapt(at // max(1, passed))
+        return run.offset + at
 
-    def _adapt(self, length: int) -> None:
-        if length >= _LARGE_BODY_BYTES:
+    def _adapt(self, frame_bytes: int) -> None:
+        if frame_bytes >= _LARGE_FRAME_BYTES:
             self._window_bytes = HEADER_BYTES
         else:
             self._window_bytes = min(WINDOW_BYTES_MAX, max(_WINDOW_BYTES_START, self._window_bytes * _WINDOW_FACTOR))

@@ -14,7 +14,7 @@ from typing import Final
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run, fetch, read_outcome
 from metaq.backends.metaq.session import Session
 from metaq.errors import CorruptFrame, ProtocolError
-from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.frames import HEADER_BYTES, Frame, frame_bytes, walk
 from metaq.formats.message_types import Selection, decode_filtered, encode_types, select
 from metaq.protocols.text.commands import Get, GetFiltered, Result, Value
 from metaq.protocols.text.extensions import EXT_FILTER
@@ -112,7 +112,7 @@ def _fetch_and_select(session: Session, command: Get, types: frozenset[bytes]) -
 
 def _first_frame_bytes(run: bytes) -> int:
     """How long the frame at the start is, as far as its length is known; a negative one counts as none."""
-    return HEADER_BYTES + (max(0, int.from_bytes(run[:4], signed=True)) if len(run) >= 4 else 0)
+    return max(HEADER_BYTES, frame_bytes(run)) if len(run) >= HEADER_BYTES else HEADER_BYTES
 
 
 def _frames(selection: Selection) -> list[Frame]:

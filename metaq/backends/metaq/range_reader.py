@@ -19,7 +19,6 @@ When the connection is lost, everything not received is asked for again from the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
@@ -30,14 +29,12 @@ from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Sessi
 from metaq.backends.metaq.slices import LentRun, Slices, Source
 from metaq.backends.segment_files import READ_CHUNK_BYTES
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
-from metaq.formats.frames import HEADER_BYTES, whole_bytes
+from metaq.formats.frames import HEADER_BYTES, frame_bytes, whole_bytes
 from metaq.model import Buffer, OffsetRange
 from metaq.net.retry import Attempts, RetryPolicy
 
 FRAME_BYTES_MAX: Final = 128 << 20
 """Longest valid frame; a header that says more is taken for damage."""
-
-_LENGTH: Final = struct.Struct(">i")
 
 
 def read_range(
@@ -204,10 +201,10 @@ class RangeReader:
         """Length of the begun frame, once its header has come."""
         if len(self._begun) < HEADER_BYTES:
             return None
-        length: int = _LENGTH.unpack_from(self._begun)[0]
-        if not 0 <= length <= FRAME_BYTES_MAX:
-            raise self._corrupt(f"body length {length}, expected 0..{FRAME_BYTES_MAX}")
-        return HEADER_BYTES + length
+        size = frame_bytes(self._begun)
+        if not 0 <= size - HEADER_BYTES <= FRAME_BYTES_MAX:
+            raise self._corrupt(f"body length {size - HEADER_BYTES}, expected 0..{FRAME_BYTES_MAX}")
+        return size
 
     def _complete_begun(self, data: memoryview) -> int | None:
         """Add the front of ``data`` to the begun frame; how much that took, ``None`` if all and it was not enough."""

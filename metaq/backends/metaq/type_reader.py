@@ -9,22 +9,18 @@ Source: docs/protocol.md, "fget".
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP
 from metaq.backends.metaq.session import Session
 from metaq.errors import DataMissing, ExtensionMissing, MetaqError, OffsetMoved
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.message_types import OFFSET_BYTES, encode_types
 from metaq.model import OffsetRange
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import GetFiltered, Reply, Value
 from metaq.protocols.text.extensions import EXT_FILTER
-
-_ADDRESS_AND_LENGTH: Final = struct.Struct(">qi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +144,11 @@ class _TypeReader:
 def _before(data: bytes, end: int) -> bytes:
     """The frames whose offset is below ``end``; an impossible length ends the walk, and is left to the caller."""
     at = 0
-    while at + _ADDRESS_AND_LENGTH.size <= len(data):
-        offset, length = _ADDRESS_AND_LENGTH.unpack_from(data, at)
-        if offset >= end:
+    while at + OFFSET_BYTES + HEADER_BYTES <= len(data):
+        if int.from_bytes(data[at : at + OFFSET_BYTES], signed=True) >= end:
             return data[:at]
-        if length < 0:
+        size = frame_bytes(data, at + OFFSET_BYTES)
+        if size < HEADER_BYTES:
             break
-        at += OFFSET_BYTES + HEADER_BYTES + length
+        at += OFFSET_BYTES + size
     return data

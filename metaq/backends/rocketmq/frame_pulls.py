@@ -8,7 +8,6 @@ Source: docs/remoting-protocol.md, "Frames instead of records".
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 from metaq.backends.rocketmq.pull_window import RequestWindow
 from metaq.backends.rocketmq.pulls import describe
 from metaq.backends.rocketmq.session import Session
+from metaq.formats.frames import pass_whole
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.stored_records import FrameRun
 from metaq.model import Buffer
@@ -35,8 +35,6 @@ FILE_BYTES: Final = 16 << 20
 """The same where an answer is a place in a file."""
 
 _MESSAGES_START: Final = 256
-_HEADER_BYTES: Final = 20
-_LENGTH: Final = struct.Struct(">i")
 
 
 class FilePart(NamedTuple):
@@ -52,15 +50,8 @@ Measure = Callable[[Buffer, int], tuple[int, int]]
 
 def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
     """Count whole frames; see ``Measure``. Lengths only are looked at."""
-    count = at = 0
-    size = len(data)
-    while count < frames_max and at + _HEADER_BYTES <= size:
-        length = _LENGTH.unpack_from(data, at)[0]
-        if not 0 <= length <= size - at - _HEADER_BYTES:
-            break
-        at += _HEADER_BYTES + length
-        count += 1
-    return count, at
+    size, count = pass_whole(data, frames_max=frames_max)
+    return count, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.segment_files import READ_CHUNK_BYTES, open_segment
 from metaq.errors import MetaqError
+from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, Partition
 from metaq.net.machine import boot_id
@@ -55,8 +56,6 @@ IN_FLIGHT_MAX: Final = 8
 
 FRAME_BYTES_MAX: Final = 128 << 20
 """Longest valid frame."""
-
-_HEADER_BYTES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +227,8 @@ class _FrameReader:
 
 def _frame_bytes(data: memoryview) -> int:
     """How many bytes the frame has that begins there; 0: that cannot be."""
-    length = int.from_bytes(data[:4], signed=True)
-    return _HEADER_BYTES + length if 0 <= length <= FRAME_BYTES_MAX else 0
+    size = frame_bytes(data) if len(data) >= HEADER_BYTES else 0
+    return size if HEADER_BYTES <= size <= HEADER_BYTES + FRAME_BYTES_MAX else 0
 
 
 class _SegmentFiles:

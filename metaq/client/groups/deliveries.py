@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from itertools import repeat, starmap
-from typing import ClassVar, Final, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from metaq.client.records import Origin, Received, content_of
 from metaq.errors import CodecMissing, CorruptFrame, CorruptRecord
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES, Frame
+from metaq.formats.frames import Frame, intact
 from metaq.model import Partition, TopicPartition
-
-_HEADER: Final = struct.Struct(">IIqi")
-"""A frame's header. A negative length reads as one that no run is long enough for."""
 
 
 class HandedOut(Protocol):
@@ -154,23 +149,12 @@ def deliveries_in(
     not be, and the objects are made by the iterator.
     """
     found: list[Delivery] = []
-    total, unpack, crc, mask, add = len(run), _HEADER.unpack_from, crc32, CHECKSUM_MASK, found.append
-    starts_max, head_bytes = total - HEADER_BYTES, HEADER_BYTES
+    add, made = found.append, starmap(Delivery, repeat((), count_max))
     one: Delivery
-    for one in starmap(Delivery, repeat((), count_max)):
-        if start > starts_max:
-            break
-        length, checksum, one._message_id, flag = unpack(run, start)
-        body_start = start + head_bytes
-        end = body_start + length
-        if end > total:
-            break
-        one._data = data = run[body_start:end]
-        if crc(data) & mask != checksum:
-            break
+    for one, (end, one._message_id, flag, checksum, one._data) in zip(made, intact(run, start), strict=False):
         one._offset, one._origin = base_offset + start, epoch
         if flag:
-            frame = Frame(one._offset, one._message_id, flag, checksum, data)
+            frame = Frame(one._offset, one._message_id, flag, checksum, one._data)
             try:
                 one._data, attribute, properties = content_of(frame)
             except (CorruptFrame, CorruptRecord, CodecMissing):

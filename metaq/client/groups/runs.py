@@ -16,7 +16,7 @@ from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
 from metaq.client.groups.deliveries import Delivery, ReadEpoch, deliveries_in, delivery_of
 from metaq.client.groups.owned import Chunk
 from metaq.errors import CodecMissing, CorruptFrame
-from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.frames import HEADER_BYTES, Frame, frame_bytes, walk
 
 CHUNK_MESSAGES: Final = 500
 """Messages that are decoded at a time: the first of a large run does not wait for all of them. So few objects are made
@@ -115,10 +115,10 @@ class FetchedRuns:
     def _pass_damaged(self, epoch: ReadEpoch) -> bool:
         """Skip the damaged frame that comes next, or raise its error; false: it is cut."""
         offset, where = self._data_offset + self._at, str(epoch.where)
-        length = int.from_bytes(self._data[self._at : self._at + 4], signed=True)
-        if not 0 <= length <= FRAME_BYTES_MAX:
-            raise CorruptFrame(where, offset, f"body length {length}, expected 0..{FRAME_BYTES_MAX}")
-        end = self._at + HEADER_BYTES + length
+        size = frame_bytes(self._data, self._at)
+        if not 0 <= size - HEADER_BYTES <= FRAME_BYTES_MAX:
+            raise CorruptFrame(where, offset, f"body length {size - HEADER_BYTES}, expected 0..{FRAME_BYTES_MAX}")
+        end = self._at + size
         if end > len(self._data):
             self._need_bytes = end - len(self._data)
             return False

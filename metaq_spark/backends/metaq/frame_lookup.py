@@ -7,7 +7,6 @@ large body only the next header is asked for.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -16,8 +15,8 @@ from metaq.backends.metaq.boundaries import frame_boundary
 from metaq.backends.metaq.fetch import GROUP, Moved, Run, fetch, read_outcome
 from metaq.backends.metaq.pipeline import call_all
 from metaq.backends.metaq.session import Session
-from metaq.errors import CorruptFrame, DataMissing, ExtensionMissing
-from metaq.formats.frames import HEADER_BYTES
+from metaq.errors import DataMissing, ExtensionMissing
+from metaq.formats.frames import HEADER_BYTES, frame_bytes, pass_whole, require_length
 from metaq.model import OffsetRange, TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
@@ -118,7 +117,7 @@ def _frame_end(session: Session, where: TopicPartition, get: Get, reply: Reply) 
         return outcome.offset
     if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
         raise DataMissing(str(where), get.offset, get.offset + HEADER_BYTES, "no frame there")
-    return get.offset + HEADER_BYTES + max(0, int.from_bytes(outcome.data[:4], "big", signed=True))
+    return get.offset + max(HEADER_BYTES, frame_bytes(outcome.data))
 
 
 def _skip(
@@ -178,8 +177,7 @@ def _numbers(session: Session, questions: Sequence[tuple[TopicPartition, int]], 
 _WINDOW_BYTES_START: Final = 16 << 10
 _WINDOW_BYTES_MAX: Final = 1 << 20
 _WINDOW_FACTOR: Final = 4
-_LARGE_BODY_BYTES: Final = 64 << 10
-_LENGTH: Final = struct.Struct(">i")
+_LARGE_MESSAGE_BYTES: Final = 64 << 10
 
 
 def skip_messages(session: Session, topic: str, partition_index: int, span: OffsetRange, count: int) -> Skipped:
@@ -198,24 +196,16 @@ def skip_messages(session: Session, topic: str, partition_index: int, span: Offs
             continue
         if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
             break  # the log ends early: the task reports what is missing
-        at, followed, length = _follow(outcome, span.end, count - counted, f"{topic} partition {partition_index}")
-        counted += followed
-        window_bytes = _next_window(window_bytes, length)
+        passed_bytes, passed = pass_whole(outcome.data, 0, span.end - at, count - counted)
+        require_length(outcome.data, passed_bytes, at, f"{topic} partition {partition_index}")
+        if not passed:
+            break  # a message that goes on behind the end
+        at, counted = at + passed_bytes, counted + passed
+        window_bytes = _next_window(window_bytes, passed_bytes // passed)
     return Skipped(min(at, span.end) if at > span.start else span.end, max(1, counted))
 
 
-def _next_window(window_bytes: int, body_bytes: int) -> int:
-    if body_bytes >= _LARGE_BODY_BYTES:
+def _next_window(window_bytes: int, message_bytes: int) -> int:
+    if message_bytes >= _LARGE_MESSAGE_BYTES:
         return HEADER_BYTES
     return min(_WINDOW_BYTES_MAX, max(_WINDOW_BYTES_START, window_bytes * _WINDOW_FACTOR))
-
-
-def _follow(run: Run, end: int, count: int, where: str) -> tuple[int, int, int]:
-    """Where the headers in ``run`` lead, over how many messages, and the length of the last body."""
-    at, counted, length = run.offset, 0, 0
-    while at < end and counted < count and (place := at - run.offset) + HEADER_BYTES <= len(run.data):
-        length = _LENGTH.unpack_from(run.data, place)[0]
-        if length < 0:
-            raise CorruptFrame(where, at, f"body length {length}")
-        at, counted = at + HEADER_BYTES + length, counted + 1
-    return at, counted, length

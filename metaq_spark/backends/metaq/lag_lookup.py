@@ -11,7 +11,7 @@ from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
 from metaq.backends.metaq.session import Session
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -23,9 +23,6 @@ from metaq_spark.offsets import Progress
 
 LOOKUP_S_MAX: Final = 10.0
 """After this long, the partitions that are left keep their lag in bytes and get nothing more."""
-
-_ID: Final = slice(8, 16)
-"""Where a frame's header has the message id."""
 
 
 class LagLookup:
@@ -87,5 +84,5 @@ class LagLookup:
     def _age_s(self, header: bytes) -> float | None:
         if len(header) < HEADER_BYTES:
             return None
-        born_ms = timestamp_ms(int.from_bytes(header[_ID], "big", signed=True))
+        born_ms = timestamp_ms(message_id_at(header))
         return None if born_ms is None else max(0.0, self._now_s() - born_ms / 1000)

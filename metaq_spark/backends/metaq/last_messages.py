@@ -6,7 +6,6 @@ a Java broker the bytes before the offset are searched for a frame that ends the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -15,8 +14,7 @@ from metaq.backends.metaq.fetch import GROUP, Run, read_outcome
 from metaq.backends.metaq.pipeline import call_all
 from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError
-from metaq.formats.checksum import crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes, intact, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset
@@ -27,8 +25,8 @@ from metaq_spark.offsets import Ranges
 SEARCHED_BYTES: Final = 64 << 10
 """How far before an offset the message is searched that ends there; a longer one is not found."""
 
-_HEAD: Final = struct.Struct(">iiq")
-"""Length, checksum and id."""
+HEAD_BYTES: Final = 16
+"""Length, checksum and id, without the flag."""
 
 
 class FrameHeads:
@@ -46,7 +44,7 @@ class FrameHeads:
 
     def stored_ms(self, message: str) -> int | None:
         """See ``LastMessages``; the id of a Java broker says nothing."""
-        return timestamp_ms(_HEAD.unpack(bytes.fromhex(message))[2])
+        return timestamp_ms(message_id_at(bytes.fromhex(message)))
 
 
 def _before(spans: Ranges, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
@@ -81,7 +79,7 @@ def _heads(session: Session, starts: Mapping[TopicPartition, int]) -> dict[Topic
         except BrokerError:
             continue
         if isinstance(outcome, Run) and len(outcome.data) == HEADER_BYTES:
-            found[where] = bytes(outcome.data[: _HEAD.size])
+            found[where] = bytes(outcome.data[:HEAD_BYTES])
     return found
 
 
@@ -104,12 +102,10 @@ def _last_head(data: bytes) -> bytes | None:
     """The head of the frame that ends with ``data`` and matches its checksum."""
     size = len(data)
     for at in range(size - HEADER_BYTES, -1, -1):
-        if int.from_bytes(data[at : at + 4], "big") == size - at - HEADER_BYTES:
-            _, checksum, _ = _HEAD.unpack_from(data, at)
-            if crc32(data[at + HEADER_BYTES :]) & 0x7FFFFFFF == checksum & 0x7FFFFFFF:
-                return data[at : at + _HEAD.size]
+        if frame_bytes(data, at) == size - at and next(intact(data, at), None) is not None:
+            return data[at : at + HEAD_BYTES]
     return None
 
 
 def _frame_bytes(head: bytes) -> int:
-    return HEADER_BYTES + max(0, int(_HEAD.unpack(head)[0]))
+    return max(HEADER_BYTES, frame_bytes(head))

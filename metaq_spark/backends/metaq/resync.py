@@ -18,7 +18,6 @@ Source: docs/log-format.md, "What is damage, and what is torn"; docs/protocol.md
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -29,7 +28,7 @@ from metaq.backends.metaq.positions import lookup
 from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
 from metaq.backends.metaq.session import Session
 from metaq.formats.checksum import checksum
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes, header_at
 from metaq.model import TopicPartition
 from metaq.protocols.text.extensions import EXT_BOUNDARY
 
@@ -41,7 +40,6 @@ _STEP_FACTOR: Final = 4
 _CHECKED_FACTOR: Final = 32  # bytes that may be checksummed in a search, in terms of those searched
 _BODY_BYTES_SMALL: Final = 64 << 10
 _CHAIN_LONG: Final = 16
-_HEADER: Final = struct.Struct(">iiqi")
 
 
 def read_slice(session: Session, source: TopicPartition, offset: int, size: int) -> bytes:
@@ -81,9 +79,9 @@ class _DamagedRange:
         header = read_slice(self._session, self._source, damaged, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             return None
-        length = _HEADER.unpack(header)[0]
-        following = damaged + HEADER_BYTES + length
-        if not 0 <= length <= FRAME_BYTES_MAX:
+        size = frame_bytes(header)
+        following = damaged + size
+        if not HEADER_BYTES <= size <= HEADER_BYTES + FRAME_BYTES_MAX:
             return None
         return following if following == self._end or self._is_good(following) else None
 
@@ -126,7 +124,7 @@ class _DamagedRange:
         header = read_slice(self._session, self._source, offset, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             return False
-        length, stored, _, _ = _HEADER.unpack(header)
+        length, stored, _, _ = header_at(header)
         if not 0 <= length <= FRAME_BYTES_MAX or not any(header):
             return False
         body = read_slice(self._session, self._source, offset + HEADER_BYTES, length)
@@ -150,7 +148,7 @@ def first_chain(data: bytes, *, exact: bool) -> int | None:
             left -= length
             if left < 0:
                 return None
-            good = checksum(data[at + HEADER_BYTES : end]) == _HEADER.unpack_from(data, at)[1]
+            good = checksum(data[at + HEADER_BYTES : end]) == header_at(data, at).checksum
             chain.add(at, end, good=good, filled=length > 0)
     return chain.first
 

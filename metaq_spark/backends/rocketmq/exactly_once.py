@@ -13,7 +13,6 @@ Source: docs/transactions.md, "Exactly once"; docs/adr/0032-one-log-for-two-prot
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,9 +23,10 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.formats.checksum import crc32
+from metaq.formats.frames import encode_stored
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.formats.stored_form import encode_head, tag_of
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 from metaq.net.retry import RetryPolicy, persist
@@ -37,7 +37,7 @@ from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_t
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import SinkOptions as MetaQOptions
 from metaq_spark.backends.rocketmq.options import SinkOptions
-from metaq_spark.columns.blocks import MASK, Block, of_frame
+from metaq_spark.columns.blocks import MASK, Block, of_header
 from metaq_spark.errors import ExactlyOnceError, ParticipantMissing
 from metaq_spark.options.parsing import ConnectionOptions, TransactionOptions
 from metaq_spark.sink.backend import Messages, WriteTask
@@ -51,7 +51,6 @@ Connections = Callable[[], tuple[SessionPool, NameServerDirectory]]
 NO_HOST: Final = host_bytes("0.0.0.0", 0)
 """Born host of rows: where an executor ran says nothing about them."""
 
-_MESSAGE: Final = struct.Struct(">iiqi")
 _KEY: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
 
@@ -249,7 +248,7 @@ def to_frames(block: Block, born_ms: int = 0) -> Block:
 
 def _fingerprint(body: bytes, properties: bytes) -> int:
     others = b"".join(_pairs_but_key(properties))
-    return of_frame(_MESSAGE.pack(len(body), crc32(others, crc32(body)) & 0x7FFFFFFF, 0, 1))
+    return of_header(len(body), crc32(others, crc32(body)) & 0x7FFFFFFF, 1)
 
 
 def _pairs_but_key(properties: bytes) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numba
 import numpy as np
 
+from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.formats.stored_records import TAG_BYTES_MAX
 from metaq_spark.columns.addresses import (
@@ -67,8 +68,6 @@ from metaq_spark.columns.rocketmq.record_kernels import (
     put_fixed,
     put_properties,
 )
-
-HEADER_BYTES: Final = 20
 
 _NO_DIGIT: Final = 64
 _IPV4, _IPV6 = ord("4"), ord("6")

@@ -66,9 +66,7 @@ def talk(own: str, peer: str) -> bytes:
 def unpaced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The sockets that the broker had no longer paced."""
     seen: list[Any] = []
-    monkeypatch.setattr(
-        "metaq_broker.serve.connection.disable_pacing", lambda connected: seen.append(connected.family)
-    )
+    monkeypatch.setattr("metaq_broker.serve.connection.disable_pacing", lambda connected: seen.append(connected.family))
     return seen
 
 

@@ -11,9 +11,9 @@ from metaq.client.browser import Browser
 from metaq.client.search import ROUND_MESSAGES, Search, by_id, by_key
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import CorruptFrame, MessageNotFound, TopicNotFound
-from metaq.formats.frames import FLAG_ATTRIBUTE, encode_body, encode_frame
+from metaq.formats.frames import FLAG_ATTRIBUTE, encode_body, encode_frame, encode_stored
 from metaq.formats.rocketmq.sys_flags import COMPRESSED
-from metaq.formats.stored_form import encode_head, encode_stored
+from metaq.formats.stored_form import encode_head
 from metaq.model import Message, Partition
 from metaq.testing.memory import MemoryBroker
 

@@ -12,8 +12,17 @@ from metaq.formats.frames import (
     FLAG_ATTRIBUTE,
     HEADER_BYTES,
     Frame,
+    attribute_span,
     encode_body,
     encode_frame,
+    encode_message,
+    frame_bytes,
+    header_at,
+    intact,
+    message_id_at,
+    pack_header,
+    pass_whole,
+    require_length,
     walk,
     whole_bytes,
 )
@@ -148,6 +157,69 @@ def test_a_negative_length_stops_everything() -> None:
         assert error.value.offset == 123
         with pytest.raises(CorruptFrame, match=f"body length {length}"):
             whole_bytes(run)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(RUN[:-1], id="cut in its body"),
+        pytest.param(RUN[:110], id="cut in its header"),
+        pytest.param(RUN[:103] + b"\xff" + RUN[104:], id="negative length"),
+        pytest.param(RUN[:-1] + b"y", id="wrong checksum"),
+    ],
+)
+def test_intact_frames_end_before_one_that_is_not(wrong: bytes) -> None:
+    expected = [(frame.end, frame.message_id, frame.flag, frame.checksum, frame.body) for frame in walk(RUN)]
+    assert list(intact(wrong)) == expected[:3]
+    assert list(intact(wrong, 43)) == expected[2:3]
+    assert list(intact(RUN)) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "frames_max", "expected"),
+    [
+        (0, None, 9, (130, 4)),
+        (23, None, 9, (130, 3)),
+        (0, None, 2, (43, 2)),
+        (0, None, 0, (0, 0)),
+        (0, 103, 9, (103, 3)),
+        (0, 102, 9, (43, 2)),
+        (0, 1000, 9, (130, 4)),
+    ],
+)
+def test_frames_are_passed_by_their_lengths(
+    start: int, end: int | None, frames_max: int, expected: tuple[int, int]
+) -> None:
+    for kind in (bytes, bytearray, memoryview):
+        assert pass_whole(kind(RUN), start, end, frames_max) == expected
+
+
+def test_a_frame_whose_header_alone_is_there_is_passed_where_the_end_is_known_to_be_behind_it() -> None:
+    assert pass_whole(RUN[:63], 0, 103) == (103, 3)
+    assert pass_whole(RUN[:62], 0, 103) == (43, 2)
+
+
+def test_a_negative_length_is_not_passed_and_is_reported_where_the_run_begins_at_its_base() -> None:
+    run = RUN[:43] + pack_header(-3, 0, 1, 0)
+    assert pass_whole(run) == (43, 2)
+    require_length(run, 23)
+    require_length(run[:-1], 43)
+    with pytest.raises(CorruptFrame, match="body length -3") as error:
+        require_length(run, 43, 500, "orders/0-1")
+    assert (error.value.where, error.value.offset) == ("orders/0-1", 543)
+
+
+def test_a_header_is_read_as_it_is() -> None:
+    fields = (-5, -1, -(2**63), 2**31 - 1)
+    data = b"ab" + pack_header(*fields)
+    assert header_at(data, 2) == fields
+    assert header_at(data, 2).frame_bytes == frame_bytes(data, 2) == HEADER_BYTES - 5
+    assert message_id_at(data, 2) == -(2**63)
+
+
+def test_the_span_of_an_attribute_is_that_of_its_bytes() -> None:
+    frame = b"ab" + encode_message(b"payload", "type")
+    assert frame[slice(*attribute_span(frame, 2))] == b"type"
 
 
 def test_a_known_checksum_is_written_as_it_is() -> None:

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from metaq.errors import FieldError
-from metaq.formats.frames import FLAG_ATTRIBUTE, Frame, walk
+from metaq.formats.frames import FLAG_ATTRIBUTE, Frame, encode_stored, walk
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.stored_form import (
-    STORED_FORM,
-    StoredFields,
-    encode_head,
-    encode_stored,
-    shown_attribute,
-    split_attribute,
-    tag_of,
-)
+from metaq.formats.stored_form import STORED_FORM, StoredFields, encode_head, shown_attribute, split_attribute, tag_of
 
 HOST_4 = host_bytes("10.1.2.3", 54321)
 HOST_6 = host_bytes("2001:db8::1", 54321)

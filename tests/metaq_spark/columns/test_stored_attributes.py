@@ -10,10 +10,10 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaq.formats.frames import encode_frame, walk
+from metaq.formats.frames import encode_frame, encode_stored, walk
 from metaq.formats.message_types import select, type_of
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.stored_form import STORED_FORM, encode_head, encode_stored, shown_attribute
+from metaq.formats.stored_form import STORED_FORM, encode_head, shown_attribute
 from metaq.model import Partition, TopicPartition
 from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import BatchMaker

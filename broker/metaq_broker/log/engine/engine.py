@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.message_id import IdRange, IdWorker
 from metaq.formats.message_types import Selection, encode_types
 from metaq.model import INT64_MAX
@@ -454,8 +454,8 @@ def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:
     Where the slice begins inside a message, what is taken for a length may be anything: the answer is then more of the
     bytes from there on, as many as were asked for at most.
     """
-    frame_bytes = HEADER_BYTES + int.from_bytes(found.handle.pread(4, found.position), signed=True)
-    if not found.length < frame_bytes <= bytes_max:
+    size = frame_bytes(found.handle.pread(4, found.position))
+    if not found.length < size <= bytes_max:
         return found
-    whole = log.read(found.offset, frame_bytes)
-    return whole if isinstance(whole, Slice) and whole.length == frame_bytes else found
+    whole = log.read(found.offset, size)
+    return whole if isinstance(whole, Slice) and whole.length == size else found

@@ -8,14 +8,13 @@ Source: docs/protocol.md, "fget".
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes, header_at
 from metaq.formats.message_types import TYPE_BYTES_MAX, Selection, select, type_of
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
@@ -24,7 +23,6 @@ SCAN_BYTES_MAX: Final = 1 << 20
 """Bytes of the log that one request looks at; takes some milliseconds of the event loop."""
 
 _CHUNK_BYTES: Final = 1 << 18
-_HEADER: Final = struct.Struct(">iiqi")
 
 
 class BetweenBoundaries(Exception):
@@ -72,31 +70,30 @@ def scan(
     selection = select(run, offset, types)
     if selection.next_offset > offset:
         return replace(selection, fault=None)
-    length = int.from_bytes(run[:4], signed=True)
     if selection.fault is not None or len(run) < HEADER_BYTES:
         raise _corrupt(log, offset, selection.fault or "not even a header")
-    return _scan_one(log, offset, HEADER_BYTES + length, types)
+    return _scan_one(log, offset, frame_bytes(run), types)
 
 
-def _scan_one(log: PartitionLog, offset: int, frame_bytes: int, types: Collection[bytes]) -> Selection | LargeFrame:
+def _scan_one(log: PartitionLog, offset: int, size: int, types: Collection[bytes]) -> Selection | LargeFrame:
     """Look at one frame that is longer than a scan may be."""
-    whole = log.read(offset, frame_bytes)
-    if not isinstance(whole, Slice) or whole.length < frame_bytes:
-        raise _corrupt(log, offset, f"{frame_bytes} bytes are announced, more than there are")
-    front = whole.handle.pread(min(frame_bytes, HEADER_BYTES + TYPE_BYTES_MAX), whole.position)
-    _, stored, _, flag = _HEADER.unpack_from(front)
+    whole = log.read(offset, size)
+    if not isinstance(whole, Slice) or whole.length < size:
+        raise _corrupt(log, offset, f"{size} bytes are announced, more than there are")
+    front = whole.handle.pread(min(size, HEADER_BYTES + TYPE_BYTES_MAX), whole.position)
+    _, stored, _, flag = header_at(front)
     crc, at = 0, HEADER_BYTES
-    while at < frame_bytes:
-        block_part = whole.handle.pread(min(_CHUNK_BYTES, frame_bytes - at), whole.position + at)
+    while at < size:
+        block_part = whole.handle.pread(min(_CHUNK_BYTES, size - at), whole.position + at)
         if not block_part:
-            raise _corrupt(log, offset, f"the file ends after {at} of {frame_bytes} bytes")
+            raise _corrupt(log, offset, f"the file ends after {at} of {size} bytes")
         crc = crc32(block_part, crc)
         at += len(block_part)
     if crc & CHECKSUM_MASK != stored:
-        raise _corrupt(log, offset, f"the checksum of {frame_bytes - HEADER_BYTES} body bytes is not {stored:#x}")
+        raise _corrupt(log, offset, f"the checksum of {size - HEADER_BYTES} body bytes is not {stored:#x}")
     if type_of(flag, front[HEADER_BYTES:]) in types:
         return LargeFrame(whole)
-    return Selection(offset + frame_bytes, [])
+    return Selection(offset + size, [])
 
 
 def _corrupt(log: PartitionLog, offset: int, reason: str) -> CorruptFrame:

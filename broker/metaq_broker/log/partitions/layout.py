@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, header_at, pass_whole
 from metaq_broker.log.files.files import FileHandle, HandleCache
 from metaq_broker.log.partitions.damage import Damage
 from metaq_broker.log.segments.segment import Segment
 
 _WALK_BYTES = 1 << 13
-_NO_LENGTH = -1
-_LENGTH: Final = struct.Struct(">i")
 
 
 class Step(NamedTuple):
@@ -104,14 +101,7 @@ class Layout:
         if self.damage:
             limit = offset if self.damage_at(offset) else self.intact_end(offset, limit)
         chunk = self.handle(segment).pread(_WALK_BYTES, offset - segment.start) if offset < limit else b""
-        at = passed = 0
-        limit_bytes, headers_end = min(limit, segment.end) - offset, len(chunk) - HEADER_BYTES
-        while at <= headers_end and passed < messages_max:
-            length = _LENGTH.unpack_from(chunk, at)[0]
-            if length < 0 or at + HEADER_BYTES + length > limit_bytes:
-                break
-            at += HEADER_BYTES + length
-            passed += 1
+        at, passed = pass_whole(chunk, 0, min(limit, segment.end) - offset, messages_max)
         return offset + at, passed
 
     def walk(self, segment: Segment, offset: int, limit: int) -> Iterator[Step]:
@@ -130,9 +120,11 @@ class Layout:
             at = offset - chunk_at
             if not 0 <= at <= len(chunk) - HEADER_BYTES:
                 chunk, chunk_at, at = handle.pread(_WALK_BYTES, offset - segment.start), offset, 0
-            length = int.from_bytes(chunk[at : at + 4], signed=True) if len(chunk) - at >= HEADER_BYTES else _NO_LENGTH
-            end = offset + HEADER_BYTES + length
-            if length < 0 or end > segment.end:
+            if len(chunk) - at < HEADER_BYTES:
                 return
-            yield Step(offset, end, 1, int.from_bytes(chunk[at + 8 : at + 16], signed=True))
+            header = header_at(chunk, at)
+            end = offset + header.frame_bytes
+            if header.length < 0 or end > segment.end:
+                return
+            yield Step(offset, end, 1, header.message_id)
             offset = end

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.frames import Frame, frame_bytes, walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import INT64_MAX
 from metaq_broker.log.files.files import FileHandle
@@ -77,7 +77,7 @@ def scan(read: Callable[[int, int], Slice | AtEnd | Moved], offset: int, where: 
             yield frame
             offset = frame.end
         # Not one whole frame: it is larger than the slice.
-        bytes_max = SCAN_BYTES if offset > before else HEADER_BYTES + int.from_bytes(run[:4])
+        bytes_max = SCAN_BYTES if offset > before else frame_bytes(run)
 
 
 _OFFSET: Final = attrgetter("offset")

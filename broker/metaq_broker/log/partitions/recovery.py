@@ -214,7 +214,7 @@ def _reason(view: SegmentView, offset: int) -> str:
         return "fewer bytes than a header"
     if not header.length and not header.message_id:
         return "zeros where a header belongs"
-    end = offset + HEADER_BYTES + header.length
+    end = offset + header.frame_bytes
     if header.length < 0 or end > view.end:
         return f"a body length of {header.length} that does not fit into the segment"
     return "the checksum in its header does not match its body"

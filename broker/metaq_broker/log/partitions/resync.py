@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, ID_AT, Header, frame_bytes
 from metaq.formats.message_id import IDS_PER_MS
 from metaq.model import BROKER_ID_MAX
-from metaq_broker.log.segments.segment_view import Header, SegmentView
+from metaq_broker.log.segments.segment_view import SegmentView
 
 _CHUNK_BYTES: Final = 1 << 16
-_MESSAGE_ID_AT, _FLAG_END = 8, HEADER_BYTES
 
 
 class Anchor(NamedTuple):
@@ -33,7 +32,7 @@ def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anch
     if header is None:
         return anchor.offset if anchor else None
     limit = anchor.offset if anchor else view.end
-    own_end = offset + HEADER_BYTES + header.length
+    own_end = offset + header.frame_bytes
     plausible = _plausible(header, reference_id)
     if header.length >= 0 and own_end <= limit and any(header) and _leads_on(view, own_end, anchor):
         return own_end
@@ -65,7 +64,7 @@ def _leads_on(view: SegmentView, offset: int, anchor: Anchor | None, *, exactly:
         return True
     count, end, has_body = 0, offset, False
     for count, frame in enumerate(view.frames(offset), 1):
-        end, has_body = frame.end, has_body or len(frame.data) > HEADER_BYTES
+        end, has_body = frame.end, has_body or frame.has_body
         if anchor is None:
             if has_body:
                 return True
@@ -145,8 +144,8 @@ def flipped_header(span: bytes, expected: int) -> tuple[int, int] | None:
     """
     data, start = bytearray(span), 0
     while start < len(data):
-        end = start + HEADER_BYTES + int.from_bytes(data[start : start + 4])
-        for at in range(start + _MESSAGE_ID_AT, start + _FLAG_END):
+        end = start + frame_bytes(data, start)
+        for at in range(start + ID_AT, start + HEADER_BYTES):  # the id and the flag
             for bit in range(8):
                 data[at] ^= 1 << bit
                 found = crc32(data) == expected

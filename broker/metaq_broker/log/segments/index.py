@@ -25,12 +25,11 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from metaq.formats.checksum import crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import frame_bytes, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import Buffer
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
@@ -113,10 +112,6 @@ TIME_UNKNOWN = 0
 """Time of an entry before which no message had a time in its id."""
 
 _HEADER = struct.Struct(">4sIqI8x")
-_LENGTH = struct.Struct(">i")
-_ID = struct.Struct(">q")
-_ID_AT = 8
-_ID_BYTES = itemgetter(slice(8, 16))
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which are never compared with it: the quarantine file names them."""
 
@@ -415,7 +410,7 @@ class IndexBuilder:
             self.advance(block, 1, _time_at(block, 0, now_ms))
             return
         last = marks.pairs[-2]
-        while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
+        while (end := last + frame_bytes(block, last)) < len(block):
             last = end
         if len(marks.pairs) == 2 and len(block) < self.interval_bytes - (self.offset - self._marked):
             time_ms = _time_at(block, 0, now_ms)
@@ -434,13 +429,12 @@ class IndexBuilder:
 
 
 def _time_at(block: Buffer, offset: int, now_ms: Callable[[], int]) -> int:
-    known = timestamp_ms(_ID.unpack_from(block, offset + _ID_AT)[0])
+    known = timestamp_ms(message_id_at(block, offset))
     return now_ms() if known is None else known
 
 
 def latest_ms(frames: Sequence[bytes], now_ms: Callable[[], int]) -> int:
     """Return the latest time in the frames' message ids; for ids that hold none, the time is now."""
-    # Positive int64 compare like their big-endian bytes, which spares taking every id apart.
-    latest = max(map(_ID_BYTES, frames))
-    known = timestamp_ms(int.from_bytes(latest, signed=True))
+    message_ids = list(map(message_id_at, frames))
+    known = timestamp_ms(max(message_ids)) if min(message_ids) >= 0 else None
     return now_ms() if known is None else known

@@ -6,34 +6,27 @@ empty with message id 0: twenty zero bytes pass every other test, and files that
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final, NamedTuple
 
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, Header, header_at, intact
 from metaq_broker.log.files.files import FileHandle
 
 WINDOW_BYTES: Final = 1 << 20
-_HEADER: Final = struct.Struct(">iiqi")
-
-
-class Header(NamedTuple):
-    """The header fields of a frame, unchecked."""
-
-    length: int
-    checksum: int
-    message_id: int
-    flag: int
 
 
 class ValidFrame(NamedTuple):
-    """A frame that passed every check; ``data`` is header and body."""
+    """A frame that passed every check."""
 
     offset: int
     end: int
     message_id: int
-    data: bytes
+
+    @property
+    def has_body(self) -> bool:
+        """Whether it is more than a header."""
+        return self.end - self.offset > HEADER_BYTES
 
 
 class Run(NamedTuple):
@@ -66,18 +59,18 @@ class SegmentView:
     def header(self, offset: int) -> Header | None:
         """Return the header at ``offset``, ``None`` where fewer than 20 bytes are left."""
         data = self.read(offset, HEADER_BYTES)
-        return Header._make(_HEADER.unpack(data)) if len(data) == HEADER_BYTES else None
+        return header_at(data) if len(data) == HEADER_BYTES else None
 
     def frames(self, offset: int) -> Iterator[ValidFrame]:
         """Yield valid frames from ``offset`` on, each beginning where the one before ends; stop at anything else."""
         while (header := self.header(offset)) is not None:
-            frame_bytes = HEADER_BYTES + header.length
-            if header.length < 0 or not self._holds(offset, frame_bytes):
+            if header.length < 0 or not self._holds(offset, header.frame_bytes):
                 return
             before = offset
-            for frame in _frames_in(self._window, offset - self._window_at, self._window_at):
-                yield frame
-                offset = frame.end
+            window_at = self._window_at
+            for start, end, message_id in _valid(self._window, offset - window_at):
+                yield ValidFrame(window_at + start, window_at + end, message_id)
+                offset = window_at + end
             if offset == before:
                 return
 
@@ -87,22 +80,12 @@ class SegmentView:
         They may be fewer, and the next call go on; ``None`` if there is none at all.
         """
         header = self.header(offset)
-        if header is None or header.length < 0 or not self._holds(offset, HEADER_BYTES + header.length):
+        if header is None or header.length < 0 or not self._holds(offset, header.frame_bytes):
             return None
-        window, unpack, crc = self._window, _HEADER.unpack_from, crc32
-        first = at = offset - self._window_at
-        until, total = min(first + bytes_wanted, stop - self._window_at), len(window)
-        ids = []
-        while at < until and (body := at + HEADER_BYTES) <= total:
-            length, stored, message_id, _ = unpack(window, at)
-            end = body + length
-            if length < 0 or end > total or crc(window[body:end]) & CHECKSUM_MASK != stored:
-                break
-            if not length and not message_id:
-                break
-            ids.append(message_id)
-            at = end
-        return Run(window[first:at], ids) if ids else None
+        first = offset - self._window_at
+        until = min(first + bytes_wanted, stop - self._window_at)
+        valid = list(takewhile(lambda frame: frame[0] < until, _valid(self._window, first)))
+        return Run(self._window[first : valid[-1][1]], [frame[2] for frame in valid]) if valid else None
 
     def _holds(self, offset: int, count: int) -> bool:
         """Return whether the segment has so many bytes there; they are in the window then."""
@@ -113,14 +96,10 @@ class SegmentView:
         return next(self.frames(offset), None) is not None
 
 
-def _frames_in(window: bytes, at: int, window_at: int) -> Iterator[ValidFrame]:
-    unpack, total = _HEADER.unpack_from, len(window)
-    while (body := at + HEADER_BYTES) <= total:
-        length, stored, message_id, _ = unpack(window, at)
-        end = body + length
-        if length < 0 or end > total or crc32(window[body:end]) & CHECKSUM_MASK != stored:
+def _valid(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and message id of the valid frames from ``start`` on."""
+    for end, message_id, _, _, body in intact(window, start):
+        if not body and not message_id:
             return
-        if not length and not message_id:
-            return
-        yield ValidFrame(window_at + at, window_at + end, message_id, window[at:end])
-        at = end
+        yield start, end, message_id
+        start = end

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from metaq.errors import CorruptFrame
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Slice
 
@@ -21,7 +21,7 @@ def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
         OSError: The segment cannot be read.
     """
     front = log.read(offset, 4)
-    end = offset + HEADER_BYTES + int.from_bytes(front.read(), signed=True) if isinstance(front, Slice) else -1
+    end = offset + frame_bytes(front.read()) if isinstance(front, Slice) else -1
     if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
         raise error
     fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
@@ -35,7 +35,7 @@ def frame_bytes_of(log: PartitionLog, offset: int, run: bytes) -> int:
     Raises:
         CorruptFrame: It cannot be so long.
     """
-    frame_bytes = HEADER_BYTES + int.from_bytes(run[:4], signed=True) if len(run) >= HEADER_BYTES else HEADER_BYTES
-    if not len(run) < frame_bytes <= log.readable_end - offset:
-        raise CorruptFrame(log.directory.name, offset, f"it announces {frame_bytes} bytes, more than there are")
-    return frame_bytes
+    size = frame_bytes(run) if len(run) >= HEADER_BYTES else HEADER_BYTES
+    if not len(run) < size <= log.readable_end - offset:
+        raise CorruptFrame(log.directory.name, offset, f"it announces {size} bytes, more than there are")
+    return size

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaq.formats.checksum import crc32
+from metaq.formats.frames import attribute_span
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, encode_record, read_record
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
@@ -48,9 +48,6 @@ PAUSE_SHARE: Final = 4
 LOOK_S: Final = 600.0
 """Between two looks for what retention has removed, and for what is to be written."""
 
-_HEADER_BYTES: Final = 20
-_ATTRIBUTE_AT: Final = _HEADER_BYTES + 4
-_LENGTH: Final = struct.Struct(">i")
 _KEYS: Final = re.compile(b"KEYS?\x01([^\x02]+)")
 """Values of KEYS and UNIQ_KEY, and perhaps of others that end so: who finds an entry looks at the message itself."""
 
@@ -108,9 +105,8 @@ class LookupRequests:
                 if len(self._seeds) >= SEEDS_MAX:
                     self._seeds.clear()
                 seed = self._seeds[topic] = topic_seed(topic)
-            values_in, length_of = _KEYS.findall, _LENGTH.unpack_from
             for frame, place in zip(frames, places, strict=True):
-                for value in values_in(frame, _ATTRIBUTE_AT, _ATTRIBUTE_AT + length_of(frame, _HEADER_BYTES)[0]):
+                for value in _KEYS.findall(frame, *attribute_span(frame)):
                     if b" " in value:
                         entries += [encode_entry(crc32(key, seed), place, ms) for key in value.split(b" ") if key]
                     else:

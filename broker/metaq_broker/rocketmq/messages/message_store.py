@@ -18,11 +18,11 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
-from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.frames import HEADER_BYTES, encode_stored, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.rocketmq.records import Record, read_record
-from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, encode_stored, tag_of
+from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, tag_of
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
 from metaq_broker.log.engine.blocks import MadeBlock
 from metaq_broker.log.engine.engine import Engine
@@ -458,7 +458,7 @@ class MessageStore:
             found = log.read(where.offset, HEADER_BYTES)
             if not isinstance(found, Slice) or where.ordinal != queue_offset:
                 return None
-            return timestamp_ms(int.from_bytes(found.read()[8:16], signed=True)) or time_before(log, found.offset)
+            return timestamp_ms(message_id_at(found.read())) or time_before(log, found.offset)
         except OSError:
             return None
 

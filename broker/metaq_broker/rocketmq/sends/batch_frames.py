@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptRecord
+from metaq.formats.frames import encode_stored
 from metaq.formats.native_crc import required_crc32
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX
-from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.formats.stored_form import encode_head, tag_of
 from metaq_broker.log.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 
 COMPILED_BYTES_MIN: Final = 1024

@@ -16,10 +16,11 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from metaq.errors import CorruptRecord
+from metaq.formats.frames import encode_stored
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import TRANSACTION
-from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.formats.stored_form import encode_head, tag_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SendMessage

@@ -10,10 +10,10 @@ from metaq_broker.rocketmq.messages import compiled_records
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS_MAX, RecordMaker
 
 from metaq.errors import CorruptFrame
-from metaq.formats.frames import encode_frame
+from metaq.formats.frames import encode_frame, encode_stored
 from metaq.formats.message_id import TIME_SHIFT
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.stored_form import STORED_FORM, encode_head, encode_stored
+from metaq.formats.stored_form import STORED_FORM, encode_head
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
 
 BROKER_4, BROKER_6 = host_bytes("127.0.0.1", 10911), host_bytes("::1", 10911)

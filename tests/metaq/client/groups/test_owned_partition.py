@@ -14,10 +14,10 @@ from metaq.client.groups.deliveries import Delivery, HandedOut
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import BrokerError, CodecMissing, CorruptFrame
-from metaq.formats.frames import HEADER_BYTES, encode_body, encode_frame, walk
+from metaq.formats.frames import HEADER_BYTES, encode_body, encode_frame, encode_stored, walk
 from metaq.formats.rocketmq.compression import compress
 from metaq.formats.rocketmq.sys_flags import COMPRESSED
-from metaq.formats.stored_form import encode_head, encode_stored
+from metaq.formats.stored_form import encode_head
 from metaq.model import Message, Partition, TopicPartition
 
 WHERE = TopicPartition("t", Partition(0, 0))

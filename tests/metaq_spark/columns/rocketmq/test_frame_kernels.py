@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType
 from test_rocketmq_decode import Rows, rows_of, schema_of
 
-from metaq.formats.frames import encode_frame
+from metaq.formats.frames import encode_frame, encode_stored
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.formats.stored_form import encode_head, tag_of
 from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import Partition, TopicPartition
 from metaq_spark.columns.engine import Engine
