@@ -1,4 +1,4 @@
-"""The asyncio twin of ``GroupConsumer``: its brokers are asked by tasks of the loop that entered the consumer."""
+"""``GroupConsumer`` for asyncio. Fetches run as tasks of the event loop that entered the consumer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
-    """As ``GroupConsumer``, which see, for ``async with`` and ``async for``. One task reads; use it in one loop.
+    """``GroupConsumer`` for ``async with`` and ``async for``. One task reads; use a consumer in one event loop only.
 
     ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
     """
@@ -82,7 +82,7 @@ class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
         return await AsyncSession.connect(addresses[int(broker)], cluster.pool.timeouts, self._tls)
 
     async def _due(self, broker: int | str) -> Asked:
-        """Wait for requests that are due; none: the task has nothing to do any more."""
+        """Wait until requests are due. An empty result ends the task."""
         state, waiter = self._metaq.state, asyncio.Event()
         self._waiters.add(waiter)
         try:

@@ -1,7 +1,6 @@
-"""Iterations that block, for ``async for``: threads take the messages, some at a time, and the loop gets them.
+"""Adapts blocking iterators to ``async for``: threads fetch messages in batches, and the event loop yields them.
 
-A task that is cancelled does not wait for the thread that is taking messages for it: that one closes the iteration when
-it has come back.
+A cancelled task does not wait for the thread that is fetching for it; the thread closes the iterator when it returns.
 """
 
 from __future__ import annotations
@@ -16,21 +15,23 @@ from metaq.client.thread_calls import call_in_thread, carry_out
 M = TypeVar("M")
 
 MESSAGES_AT_ONCE: Final = 500
-"""Messages that a thread brings to the loop at a time."""
+"""Most messages that a thread fetches in one step."""
 
 
 class _Steps(Generic[M]):
-    """An iteration that is carried out in steps, by one thread at a time."""
+    """A blocking iterator that is advanced in steps, by one thread at a time."""
 
     def __init__(self, messages: Iterable[M]) -> None:
         self._iterator: Iterator[M] = iter(messages)
         self._failure: BaseException | None = None
         self._taking = threading.Lock()
         self.busy = False
-        """Whether a thread is, or will be, taking messages."""
+        """Whether a thread is fetching, or is about to."""
 
     def take(self) -> list[M]:
-        """Return the next messages; none at the end. What goes wrong behind some of them, the next call raises."""
+        """Return the next messages, or an empty list at the end. An error that follows some messages is raised by the
+        next call.
+        """
         with self._taking:
             try:
                 if self._failure is not None:
@@ -50,21 +51,21 @@ class _Steps(Generic[M]):
         return found
 
     def close(self) -> None:
-        """End the iteration, behind the step that is under way."""
+        """Close the iterator, after the current step."""
         with self._taking:
             if isinstance(self._iterator, Generator):
                 self._iterator.close()
 
 
 async def in_threads(messages: Iterable[M]) -> AsyncIterator[M]:
-    """Yield what an iteration yields that blocks."""
+    """Yield the items of a blocking iterable."""
     steps = _Steps(messages)
     try:
         while some := await _next(steps):
             for message in some:
                 yield message
     finally:
-        if steps.busy:  # a thread of its own waits until the one that takes messages has come back
+        if steps.busy:  # a separate thread waits for the one that is fetching, then closes the iterator
             threading.Thread(target=steps.close, name="metaq-close", daemon=True).start()
         else:
             await carry_out(steps.close)

@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 
 class AsyncMetaQ(AsyncClient):
-    """As ``MetaQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
+    """``MetaQ`` for ``async with``. Uses the running event loop; opens nothing before the first request.
 
-    Consumers wait and fetch in the loop. What is asked rarely (brokers, topics, offsets) and what blocks by nature
-    (files, databases, ZooKeeper) runs in threads.
+
+    Consumers wait and fetch in the event loop. Rare requests (brokers, topics, offsets) and blocking work (files,
+    databases, ZooKeeper) run in threads.
 
     Raises:
         ValueError: ``cluster`` is neither a list of brokers nor a ZooKeeper.
@@ -66,7 +67,7 @@ class AsyncMetaQ(AsyncClient):
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """As ``MetaQ.from_env``."""
+        """Return a client configured from the environment; see ``MetaQ.from_env``."""
         return cls(**read_profile(profile, None).metaq())
 
     def __repr__(self) -> str:
@@ -81,7 +82,9 @@ class AsyncMetaQ(AsyncClient):
         on_overflow: OnOverflow[Message] = "block",
         max_block_s: float = MAX_BLOCK_S,
     ) -> AsyncProducer:
-        """Return a producer for any topic. Raises as ``MetaQ.producer``; with ``block`` a full window is awaited."""
+        """Return a producer for any topic. Raises as ``MetaQ.producer``. With ``on_overflow="block"``, ``submit``
+        awaits space in the window.
+        """
         behind, waits = behind_loop(on_overflow)
         made = self._mq.producer(
             partitioner, linger_s=linger_s, window=window, on_overflow=behind, max_block_s=max_block_s
@@ -97,7 +100,9 @@ class AsyncMetaQ(AsyncClient):
         retry_s: float = 5.0,
         send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> AsyncOrderedProducer:
-        """Return a producer that keeps each partition's order, for ``async with``. Raises as the sync one."""
+        """Return a producer that keeps each partition's order, for ``async with``. Raises as
+        ``MetaQ.ordered_producer``.
+        """
         return AsyncOrderedProducer(
             self._mq.ordered_producer(
                 partitions, spool, partitioner=partitioner, retry_s=retry_s, send_timeout_s=send_timeout_s
@@ -124,7 +129,7 @@ class AsyncMetaQ(AsyncClient):
         start: Start = "earliest",
         end: End | None = None,
     ) -> AsyncIterator[Received]:
-        """Yield the messages of ``topic`` that are there. Raises as ``Browser``. To follow, use a consumer."""
+        """Yield the messages that ``topic`` holds now. Raises as ``Browser``. To follow a topic, use a consumer."""
         return in_threads(self._mq.browse(topic, partitions=partitions, start=start, end=end))
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
@@ -147,7 +152,7 @@ class AsyncMetaQ(AsyncClient):
         )
 
     def parked(self, group: str) -> ParkedMessages:
-        """Return the messages that consumers of ``group`` parked; a file of this machine, which is read at once."""
+        """Return the messages that consumers of ``group`` parked. Reads a local file, and blocks for it."""
         return self._mq.parked(group)
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> AsyncXaBranch:
@@ -173,7 +178,7 @@ class AsyncMetaQ(AsyncClient):
 
 
 class AsyncClusterView:
-    """As ``ClusterView``, which see; every call asks the brokers or ZooKeeper in a thread."""
+    """``ClusterView`` for asyncio: every call asks the brokers or ZooKeeper in a thread."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -199,7 +204,7 @@ class AsyncClusterView:
         return await call_in_thread(self._view.servers)
 
     async def partitions(self, topic: str) -> list[Partition]:
-        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        """Return the partitions of a topic that hold or accept messages, sorted."""
         return await call_in_thread(self._view.partitions, topic)
 
     async def writable(self, topic: str) -> list[Partition]:
@@ -232,7 +237,7 @@ class AsyncClusterView:
 
 
 class AsyncSearch:
-    """As ``Search``, which see, for ``async for``."""
+    """``Search`` for ``async for``."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -244,7 +249,7 @@ class AsyncSearch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether those were all."""
+        """Whether the search has read everything that could match."""
         return self._search.is_complete
 
     def __aiter__(self) -> AsyncIterator[Received]:

@@ -1,4 +1,4 @@
-"""The asyncio twin of ``OrderedProducer``, whose file and waiting for acknowledgements are left to threads."""
+"""``OrderedProducer`` for asyncio: its spool file is accessed and acknowledgements are awaited in threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metaq.model import Partition, TopicPartition
 
 
 class AsyncOrderedProducer(ClosedByAsyncBlock):
-    """As ``OrderedProducer``, which see. Made by ``AsyncMetaQ.ordered_producer``, for ``async with``.
+    """``OrderedProducer`` for ``async with``. Made by ``AsyncMetaQ.ordered_producer``.
 
-    Messages of one task are stored in the order in which it awaits them.
+    Messages of one task are stored in the order in which the task awaits them.
     """
 
     def __init__(self, producer: OrderedProducer) -> None:
@@ -34,14 +34,16 @@ class AsyncOrderedProducer(ClosedByAsyncBlock):
         partition: Partition | None = None,
         key: bytes | str | None = None,
     ) -> Sent | None:
-        """Store one message; return where it is, or ``None`` if it waits on this machine. Raises as the sync one."""
+        """Store one message and return where it is, or ``None`` if it was spooled. Raises as
+        ``OrderedProducer.send``.
+        """
         return await call_in_thread(self._producer.send, topic, data, attribute=attribute, partition=partition, key=key)
 
     @property
     def spooled(self) -> dict[TopicPartition, int]:
-        """How many messages wait, by partition."""
+        """Number of spooled messages, by partition."""
         return self._producer.spooled
 
     async def recover(self, timeout: float = 30.0) -> bool:
-        """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
+        """Send the spooled messages; return whether the spool is empty within ``timeout`` seconds."""
         return await call_in_thread(self._producer.recover, timeout)

@@ -1,7 +1,7 @@
-"""The asyncio twin of ``Producer``. Messages are stored by the producer's one sending thread; the loop awaits them.
+"""``Producer`` for asyncio. The producer's one sending thread stores the messages; the event loop awaits them.
 
-A batch costs one hop between loop and thread, not one for each message. No call blocks the loop: a full window is
-awaited, and looking up a topic's brokers is done in a thread.
+Thread and loop exchange whole batches, not single messages. No call blocks the loop: a full window is awaited, and the
+brokers of a topic are looked up in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaq.model import Message, Partition
 
 
 class AsyncProducer(AsyncSubmittingProducer):
-    """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
+    """``Producer`` for asyncio. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
         super().__init__(producer)
@@ -54,7 +54,7 @@ class AsyncProducer(AsyncSubmittingProducer):
         partition: Partition | None = None,
         key: bytes | str | None = None,
     ) -> asyncio.Future[Sent]:
-        """Take a message, as soon as the window has space, and return a future of where it is stored.
+        """Take a message as soon as the window has space, and return a future of where it is stored.
 
         Raises:
             TopicNotFound, TopicLookupTimeout, MetaqError, ValueError, TypeError, WindowFull: As ``Producer.submit``.
@@ -82,7 +82,7 @@ class AsyncProducer(AsyncSubmittingProducer):
 
 
 class AsyncTransaction(EndedByAsyncBlock):
-    """As ``LocalTransaction``: leaving the ``async with`` block commits it, an exception rolls it back."""
+    """``LocalTransaction`` for asyncio: leaving the ``async with`` block commits it, an exception rolls it back."""
 
     def __init__(self, transaction: LocalTransaction) -> None:
         super().__init__(transaction)
@@ -112,7 +112,7 @@ class AsyncTransaction(EndedByAsyncBlock):
 
 
 class AsyncXaBranch(EndedByAsyncBlock):
-    """As ``XaBranch``: call ``prepare`` inside of the ``async with`` block; without it, leaving rolls back."""
+    """``XaBranch`` for asyncio: call ``prepare`` inside the ``async with`` block; without it, leaving rolls back."""
 
     def __init__(self, branch: XaBranch) -> None:
         super().__init__(branch)

@@ -1,7 +1,7 @@
-"""Submitting in a loop: a full window is awaited, and what the sending thread settles is handed to the loop in batches.
+"""Submitting from an event loop: a full window is awaited, and the sending thread passes settled batches to the loop.
 
-A wake-up of a loop from another thread costs several times what a message does, so there is one for all messages that
-are settled until the loop looks.
+Waking an event loop from another thread costs several times as much as a message does. One wake-up therefore covers all
+messages that are settled before the loop runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ P = TypeVar("P")
 S = TypeVar("S")
 
 LOOK_S: Final = 0.05
-"""Longest wait for a settlement: a message may have been settled just before."""
+"""Longest wait for a wake-up: a message may have been settled just before the wait began."""
 
 
 class _Settlements(Generic[P, S]):
-    """Batches that are settled and their loop has not been notified of yet."""
+    """Batches that are settled and that the loop has not processed yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
@@ -36,7 +36,7 @@ class _Settlements(Generic[P, S]):
         self._settled: list[Batch[P, S]] = []
 
     def settled(self, batch: Batch[P, S]) -> None:
-        """Have the futures of a batch settled, each in its loop. Any thread may call this."""
+        """Settle the futures of a batch, each in its own loop. Thread-safe."""
         others = [loop for loop in batch.awaited if loop is not self.loop]
         with self._lock:
             is_first = not self._settled
@@ -55,7 +55,7 @@ class _Settlements(Generic[P, S]):
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
+    with suppress(RuntimeError):  # the loop is closed: no future can be awaited any more
         loop.call_soon_threadsafe(function)
 
 
@@ -65,18 +65,20 @@ def _settle_awaited(batch: Batch[Any, Any], loop: asyncio.AbstractEventLoop) -> 
 
 
 class AwaitedWindow(Generic[P, S]):
-    """The window of one producer, whose ``submissions`` raise ``WindowFull`` and never wait.
+    """The window of one asyncio producer. ``submissions`` must raise ``WindowFull`` instead of waiting.
 
-    Without ``waits``, ``WindowFull`` is the caller's. Loops may use it one after the other: what is awaited in one is
-    settled there, or nowhere if it was closed.
+    ``waits``: wait for space instead of raising ``WindowFull``. Several loops may use it one after the other: a future
+    is settled in the loop that awaits it, or never if that loop was closed.
     """
 
     def __init__(self, submissions: Submissions[Any, P, S], *, waits: bool) -> None:
         self._submissions, self._waits = submissions, waits
-        self._settlements: _Settlements[P, S] | None = None  # made in the loop that submits first, or awaits space
+        self._settlements: _Settlements[P, S] | None = None  # made in the first loop that submits or waits for space
 
     def offer(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S] | None:
-        """Take a message if the window has space, and return its future. Raises as ``Submissions.put``."""
+        """Return the message's future; ``None`` if the window is full and ``waits`` is set. Raises as
+        ``Submissions.put``.
+        """
         if self._settlements is None:
             self._here()
         try:
@@ -87,10 +89,10 @@ class AwaitedWindow(Generic[P, S]):
             return None
 
     async def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S]:
-        """As ``offer``, as soon as the window has space.
+        """Take a message as soon as the window has space, and return its future.
 
         Raises:
-            WindowFull: It had none within the producer's ``max_block_s``.
+            WindowFull: The window had no space within the producer's ``max_block_s``.
         """
         try:
             async with asyncio.timeout(self._submissions.max_block_s):
@@ -109,7 +111,7 @@ class AwaitedWindow(Generic[P, S]):
 
 
 async def _settlement(settlements: _Settlements[P, S]) -> None:
-    """Wait until some message is settled."""
+    """Wait until a message is settled."""
     settlements.space.clear()
     try:
         async with asyncio.timeout(LOOK_S):

@@ -1,8 +1,8 @@
-"""Messages that are sent together, and what becomes of them.
+"""Batches: messages that are sent together, and their outcomes.
 
-A producer that makes objects for each message spends most of its time on them. Here the batch has the state, and a
-message is a row of it: taking one is an append to a list, and an acknowledgement settles all rows at once. What a row
-became is made when somebody asks (``Outcomes``).
+A producer that creates objects for each message spends most of its time on that. So the batch holds the state, and a
+message is a row of it: taking one appends to a list, and an acknowledgement settles all rows at once. The result of a
+row is created when a caller asks for it (``Outcomes``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from metaq.errors import MetaqError
 
 P = TypeVar("P")
-"""A message as its producer sends it: a frame, or a row of RocketMQ."""
+"""A message in the form in which it is sent: a frame, or a row of RocketMQ."""
 S = TypeVar("S")
-"""What an acknowledged message becomes: ``Sent``, ``RocketSent``."""
+"""The result of an acknowledged message: ``Sent``, ``RocketSent``."""
 S_co = TypeVar("S_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 
@@ -31,11 +31,12 @@ FINISHED: Final = "FINISHED"
 
 _LOG: Final = logging.getLogger(__name__)
 _STATES: Final = threading.RLock()
-"""Guards what becomes of batches and who is notified of it. Nobody waits under it, or takes it for each message."""
+"""Guards the outcomes of all batches and their lists of futures. Never held while waiting, nor taken for each message.
+"""
 
 
 class Outcomes(Protocol[S_co]):
-    """What became of each row; ``None``: it was not acknowledged."""
+    """The result of each row; ``None`` if it was not acknowledged."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, row: int, /) -> S_co | None: ...
@@ -43,12 +44,12 @@ class Outcomes(Protocol[S_co]):
 
 
 class Watcher(Protocol[S_contra]):
-    """A future that somebody waits for, in the words of ``concurrent.futures.Future``."""
+    """A future that a caller waits for, with the methods of ``concurrent.futures.Future``."""
 
     row: int
 
     def start(self, state: str, result: S_contra | None, exception: BaseException | None, /) -> bool:
-        """Take the first state; return whether there was none."""
+        """Set the first state; return ``False`` if the future already has one."""
 
     def set_running_or_notify_cancel(self) -> bool: ...
     def set_result(self, result: S_contra, /) -> None: ...
@@ -56,7 +57,7 @@ class Watcher(Protocol[S_contra]):
 
 
 class Awaited(Protocol):
-    """A future of an event loop that somebody waits for."""
+    """A future of an event loop that a task waits for."""
 
     row: int
 
@@ -65,20 +66,21 @@ class Awaited(Protocol):
 
 
 class SubmitterLoop(Protocol):
-    """The event loop of who submits, for batches of a producer for asyncio."""
+    """The event loop that submits the batches of an asyncio producer."""
 
     @property
     def loop(self) -> AbstractEventLoop: ...
 
     def settled(self, batch: Batch[Any, Any], /) -> object:
-        """Take notice of a batch that is settled. Called in the thread that does it."""
+        """Called when a batch is settled, in the thread that settles it."""
 
 
 class Batch(Generic[P, S]):
-    """Messages of one topic, and of one ``queue`` where the producer sends each queue's alone.
+    """Messages of one topic, and of one ``queue`` if the producer sends each queue separately.
 
-    ``messages`` is filled until ``begin`` and empty from ``settle`` on. ``awaited`` has the futures of event loops that
-    are waited for, by their loop; the others look at the batch. ``submitter_loop`` is notified when it is settled.
+    ``messages`` grows until ``begin`` and is empty after ``settle``. ``awaited`` lists the futures that tasks wait for,
+    by event loop; other futures read the batch when they are asked. ``submitter_loop`` is notified when the batch is
+    settled.
     """
 
     __slots__ = (
@@ -92,7 +94,7 @@ class Batch(Generic[P, S]):
         self.awaited: dict[AbstractEventLoop, list[Awaited]] = {}
         self.submitter_loop: SubmitterLoop | None = None
         self.is_asked = False
-        """Whether a future of an event loop was asked what became of its message."""
+        """Whether any asyncio future of the batch was asked for its result."""
         self._has_failed = False
         self.byte_count = 0
         self.state = PENDING
@@ -102,7 +104,7 @@ class Batch(Generic[P, S]):
         self._dropped: frozenset[int] = frozenset()
 
     def watch(self, future: Watcher[S]) -> None:
-        """Start a future with what is known of its row, and tell it of all that happens from then on."""
+        """Start a future with the state of its row, and notify it of later changes."""
         with _STATES:
             if self.outcomes is not None:
                 found = self.outcomes[future.row]
@@ -111,7 +113,9 @@ class Batch(Generic[P, S]):
                 self._watchers.append(future)
 
     def add_awaited(self, loop: AbstractEventLoop, future: Awaited) -> bool:
-        """Have a future settled in its loop, by who is notified, once the batch is; false: the batch is settled."""
+        """Settle a future in its event loop when the batch is settled; return ``False`` if the batch is settled
+        already.
+        """
         with _STATES:
             if self.outcomes is not None:
                 return False
@@ -119,7 +123,7 @@ class Batch(Generic[P, S]):
             return True
 
     def begin(self) -> None:
-        """Messages are about to be sent. Those whose future was cancelled are left out; no other can be from now on."""
+        """Mark the batch as being sent. Messages with a cancelled future are left out; later, none can be cancelled."""
         with _STATES:
             self.state = RUNNING
             watchers = list(self._watchers)
@@ -133,9 +137,9 @@ class Batch(Generic[P, S]):
             self.messages = [one for row, one in enumerate(self.messages) if row not in dropped]
 
     def settle(self, outcomes: Outcomes[S], failure: BaseException | None = None) -> None:
-        """Say what became of the messages that ``begin`` has left, and why those with ``None`` were not acknowledged.
+        """Set the results of the messages that ``begin`` kept, and why those with ``None`` were not acknowledged.
 
-        Only the first call counts.
+        Only the first call has an effect.
         """
         if self.outcomes is not None:
             return
@@ -155,11 +159,11 @@ class Batch(Generic[P, S]):
             self.submitter_loop.settled(self)
 
     def __del__(self) -> None:
-        """Say what nobody will ask for any more, as asyncio does for each future."""
+        """Log failures that no caller has asked for, as asyncio does for each future."""
         if self._has_failed and self.submitter_loop is not None and not self.is_asked:
             count = sum(one is None for one in self.outcomes or ())
             if count:
-                text = "%d messages to %s were not acknowledged, and nobody asked for their futures: %s"
+                text = "%d messages to %s were not acknowledged, and their futures were never awaited: %s"
                 _LOG.error(text, count, self.topic, self.failure)
 
     def _with_dropped(self, outcomes: Outcomes[S]) -> Sequence[S | None]:
@@ -169,9 +173,9 @@ class Batch(Generic[P, S]):
 
 
 class OpenBatches(Generic[P, S]):
-    """Batches that are filled, each queue's one after the other; ``waiting`` has all, in the order of their beginning.
+    """Batches that are being filled, one for each queue at a time; ``waiting`` lists all, oldest first.
 
-    A batch has at most ``messages_max`` messages and ``bytes_max`` bytes; a longer message has one for itself.
+    A batch has at most ``messages_max`` messages and ``bytes_max`` bytes; a longer message gets a batch of its own.
     """
 
     def __init__(self, messages_max: int, bytes_max: int, now_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -179,10 +183,10 @@ class OpenBatches(Generic[P, S]):
         self._open: dict[tuple[str, Hashable], Batch[P, S]] = {}
         self.waiting: deque[Batch[P, S]] = deque()
         self.submitter_loop: SubmitterLoop | None = None
-        """That of all batches that begin."""
+        """Set in every new batch."""
 
     def add(self, topic: str, queue: Hashable, message: P, byte_count: int) -> tuple[Batch[P, S], int]:
-        """Return the batch that the message is in now, and its row."""
+        """Add a message; return its batch and its row there."""
         batch = self._open.get((topic, queue))
         if batch is None or batch.byte_count + byte_count > self._bytes_max:
             batch = self._begin(topic, queue)
@@ -203,11 +207,11 @@ class OpenBatches(Generic[P, S]):
         return batch
 
     def close_all(self) -> None:
-        """Add nothing to the batches that are there."""
+        """Have every later message begin a new batch."""
         self._open.clear()
 
     def take(self, bytes_max: int) -> list[Batch[P, S]]:
-        """Return the oldest batches, up to the one that makes it ``bytes_max``; nothing is added to them."""
+        """Take the oldest batches until they have ``bytes_max`` bytes together; they are closed to further messages."""
         taken: list[Batch[P, S]] = []
         size = 0
         while self.waiting and size < bytes_max:

@@ -1,4 +1,4 @@
-"""Blocks of frames: how one broker gets them, and where their messages are then."""
+"""Blocks of frames: how they are sent to one broker, and the positions of their messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 
 BLOCK_BYTES_MAX: Final = 256 << 10
-"""Most bytes of one request; a longer message goes alone."""
+"""Most bytes of one request; a longer message is sent alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
 """Most messages of one request."""
 
 Block = Batch[bytes, Sent]
-"""Frames of one partition, which is the batch's ``queue``."""
+"""Frames of one partition; the batch's ``queue`` is that partition."""
 
 
 class StoredMessages:
-    """Where the messages of a block are, from the receipt of the first. Each record is made when it is asked for."""
+    """Positions of a block's messages, computed from the receipt of the first. Each record is created on access."""
 
     __slots__ = ("_ids", "_offsets", "_partition", "_topic")
 
@@ -48,26 +48,27 @@ class StoredMessages:
 
 def _consecutive(first_id: int, count: int) -> Sequence[int]:
     """Return ids from ``first_id`` on; within one millisecond they are consecutive integers."""
-    if count == 1 or (first_id & IDS_PER_MS - 1) + count <= IDS_PER_MS:  # one id may be another broker's, of any form
+    # a single id may have any form: another kind of broker may have made it
+    if count == 1 or (first_id & IDS_PER_MS - 1) + count <= IDS_PER_MS:
         return range(first_id, first_id + count)
     return list(IdRange.starting_at(first_id, count))
 
 
 class BlockWriter:
-    """The blocks of one topic for one broker, over a connection that is theirs until they are settled.
+    """Sends the blocks of one topic to one broker, over a connection reserved for them until they are settled.
 
-    ``retries``: how often in a row the session is connected again.
+    ``retries``: how many times in a row to reconnect the session.
     """
 
     def __init__(self, session: Session, topic: str, blocks: Sequence[Block], retries: int = RETRIES) -> None:
         self._topic, self._blocks = topic, blocks
-        # Other brokers take a block message by message and tell the place of the first one only.
+        # Brokers without block puts store message by message and return the offset of the first one only.
         self._takes_blocks = takes_blocks(session)
         self._writer = BatchWriter(session, topic, policy=RetryPolicy(retries))
         self._receipts: Sequence[Receipt] = ()
 
     def write(self) -> None:
-        """Send all blocks; the last ones may still be on their way. Raises as ``BatchWriter``."""
+        """Send all blocks; the last ones may still be in flight on return. Raises as ``BatchWriter``."""
         for block in self._blocks:
             partition = partition_of(block)
             if self._takes_blocks:
@@ -81,7 +82,7 @@ class BlockWriter:
         self._receipts = self._writer.flush()
 
     def settle(self, failure: MetaqError | None) -> None:
-        """Settle the blocks; ``failure`` is why some may not be acknowledged."""
+        """Settle the blocks; ``failure`` is the reason for those that are not acknowledged."""
         receipts = iter(self._receipts or self._writer.acknowledged)
         for block in self._blocks:
             outcomes = self._of_whole(block, receipts) if self._takes_blocks else self._of_each(block, receipts)
@@ -102,9 +103,9 @@ class BlockWriter:
 
 
 def settle_block(block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqError | None) -> None:
-    """Settle a block; without ``outcomes`` none of its messages is acknowledged, because of ``failure``.
+    """Settle a block. Without ``outcomes``, none of its messages is acknowledged, because of ``failure``.
 
-    The exception of a message's future knows nothing of the messages beside it.
+    The exception of a message's future does not mention the other messages.
     """
     error = None
     if failure is not None:
@@ -114,7 +115,7 @@ def settle_block(block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqEr
 
 
 def reason_of(failure: MetaqError) -> str:
-    """Return what a ``SendFailed`` because of ``failure`` has as its reason."""
+    """Return the reason to give in a ``SendFailed`` caused by ``failure``."""
     return failure.reason if isinstance(failure, SendFailed) else str(failure)
 
 
@@ -122,7 +123,7 @@ def partition_of(block: Block) -> Partition:
     """Return the partition of a block.
 
     Raises:
-        TypeError: It is none: a tuple that compares as one.
+        TypeError: The queue is another tuple that compares equal to a partition.
     """
     Partition.require(block.queue)
     return cast("Partition", block.queue)

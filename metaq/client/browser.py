@@ -1,4 +1,4 @@
-"""Reads a topic's messages without a consumer group: what is there now, or that and all that follows."""
+"""Reads a topic's messages without a consumer group: what it holds now, or also what follows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ End = int | datetime | Mapping[Partition, int]
 partition; partitions that the mapping does not name are read to the end."""
 
 POLL_S: Final = 0.2
-"""Pause between two looks for new messages while following."""
+"""Seconds between two checks for new messages while following."""
 
 FETCH_BYTES: Final = 1 << 20
 
@@ -38,10 +38,10 @@ _log = logging.getLogger(__name__)
 
 
 def checked_partitions(given: Collection[Partition] | None) -> Collection[Partition] | None:
-    """Return the partitions that are to be read; ``None``: all.
+    """Return the partitions to read; ``None``: all.
 
     Raises:
-        TypeError: Something in ``given`` is none.
+        TypeError: ``given`` has an item that is not a partition.
     """
     for one in given or ():
         Partition.require(one)
@@ -49,7 +49,7 @@ def checked_partitions(given: Collection[Partition] | None) -> Collection[Partit
 
 
 class TopicBrowser(ABC, Generic[M]):
-    """What browsers of both systems are: an iterator that looks for messages until it is at the end, or for ever."""
+    """Base of the browsers for both systems: an iterator that ends at the end of the topic, or follows it forever."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class TopicBrowser(ABC, Generic[M]):
         self._start, self._end = checked_start(start), checked_end(end)
         self._is_begun = False
         self.positions: dict[Partition, int] = {}
-        """Partition -> the offset to go on from."""
+        """Next offset to read, by partition."""
 
     def __iter__(self) -> Generator[M, None, None]:
         return self.follow() if self._follow else self.poll()
 
     def follow(self, idle: Callable[[], object] | None = None) -> Generator[M, None, None]:
-        """Yield what is there and what is stored later, without an end. Before each pause it calls ``idle``."""
+        """Yield stored messages and then new ones, forever. Calls ``idle`` before each pause."""
         while True:
             progress = False
             for message in self.poll():
@@ -87,15 +87,17 @@ class TopicBrowser(ABC, Generic[M]):
 
     @property
     def warning(self) -> str | None:
-        """What may hold messages that are not read, in a sentence; ``None`` if nothing is known to."""
+        """A sentence about partitions whose messages may not have been read; ``None`` if there are none."""
         return None
 
     @abstractmethod
     def poll(self) -> Generator[M, None, None]:
-        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+        """Yield the readable messages that were not yielded yet; the first call begins at ``start``. Raises as
+        iterating does.
+        """
 
     def _named(self) -> set[Partition]:
-        """The partitions that the program has named."""
+        """The partitions that the program has named explicitly."""
         named = set(self._wanted or ())
         for offsets in (self._start, self._end):
             named |= set(offsets) if isinstance(offsets, Mapping) else set()
@@ -106,21 +108,21 @@ class Browser(TopicBrowser[Received]):
     """An iterator over the messages of ``topic``.
 
     Partitions are read one after the other, each in its order, up to what is readable when the iteration begins, or up
-    to ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
-    new partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
-    pass it as ``start`` to go on. ``unlisted`` has those that a Java broker offers and has not opened: what they hold
-    is not read, and the log says so.
+    to ``end`` if that is reached first. With ``follow`` the iteration continues with new messages and never ends; new
+    partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
+    pass it as ``start`` to go on. ``unlisted`` has the partitions that a Java broker offers but has not opened: their
+    messages are not read, and a warning is logged.
 
     Raises:
-        ValueError, TypeError: ``start``, ``end`` or ``partitions`` cannot be one.
+        ValueError, TypeError: ``start``, ``end`` or ``partitions`` is not valid.
 
     Iterating raises:
         TopicNotFound: No broker knows the topic.
-        ValueError: A partition that is named is none of the topic's; no message begins at an offset.
-        OffsetMoved: An offset in ``start`` is outside what the partition holds, or retention overtook the reader.
+        ValueError: The topic has no partition of a given name; no message begins at a given offset.
+        OffsetMoved: An offset in ``start`` is outside the stored range, or retention overtook the reader.
         CorruptFrame: A frame fails its checksum; the messages before it were yielded.
         CorruptRecord, CodecMissing: A message of a RocketMQ client cannot be decompressed.
-        ExtensionMissing: ``start`` or ``end`` is a time, and a broker keeps none (a Java broker).
+        ExtensionMissing: ``start`` or ``end`` is a time, and a broker stores none (a Java broker).
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked, after retries.
     """
 
@@ -213,7 +215,7 @@ class Browser(TopicBrowser[Received]):
                 return self._checked(partition, state, offsets.get(partition, INT64_MAX))
 
     def _checked(self, partition: Partition, state: PartitionState, offset: int) -> int:
-        """Return ``offset`` if a message begins there, or if it is outside of what the partition holds."""
+        """Return ``offset`` if a message begins there, or if it is outside the stored range."""
         if state.offsets.start < offset < state.offsets.end:
             with self._pool.lease(self._address(partition)) as session:
                 boundary = frame_boundary(session, self._topic, partition.index, offset, state.offsets.start)

@@ -1,4 +1,4 @@
-"""What a cluster of MetaQ brokers holds: topics, partitions, offsets, and how far consumer groups are."""
+"""Views of a cluster of MetaQ brokers: topics, partitions, offsets, and the lag of consumer groups."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from metaq.net.transport import Timeouts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """A partition and what it holds: bytes ``[start, end)``. ``address`` is the broker that serves reads.
+    """A partition and its stored range: bytes ``[start, end)``. ``address`` is the broker that serves reads.
 
-    ``messages`` is their number, ``None`` if the broker does not count (a Java broker). A partition that accepts
-    messages and has none yet has ``start`` = ``end`` = 0. ``listed`` is false where that is not certain: a Java broker
-    offers the partition and has not opened it.
+    ``messages`` is the number of messages, ``None`` if the broker does not count them (a Java broker). An empty
+    partition has ``start`` = ``end`` = 0. ``listed`` is false if this range is not certain: a Java broker offers the
+    partition but has not opened it.
     """
 
     topic: str
@@ -42,8 +42,7 @@ class PartitionInfo:
 class GroupLag:
     """How far a consumer group is behind in a partition; ``position`` is ``None`` if it has not committed one.
 
-    ``bytes_behind`` counts from the position, or from the first byte there is if that is behind the position or there
-    is none.
+    ``bytes_behind`` counts from the position, or from the first stored byte if there is no position or it is lower.
     """
 
     group: str
@@ -56,7 +55,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
-    """A group's offset in a partition as it is (``None``: it has none), and as it is to be."""
+    """A group's offset in a partition before a reset (``None``: none is stored), and after."""
 
     topic: str
     partition: Partition
@@ -65,13 +64,13 @@ class OffsetChange:
 
 
 def unlisted_warning(infos: Iterable[object]) -> str | None:
-    """Return the sentence about the partitions among ``infos`` that are not listed; ``None`` if all are."""
+    """Return a warning about the unlisted partitions among ``infos``; ``None`` if all are listed."""
     names = [f"{one.topic}/{one.partition}" for one in infos if isinstance(one, PartitionInfo) and not one.listed]
     return unlisted_text(names) if names else None
 
 
 class ClusterView:
-    """Answers from the cluster as it is now.
+    """The state of the cluster at the time of each call.
 
     Methods raise ``ConnectionFailed`` or ``DeadlineExceeded`` with the address of a broker that did not answer,
     ``ZooKeeperAway`` if ZooKeeper did not, and ``TopicNotFound`` for a topic that no broker has.
@@ -85,7 +84,7 @@ class ClusterView:
 
     @property
     def _directory(self) -> Directory:
-        self._pool.check_open()  # it may know by itself
+        self._pool.check_open()  # a directory may answer from memory, without the pool
         return self._servers
 
     def brokers(self) -> dict[int, Address]:
@@ -101,7 +100,7 @@ class ClusterView:
         return set(self._directory.brokers().values())
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        """Return the partitions of a topic that hold or accept messages, sorted."""
         stored = set(self._directory.partitions(topic))
         try:
             return sorted(stored | set(self._directory.writable(topic)))
@@ -115,7 +114,7 @@ class ClusterView:
         return sorted(self._directory.writable(topic))
 
     def describe(self, topic: str) -> list[PartitionInfo]:
-        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        """Describe the partitions of a topic that hold or accept messages, sorted."""
         available = self._available(topic)
         addresses = dict(self._directory.partitions(topic))
         try:
@@ -146,7 +145,7 @@ class ClusterView:
         """Return the offset of each partition's first message at or after ``time_ms`` (since 1970), else its end.
 
         Raises:
-            ExtensionMissing: A broker keeps no times (a Java broker).
+            ExtensionMissing: A broker stores no times (a Java broker).
         """
         found = {}
         for partition, address in self._require_stored(topic).items():
@@ -155,14 +154,14 @@ class ClusterView:
         return found
 
     def statistics(self) -> list[BrokerStatistics]:
-        """Return what each broker says of itself."""
+        """Return the statistics of each broker."""
         return broker_statistics(self._directory, self._pool)
 
     def topic_statistics(self, topic: str) -> list[TopicStatistics]:
-        """Return what each broker that has the topic says of it.
+        """Return the statistics of the topic from each broker that has it.
 
         Raises:
-            ValueError: MetaQ's protocol takes the name for something else, such as ``config``.
+            ValueError: The name is reserved in MetaQ's protocol, such as ``config``.
         """
         return topic_statistics(self._directory, self._pool, topic)
 
@@ -170,15 +169,15 @@ class ClusterView:
         """Return the consumer groups that are known in ZooKeeper, sorted.
 
         Raises:
-            ValueError: The cluster was not named by a ZooKeeper.
+            ValueError: The cluster is not given as a ZooKeeper address.
         """
         return self._group_offsets().groups()
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[GroupLag]:
-        """Return how far ``group`` is behind in ``topics``, by default those that it has committed offsets of.
+        """Return the lag of ``group`` in ``topics``, by default in all topics for which it has committed offsets.
 
         Raises:
-            ValueError: The cluster was not named by a ZooKeeper, or ``group`` cannot be the name of a group.
+            ValueError: The cluster is not given as a ZooKeeper address, or ``group`` is not a valid group name.
         """
         store = self._group_offsets()
         wanted = list(topics) if topics is not None else store.topics(group)
@@ -193,12 +192,12 @@ class ClusterView:
     def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
-        """Return what ``reset`` is to set so that ``group`` begins at ``start``, for ``partitions`` or for all.
+        """Return the changes for ``reset`` that make ``group`` begin at ``start``, in ``partitions`` or in all.
 
         Raises:
-            ValueError: The cluster was not named by a ZooKeeper, the topic has no such partition, or no message begins
-                at an offset in ``start``.
-            ExtensionMissing: ``start`` is a time, and a broker keeps none (a Java broker).
+            ValueError: The cluster is not given as a ZooKeeper address, the topic has no such partition, or no message
+                begins at an offset in ``start``.
+            ExtensionMissing: ``start`` is a time, and a broker stores none (a Java broker).
         """
         store, there = self._group_offsets(), sorted(self._require_stored(topic))
         wanted = there if partitions is None else list(partitions)

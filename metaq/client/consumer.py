@@ -1,4 +1,4 @@
-"""Reading: everything a reader imports, and a small consumer for scripts."""
+"""Everything a reader imports, and a small consumer for scripts."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = [
 
 
 class Consumer:
-    """Reads messages one by one, partition by partition. Keeps no offsets: remember ``Frame.end`` to go on there."""
+    """Reads messages one by one, partition by partition. Stores no offsets: keep ``Frame.end`` to continue."""
 
     def __init__(self, directory: Directory, pool: SessionPool, fetch_bytes: int = 1 << 20) -> None:
         self._directory, self._pool, self._fetch_bytes = directory, pool, fetch_bytes
 
     def messages(self, topic: str, partition: Partition, start: int | None = None) -> Iterator[Frame]:
-        """The frames of ``partition`` from offset ``start`` (default: the first there is) to what is readable now.
+        """The frames of ``partition`` from offset ``start`` (default: the first stored one) to the readable end.
 
-        ``frame.message`` is the message, ``frame.end`` the offset to go on from. An empty iterator when there is
-        nothing new; ask again later with the same ``start``.
+        ``frame.message`` is the message, ``frame.end`` the offset to continue from. The iterator is empty if there is
+        nothing new; call again later with the same ``start``.
 
         Raises:
             TopicNotFound: No broker has messages of the topic.
             ValueError: The topic has no such partition, or none with messages.
             CorruptFrame: A frame fails its checksum; the frames before it were yielded.
-            OffsetMoved: ``start`` is below the first offset there is, or above the readable end.
+            OffsetMoved: ``start`` is below the log start or above the readable end.
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``read_range``.
         """
         addresses = self._directory.partitions(topic)

@@ -1,7 +1,7 @@
-"""What becomes of objects with threads in a process that was forked: threads are not copied, what they share is.
+"""Forked processes: a child shares memory with its parent but has none of its threads.
 
-A child must not wait for a thread that it does not have, nor use a lock that another thread may have held. So objects
-that have started something are listed here, and notified in the child.
+A child must not wait for a thread that it does not have, nor take a lock that another thread may have held during the
+fork. Objects that have started something register here and are notified in the child.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _listed: set[WeakMethod[Callable[[], None]]] = set()
 
 
 def notify_after_fork(method: Callable[[], None]) -> None:
-    """Have a method of an object called in each child of this process, as long as somebody refers to the object.
+    """Call an object's method in each child of this process, as long as the object is referenced.
 
-    It must not use a lock that was made before.
+    The method must not take a lock that was made before the fork.
     """
     _listed.add(WeakMethod(method, _listed.discard))
 
 
 def forked_text(what: str) -> str:
-    """The message to a program that uses an object of its parent."""
-    return f"{what} belongs to the process {os.getppid()}, which forked this one; make another one here"
+    """Return the error text for a program that uses an object of its parent process."""
+    return f"{what} belongs to the parent process {os.getppid()}; create a new one in this process"
 
 
 def _notify() -> None:

@@ -1,8 +1,8 @@
-"""A future for each message, light enough for millions of them: it looks at its batch until somebody waits for it.
+"""Futures for single messages, light enough for millions of them: they read the batch until a caller waits.
 
-That of ``concurrent.futures.Future`` is a dozen objects, which the garbage collector walks through again and again
-while many messages are on their way, and settling it takes two locks. That of asyncio has to be settled by its loop,
-one by one, and keeps its result.
+A ``concurrent.futures.Future`` consists of a dozen objects, which the garbage collector visits again and again while
+many messages are in flight; settling it takes two locks. An ``asyncio.Future`` must be settled in its event loop, one
+by one.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ S = TypeVar("S")
 
 
 class MessageFuture(Future[S]):
-    """As ``concurrent.futures.Future``, for a row of a batch, which ``future_of`` gives it.
+    """A ``concurrent.futures.Future`` for a row of a batch. Made by ``future_of``.
 
-    All methods of the base class begin with its condition. That is made at the first use, and with it the rest of the
-    state: from then on the batch tells the future what happens. Before, asking for a result takes no lock.
+    All methods of the base class first use its condition. The condition and the rest of the state are created on first
+    use; from then on the batch notifies the future. Before that, reading a result takes no lock.
     """
 
-    __slots__ = ("batch", "row")  # beside the dict of the base class, which is not made before there is a condition
+    __slots__ = ("batch", "row")  # the dict of the base class is created only with the condition
 
     batch: Batch[Any, S]
     row: int
-    # The attributes of the base class, as long as it has no condition.
+    # The attributes of the base class, while it has no condition.
     _made: threading.Condition | None = None
     _state = PENDING
     _result: Any = None
     _exception: BaseException | None = None
 
-    __init__ = object.__init__  # that of the base class would make the condition
+    __init__ = object.__init__  # the base class's would create the condition
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -46,13 +46,13 @@ class MessageFuture(Future[S]):
         return self._made
 
     def start(self, state: str, result: S | None, exception: BaseException | None) -> bool:
-        """Begin to be a future of its own, unless another thread has had it begin; return whether it has."""
+        """Create the base class's state, unless another thread has done so; return whether this call did."""
         if self._made is not None:
             return False
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
         self._state, self._result, self._exception = state, result, exception
-        self._made = threading.Condition()  # the last: other threads go by it
+        self._made = threading.Condition()  # last: other threads check it to see that the state is complete
         return True
 
     def done(self) -> bool:
@@ -74,19 +74,19 @@ def future_of(row: tuple[Batch[Any, S], int]) -> Future[S]:
 
 
 class AwaitedFuture(asyncio.Future[S]):
-    """As ``asyncio.Future``, for a row of a batch, which ``awaited_future_of`` gives it.
+    """An ``asyncio.Future`` for a row of a batch. Made by ``awaited_future_of``.
 
-    The base class is made at the first use that needs it, in the loop that runs then: from then on its loop settles it.
-    Before, asking for a result that is there costs a look at the batch.
+    The base class is initialised on the first use that needs it, in the event loop that runs then, which settles it.
+    Before that, reading an available result only looks at the batch.
     """
 
     __slots__ = ("_batch", "row")
 
     _batch: Batch[Any, S] | None
-    """``None``: the base class was made, and has the state."""
+    """``None`` once the base class is initialised and has the state."""
     row: int
 
-    __init__ = object.__init__  # that of the base class looks for the loop
+    __init__ = object.__init__  # the base class's would look for the event loop
 
     def _make(self) -> None:
         batch = self._batch
@@ -100,7 +100,7 @@ class AwaitedFuture(asyncio.Future[S]):
             self.settle(batch)
 
     def settle(self, batch: Batch[Any, S]) -> None:
-        """Take what became of the row, unless the future was cancelled. For its loop, once the base class was made."""
+        """Set the result of the row, unless the future was cancelled. Call in its event loop."""
         assert batch.outcomes is not None
         assert batch.failure is not None
         if super().done():
@@ -165,7 +165,7 @@ class AwaitedFuture(asyncio.Future[S]):
 
 
 def awaited_future_of(row: tuple[Batch[Any, S], int]) -> asyncio.Future[S]:
-    """Return a future of an event loop for a row of a batch, which has a home."""
+    """Return an asyncio future for a row of a batch bound to an event loop."""
     future: AwaitedFuture[S] = AwaitedFuture()
     future._batch, future.row = row
     return future

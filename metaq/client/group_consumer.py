@@ -1,4 +1,4 @@
-"""A consumer of a group of MetaQ's."""
+"""A consumer of a MetaQ consumer group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaq.client.groups.reader import Fetcher, GroupReader
 
 
 class GroupConsumer(GroupReader[Delivery]):
-    """Reads the partitions that its group gives it. Made by ``MetaQ.consumer``; joins the group at the first use.
+    """Reads the partitions that its group assigns to it. Made by ``MetaQ.consumer``; joins the group at the first use.
 
     With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
     or ``commit()``. Leaving the ``with`` block settles what was handed out, saves positions and leaves the group; after
@@ -22,9 +22,9 @@ class GroupConsumer(GroupReader[Delivery]):
         ConsumerIdInUse: Another consumer with the same id runs in the group.
         CorruptFrame: A damaged message, with ``on_corrupt="raise"``.
         CodecMissing: A RocketMQ client compressed the message, and the package for that is not installed.
-        StoreFailed: A message that was given up cannot be parked. It is not settled.
+        StoreFailed: A rejected message cannot be parked. It is not settled.
         ZooKeeperRefused: ZooKeeper forbids something, or its tree cannot be read.
-        ValueError, ExtensionMissing: ``start`` cannot be carried out.
+        ValueError, ExtensionMissing: ``start`` cannot be applied.
     """
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
@@ -38,5 +38,5 @@ class GroupConsumer(GroupReader[Delivery]):
 
     @property
     def parked(self) -> ParkedMessages:
-        """The messages that this group gave up on this machine."""
+        """The messages that consumers of this group parked on this machine."""
         return self._metaq.parked

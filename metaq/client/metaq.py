@@ -1,4 +1,4 @@
-"""``MetaQ``: one object a program needs to send, read and look at a cluster of MetaQ brokers."""
+"""``MetaQ``: the object with which a program sends to, reads from and inspects a cluster of MetaQ brokers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 ZOOKEEPER_SCHEME = "zk://"
 XA_FORMAT: Final = 0x4D51
-"""Format of the names of XA transactions that this client makes."""
+"""Format id in the XA transaction ids that this client makes."""
 EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
 
 
 class MetaQ(Client):
-    """A cluster: the brokers at ``cluster``, or those that are registered in ZooKeeper.
+    """A client of a cluster: the brokers at ``cluster``, or all brokers registered in ZooKeeper.
 
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
-    instead. Nothing is opened before the first use; leaving the ``with`` block closes all connections. Methods and what
-    they return may be used by several threads, a producer or browser by one at a time.
+    instead. Nothing is opened before the first use; leaving the ``with`` block closes all connections. Methods and
+    their results may be used by several threads, a producer or browser by one at a time.
 
     Raises:
-        ValueError: ``cluster`` is neither, or not exactly one of both is given.
-        TypeError: ``brokers`` is no list.
+        ValueError: ``cluster`` has neither form, or not exactly one of the two is given.
+        TypeError: ``brokers`` is not a list.
 
     Examples:
         >>> with MetaQ("127.0.0.1:8123") as mq:
@@ -75,16 +75,16 @@ class MetaQ(Client):
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts, self._tls = timeouts, tls
         self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
-        """What consumers are made from."""
+        """The parts of the cluster that consumers use."""
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        """Return a client configured from the environment: ``$METAQ_CLUSTER``, and the profile ``profile`` or
         ``$METAQ_PROFILE``; see ``metaq.client.profile``.
 
         Raises:
             ProfileError: The profile cannot be used.
-            ValueError: It is RocketMQ's.
+            ValueError: The profile is for RocketMQ.
         """
         return cls(**read_profile(profile, None).metaq())
 
@@ -103,7 +103,7 @@ class MetaQ(Client):
         """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``.
 
         Raises:
-            ValueError: An option is outside of what is allowed.
+            ValueError: An option is outside its allowed range.
         """
         self._require_open()
         return self._ends(
@@ -127,10 +127,11 @@ class MetaQ(Client):
     ) -> OrderedProducer:
         """Return a producer that keeps each partition's order while brokers are away, for a ``with`` block.
 
-        ``partitions``: topic -> its fixed partitions, such as ``0:4;1:4``. ``spool``: the file for what has to wait.
+        ``partitions``: topic -> its fixed partitions, such as ``0:4;1:4``. ``spool``: the file for messages that must
+        wait.
 
         Raises:
-            ValueError: The partitions, ``retry_s`` or ``send_timeout_s`` are outside of what is allowed.
+            ValueError: The partitions, ``retry_s`` or ``send_timeout_s`` are not valid.
         """
         self._require_open()
         return self._ends(
@@ -147,7 +148,7 @@ class MetaQ(Client):
         return self.producer().xa(Xid(XA_FORMAT, global_id, branch, unique), timeout)
 
     def prepared(self, unique: str | None = None) -> list[Prepared]:
-        """Return the prepared branches of all brokers, and which broker has each."""
+        """Return the prepared branches of all brokers, each with its broker."""
         return PreparedBranches(self._directory, self._pool).all(unique)
 
     def commit(self, xid: Xid) -> None:
@@ -155,7 +156,7 @@ class MetaQ(Client):
 
         Raises:
             TransactionNotFound: No broker has it.
-            TransactionError, ConnectionFailed, DeadlineExceeded: As a broker answers, or does not.
+            TransactionError, ConnectionFailed, DeadlineExceeded: A broker refused, or could not be reached.
         """
         PreparedBranches(self._directory, self._pool).end(xid, commit=True)
 
@@ -191,9 +192,9 @@ class MetaQ(Client):
         until_ms: int | None = None,
         limit: int = SCAN_MAX,
     ) -> Search:
-        """Return a search for messages with the attribute ``key``, or with that key if RocketMQ's clients sent them.
+        """Return a search for messages with the attribute ``key``, or with that key if a RocketMQ client sent them.
 
-        ``since_ms`` and ``until_ms`` (since 1970) limit when the broker took them.
+        ``since_ms`` and ``until_ms`` (ms since 1970) limit the time at which the broker stored them.
         """
         self._require_open()
         return by_key(
@@ -205,13 +206,14 @@ class MetaQ(Client):
         """Return a consumer of ``topics`` in ``group``; see ``GroupConsumer``, and ``ConsumerOptions`` for the options.
 
         Raises:
-            ValueError, TypeError: An option is outside of what is allowed.
+            ValueError, TypeError: An option is outside its allowed range.
         """
         self._require_open()
         return self._ends(GroupConsumer(self.consumers, ConsumerOptions(group=group, topics=topics, **options)))
 
     def broadcast_consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
-        """Return a consumer that reads all partitions, whoever else does: its group is this machine's own.
+        """Return a consumer that reads all partitions, whatever other consumers read: its group is private to this
+        machine.
 
         Offsets are in a file of this machine, unless ``offsets`` names another storage. Raises as ``consumer``.
         """
@@ -220,12 +222,12 @@ class MetaQ(Client):
         return self._ends(GroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> ParkedMessages:
-        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
         self._require_open()
         return ParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
-        """Look at ZooKeeper and each broker, and yield what is found; a step takes ``timeout`` seconds at most.
+        """Check ZooKeeper and each broker, and yield the findings; a step takes ``timeout`` seconds at most.
 
         Servers that do not answer are findings, not errors.
         """
@@ -238,13 +240,12 @@ class MetaQ(Client):
 
     @property
     def cluster(self) -> ClusterView:
-        """What the cluster holds: topics, partitions, offsets, groups."""
+        """A view of the cluster: topics, partitions, offsets, groups."""
         self._require_open()
         return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
 
 
 def _named(cluster: str | None, brokers: Sequence[str] | None) -> str:
-    """Return the cluster as one text."""
     if (cluster is None) == (brokers is None):
         raise ValueError("cluster and brokers: expected one of them")
     if isinstance(brokers, str):

@@ -1,7 +1,7 @@
-"""Where a consumer group's offsets are stored: in memory, in a file; ``sql_offsets`` has databases.
+"""Storages of consumer group offsets: in memory or in a file; ``sql_offsets`` has databases.
 
-Without a storage of the program's own, a group of a cluster with ZooKeeper has its offsets there, as with MetaQ's Java
-client, and any other group in an SQLite file of this machine.
+By default, a group of a cluster with ZooKeeper stores its offsets there, as MetaQ's Java client does, and any other
+group in an SQLite file of this machine.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -37,24 +37,24 @@ __all__ = [
 
 
 class OffsetStorage(Protocol):
-    """Keeps offsets of groups. A consumer calls it from one thread at a time.
+    """Stores the offsets of groups. A consumer calls it from one thread at a time.
 
     Methods raise ``StoreFailed``, or another ``MetaqError``, if the storage cannot be used.
     """
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """Return the offsets of ``group`` in ``partitions``, without those that were never saved."""
+        """Return the saved offsets of ``group`` in ``partitions``; partitions without one are left out."""
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Store ``offsets`` durably; those of other partitions stay as they are."""
+        """Store ``offsets`` durably; offsets of other partitions are kept."""
 
     def close(self) -> None:
-        """Release what the storage has opened; it may be used again."""
+        """Release open resources; the storage may be used again."""
 
 
 @runtime_checkable
 class ConditionalStorage(OffsetStorage, Protocol):
-    """A storage that can compare and save in one step, so that nobody saves in between."""
+    """A storage that compares and saves in one atomic step."""
 
     def save_if_unchanged(
         self,
@@ -62,15 +62,17 @@ class ConditionalStorage(OffsetStorage, Protocol):
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """Store ``offsets`` as ``save``, without those that ``is_unchanged`` is false of; return what those have."""
+        """Store the offsets for which ``is_unchanged`` holds, as ``save`` does; return the stored offsets of the
+        others.
+        """
 
 
 @runtime_checkable
 class IncarnationStorage(OffsetStorage, Protocol):
-    """A storage that also knows which incarnation of a partition its offset belongs to (docs/glossary.md)."""
+    """A storage that also stores which incarnation of a partition an offset belongs to (docs/glossary.md)."""
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Return those that were saved."""
+        """Return the saved incarnations."""
 
     def save_incarnations(
         self,
@@ -78,11 +80,11 @@ class IncarnationStorage(OffsetStorage, Protocol):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """Store ``offsets`` as ``save``, and ``incarnations`` (``None``: nobody knows it), all or nothing."""
+        """Store ``offsets`` and ``incarnations`` (``None``: unknown) in one atomic step."""
 
 
 class LockedStorage(ABC):
-    """A ``ConditionalStorage`` whose offsets are behind a lock."""
+    """A ``ConditionalStorage`` whose offsets are guarded by a lock."""
 
     @abstractmethod
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]: ...
@@ -110,15 +112,15 @@ class LockedStorage(ABC):
 
     @abstractmethod
     def _locked(self) -> AbstractContextManager[object]:
-        """Keep others from saving until the end of the block."""
+        """Hold the lock that excludes other writers until the end of the block."""
 
     @abstractmethod
     def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Store ``offsets``; those of other partitions stay as they are."""
+        """Store ``offsets``; offsets of other partitions are kept."""
 
 
 class MemoryOffsets(LockedStorage):
-    """Offsets that end with the program; for tests, and for programs that always begin anew."""
+    """Offsets in memory, lost at exit; for tests, and for programs that always start from the beginning."""
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, TopicPartition], GroupOffset] = {}
@@ -155,8 +157,8 @@ class FileOffsets(LockedStorage):
     """Offsets in one JSON file, in the form of MetaQ's ``LocalOffsetStorage``: group -> list of partitions.
 
     The file is replaced as a whole. Programs on one machine may share it; MetaQ's Java client does not lock it.
-    Incarnations are in a file beside it, whose name has ``.incarnations`` behind: MetaQ's client reads no row with a
-    field that it does not know.
+    Incarnations are in a second file with the suffix ``.incarnations``: MetaQ's client rejects rows with unknown
+    fields.
     """
 
     def __init__(self, path: Path) -> None:
@@ -181,7 +183,7 @@ class FileOffsets(LockedStorage):
         offsets: Mapping[TopicPartition, GroupOffset],
         incarnations: Mapping[TopicPartition, str | None],
     ) -> None:
-        """Offsets are written first: after a crash in between, the same is done again."""
+        """Offsets are written first: a crash in between only repeats this save."""
         with self._locked():
             if offsets:
                 self._merge(group, offsets)
@@ -197,7 +199,7 @@ class FileOffsets(LockedStorage):
     def _read_incarnations(self) -> dict[str, dict[str, object]]:
         content = _json_in(self._incarnations_path)
         if not isinstance(content, dict) or not all(isinstance(names, dict) for names in content.values()):
-            raise StoreFailed(str(self._incarnations_path), "it is no JSON object of objects, one for each group")
+            raise StoreFailed(str(self._incarnations_path), "expected a JSON object of objects, one for each group")
         return content
 
     def close(self) -> None: ...
@@ -221,15 +223,15 @@ class FileOffsets(LockedStorage):
     def _read(self) -> dict[str, list[Any]]:
         content = _json_in(self._path)
         if not isinstance(content, dict) or not all(isinstance(rows, list) for rows in content.values()):
-            raise StoreFailed(str(self._path), "it is no JSON object of lists, one for each group")
+            raise StoreFailed(str(self._path), "expected a JSON object of lists, one for each group")
         return content
 
 
 def _json_in(path: Path) -> Any:
-    """Return what a file has; an empty object if there is no file.
+    """Return the parsed content of a file; an empty object if there is no file.
 
     Raises:
-        StoreFailed: It cannot be read, or is no JSON.
+        StoreFailed: The file cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -238,7 +240,7 @@ def _json_in(path: Path) -> Any:
     except OSError as error:
         raise StoreFailed(str(path), error.strerror or str(error)) from error
     except ValueError as error:
-        raise StoreFailed(str(path), f"it is no JSON of groups: {error}") from None
+        raise StoreFailed(str(path), f"it is not JSON: {error}") from None
 
 
 def _where(row: Any) -> TopicPartition:
@@ -261,10 +263,10 @@ def _row(where: TopicPartition, offset: GroupOffset) -> dict[str, object]:
 
 
 def memory() -> MemoryOffsets:
-    """Return a storage that ends with the program."""
+    """Return a storage in memory, which is lost at exit."""
     return MemoryOffsets()
 
 
 def file(path: str | Path) -> FileOffsets:
-    """Return a storage in the JSON file at ``path``, which is made when it is first needed."""
+    """Return a storage in the JSON file at ``path``, which is created when it is first needed."""
     return FileOffsets(Path(path))

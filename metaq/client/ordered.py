@@ -1,8 +1,8 @@
-"""A producer that keeps the order of each partition through the absence of its broker.
+"""A producer that keeps the order of each partition while its broker is away.
 
-The partitions are named by the program, so that the same key goes to the same partition whichever brokers run. While a
-partition cannot be written, its messages are kept in a file of this machine, all that follow behind those that wait;
-one thread sends them when the partition is back, in order. A message leaves the file when it is acknowledged.
+The program names the partitions, so that a key always goes to the same partition, whichever brokers run. While a
+partition cannot be written, its messages are appended to a spool file on this machine, and one thread sends them in
+order when the partition is back. A message is deleted from the file when it is acknowledged.
 
 Source: docs/client.md, "In order, whatever happens".
 """
@@ -33,10 +33,10 @@ from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, Topic
 from metaq.model import Message, Partition, TopicPartition
 
 REPLAY_MESSAGES: Final = 500
-"""Waiting messages that are sent at a time."""
+"""Spooled messages that are sent at a time."""
 
 SEND_TIMEOUT_S: Final = 3.0
-"""As of MetaQ's Java client."""
+"""The same as in MetaQ's Java client."""
 
 _CLOSED_PARTITION: Final = 403
 
@@ -49,7 +49,7 @@ def parse_partition_map(text: str) -> list[Partition]:
     """Read ``BROKER:COUNT;BROKER:COUNT``, the form of MetaQ's ``topic.num.TOPIC``: the partitions, in order.
 
     Raises:
-        ValueError: It is not that.
+        ValueError: The text has another form.
     """
     pairs = [re.fullmatch(r"(\d{1,4}):([1-9]\d{0,4})", part.strip()) for part in text.split(";") if part.strip()]
     if not pairs or None in pairs:
@@ -63,8 +63,8 @@ def parse_partition_map(text: str) -> list[Partition]:
 class OrderedProducer(ClosedByBlock):
     """``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
 
-    ``retry_s``: pause between two attempts to send what waits. ``send_timeout_s``: how long ``send`` waits for a
-    broker's answer; after two such waits it keeps the message on this machine.
+    ``retry_s``: pause between two attempts to send spooled messages. ``send_timeout_s``: how long ``send`` waits for a
+    broker's answer; after two such waits it spools the message.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class OrderedProducer(ClosedByBlock):
         self._lookups = TopicLookups(send_timeout_s)
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
         self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)
-        """For each partition: who has it sends directly, or decides that a message has to wait."""
+        """For each partition, held while a message is sent directly or it is decided to spool it."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -96,7 +96,7 @@ class OrderedProducer(ClosedByBlock):
         self._thread: threading.Thread | None = None
 
     def _forked(self) -> None:
-        """In a child process: the file is the parent's, and so is what waits in it."""
+        """In a child process: the spool file and its messages belong to the parent."""
         self._closed, self._thread = True, None
         self._parents, self._spool = self._spool, Spool(Path())  # never closed: that would touch the parent's file
         self._closed_text = forked_text("the ordered producer")
@@ -123,14 +123,14 @@ class OrderedProducer(ClosedByBlock):
         partition: Partition | None = None,
         key: bytes | str | None = None,
     ) -> Sent | None:
-        """Store one message; return where it is, or ``None`` if it waits on this machine.
+        """Store one message; return where it is, or ``None`` if it was spooled.
 
         Raises:
             TopicNotFound: The topic has no fixed partitions.
-            ValueError, TypeError: ``partition`` is none of them; ``data`` or the attribute cannot be sent; the producer
-                is not open.
-            SendFailed: The broker refused the message for good; it does not wait.
-            StoreFailed: It has to wait and cannot be kept. It is not sent.
+            ValueError, TypeError: ``partition`` is none of the topic's; ``data`` or the attribute cannot be sent; the
+                producer is not open.
+            SendFailed: The broker refused the message permanently; it is not spooled.
+            StoreFailed: The message must be spooled and cannot be. It is not sent.
         """
         self._require_open()
         message = Message(bytes_of(data, "data"), attribute)
@@ -146,11 +146,11 @@ class OrderedProducer(ClosedByBlock):
 
     @property
     def spooled(self) -> dict[TopicPartition, int]:
-        """How many messages wait, by partition."""
+        """Number of spooled messages, by partition."""
         return {where: self._spool.waiting(where) for where in self._spool.places()}
 
     def recover(self, timeout: float = 30.0) -> bool:
-        """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
+        """Send the spooled messages; return whether the spool is empty within ``timeout`` seconds."""
         self._require_open()
         with self._done:
             self._wake.set()
@@ -162,14 +162,13 @@ class OrderedProducer(ClosedByBlock):
             raise ValueError(self._closed_text)
 
     def _end_with_client(self, timeout: float | None = None) -> None:
-        """As ``close``."""
         self.close(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """End the thread and close the file. What waits is sent by the next producer with this file.
+        """End the thread and close the file. Spooled messages are sent by the next producer with this file.
 
-        What is being sent is waited for, for ``timeout`` seconds at most; then it may be sent again. A ``with`` block
-        that is left by Ctrl-C waits for 5 seconds.
+        Waits up to ``timeout`` seconds for messages in flight; messages that are still in flight then may be sent
+        again. A ``with`` block that is left by Ctrl-C waits for 5 seconds.
         """
         self._closed = True
         self._wake.set()
@@ -202,10 +201,10 @@ class OrderedProducer(ClosedByBlock):
         return self._producer.send_many(where.topic, messages, partition=where.partition)
 
     def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> list[Sent]:
-        """Send messages; return the places of those at the front that were acknowledged, which may be none.
+        """Send messages; return the positions of the leading ones that were acknowledged, possibly none.
 
         Raises:
-            SendFailed: The broker refused the first one for good.
+            SendFailed: The broker refused the first one permanently.
         """
         try:
             return send(where, messages)
@@ -230,10 +229,10 @@ class OrderedProducer(ClosedByBlock):
             for step in steps:
                 try:
                     step()
-                except MetaqError as error:  # they wait on: nothing that was taken is dropped
-                    _LOG.warning("messages in %s wait on: %s", self._spool, error)
-                except Exception:  # as above; without this thread nothing would ever be sent
-                    _LOG.exception("messages in %s wait on", self._spool)
+                except MetaqError as error:  # the messages stay spooled
+                    _LOG.warning("messages in %s are kept and sent later: %s", self._spool, error)
+                except Exception:  # this thread must survive: without it nothing would be sent
+                    _LOG.exception("messages in %s are kept and sent later", self._spool)
             with self._done:
                 self._done.notify_all()
             self._wake.wait(self._retry_s)
@@ -246,7 +245,7 @@ class OrderedProducer(ClosedByBlock):
             self._spool.tidy()
         except StoreFailed as error:
             if count := self._spool.repeated():
-                _LOG.error("the next producer with %s sends %d messages a second time: %s", self._spool, count, error)
+                _LOG.error("the next producer with %s will send %d messages again: %s", self._spool, count, error)
 
     def _replay(self, where: TopicPartition) -> None:
         count = REPLAY_MESSAGES
@@ -256,7 +255,7 @@ class OrderedProducer(ClosedByBlock):
             except SendFailed:
                 if len(rows) == 1:
                     raise
-                count = len(rows) // 2  # others may be before the one that was refused
+                count = len(rows) // 2  # the refused message may be behind others in the batch
                 continue
             if not sent:
                 return

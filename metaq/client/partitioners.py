@@ -26,10 +26,10 @@ def round_robin() -> Partitioner:
 
 
 def by_key(without_key: Partitioner | None = None) -> Partitioner:
-    """Return a partitioner that sends the same key to the same partition, as long as the topic's partitions stay.
+    """Return a partitioner that sends the same key to the same partition, while the topic's partitions do not change.
 
-    The partition's place in the list is the key's CRC-32 modulo their number, as for the column ``key`` of a write with
-    Spark. Messages without a key go where ``without_key`` sends them, by default in turn as with ``round_robin``.
+    The partition's place in the list is the key's CRC-32 modulo their number, as for the column ``key`` of a Spark
+    write. Messages without a key go where ``without_key`` sends them, by default in turn as with ``round_robin``.
     """
     counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
@@ -69,9 +69,9 @@ def at_random(seed: int | None = None) -> Partitioner:
 
 
 def one_at_a_time(partitioner: Partitioner) -> Partitioner:
-    """Return a partitioner that any thread may call, made of one that may not know of threads.
+    """Return a thread-safe version of a partitioner.
 
-    Those of this module do without: what they change are counters, each in one step of the interpreter.
+    The partitioners of this module need no lock: their only state is a counter, which changes atomically.
     """
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Writing: everything a writer imports, and a producer for programs."""
+"""Everything a writer imports, and a producer for programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Route(NamedTuple):
 class Producer(SubmittingProducer[Message, bytes, Sent]):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
-    Which broker takes a topic is asked once, and again after a failure. One thread at a time, except ``submit``.
+    The brokers of a topic are looked up once, and again after a failure. One thread at a time, except ``submit``.
     ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for
     ``submit``; see there.
     """
@@ -90,7 +90,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             self._route(topic)
 
     def accepts(self, topic: str, partition: Partition) -> bool:
-        """Return whether a broker takes messages of ``topic`` for ``partition`` at the moment; asks if it is not known.
+        """Return whether a broker takes messages of ``topic`` for ``partition`` at the moment; looks the topic up if
+        necessary.
 
         Raises:
             TopicNotFound: No broker accepts the topic.
@@ -102,7 +103,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return partition in self._route(topic).addresses
 
     def knows(self, topic: str, partition: Partition | None = None) -> bool:
-        """Return whether the brokers of a topic are known, or that of a partition, so that ``submit`` asks nobody."""
+        """Return whether the brokers of a topic, or of ``partition``, are known, so ``submit`` needs no look-up."""
         route = self._routes.get(topic)
         return route is not None and (partition is None or partition in route.addresses)
 
@@ -117,16 +118,16 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
     ) -> Future[Sent]:
         """Take a message to be sent in the background, and return a future of where it is stored.
 
-        The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
-        ``send``. Messages of one partition are stored in the order of their submission. What does not fit into the
-        window waits here, raises, or is given to a function, as ``on_overflow`` says. Any thread may call this.
-        It waits here, for ``max_block_s`` at most, where the topic's brokers are not known yet, or the window is full.
+        The acknowledgement settles the future, without further calls; its exception is the one that ``send`` would
+        raise. Messages of one partition are stored in the order of their submission. If the window is full, the call
+        waits, raises, or passes the message to a function, as ``on_overflow`` says. It waits ``max_block_s`` at most,
+        for space or for the look-up of the topic's brokers. Thread-safe.
 
         Raises:
             TopicNotFound, ValueError, TypeError: As ``send``.
-            TopicLookupTimeout: The topic's brokers were not found out within ``max_block_s``.
-            MetaqError: Those that know the topic's brokers cannot be asked.
-            WindowFull: The window is full, with ``on_overflow="raise"``, or for ``max_block_s``.
+            TopicLookupTimeout: The look-up of the topic's brokers took longer than ``max_block_s``.
+            MetaqError: The topic's brokers cannot be looked up.
+            WindowFull: The window is full, with ``on_overflow="raise"``, or had no space within ``max_block_s``.
         """
         if topic not in self._routes:
             self.submissions.lookups.wait(topic, self.publish)
@@ -158,7 +159,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
     def _choose_at(
         self, topic: str, partition: Partition | None, key: bytes | str | None, broker: int | None
     ) -> tuple[Partition, Address]:
-        """Choose as ``send`` does, among the partitions of ``broker`` if one is named."""
+        """Choose as ``send`` does, among the partitions of ``broker`` if ``broker`` is given."""
         self.submissions.check_open()
         if broker is None:
             where = self._choose(topic, partition, key)
@@ -177,8 +178,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         Raises:
             TopicNotFound: No broker accepts the topic.
             ValueError: ``partition`` is none of the topic's.
-            TypeError: ``message`` is no message.
-            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As the function ``put``.
+            TypeError: ``message`` is not a ``Message``.
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``backends.metaq.writing.put``.
         """
         self.submissions.check_open()
         Message.require(message)
@@ -281,7 +282,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         for writer in writers:
             writer.settle(failure)
         for block in blocks if failure is not None else ():
-            settle_block(block, None, failure)  # those that have no writer
+            settle_block(block, None, failure)  # blocks that no writer got
         return failure
 
     def _by_address(self, topic: str, blocks: Iterable[Block]) -> dict[Address, list[Block]]:

@@ -1,4 +1,4 @@
-"""Which cluster a program talks to, and how connections are secured: arguments, environment, configuration file.
+"""Profiles: which cluster a program uses and how connections are secured, from arguments, environment and a file.
 
 The file is ``$METAQ_CONFIG``, else ``~/.config/metaq/config.ini``. Each section is a profile::
 
@@ -59,8 +59,8 @@ class ProfileError(Exception):
 class Profile:
     """A cluster, and the files and keys that secure connections to it.
 
-    ``cluster`` is what ``MetaQ`` takes, or ``rocketmq://`` and what ``RocketMQ`` takes. ``timeout`` is how long to wait
-    for an answer, in seconds; by default as long as those do.
+    ``cluster`` is an argument of ``MetaQ``, or ``rocketmq://`` and an argument of ``RocketMQ``. ``timeout`` is how long
+    to wait for an answer, in seconds; the default depends on the client.
     """
 
     cluster: str = DEFAULT_CLUSTER
@@ -75,7 +75,7 @@ class Profile:
 
     @property
     def timeouts(self) -> Timeouts:
-        """How long to wait for connections and answers."""
+        """Timeouts of connections and answers."""
         from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
         if self.timeout is None:
@@ -84,7 +84,7 @@ class Profile:
 
     @property
     def tls(self) -> TlsSettings | None:
-        """How connections are secured; ``None`` if they are not."""
+        """TLS settings; ``None`` without TLS."""
         from metaq.net.tls import TlsSettings
 
         if self.ca_file is None and self.cert_file is None:
@@ -95,19 +95,21 @@ class Profile:
         """Return the arguments of ``MetaQ``.
 
         Raises:
-            ValueError: It is a RocketMQ cluster, or has keys that only those have.
+            ValueError: The cluster is RocketMQ's, or a key is set that only RocketMQ clusters have.
         """
         if self.cluster.startswith(ROCKETMQ_SCHEME):
             raise ValueError(f"{self.cluster}: RocketMQ's name servers, not a MetaQ cluster")
         if named := [key for key in ("access_key", "namespace") if getattr(self, key) is not None]:
-            raise ValueError(f"{named[0]}: it is for clusters that begin with {ROCKETMQ_SCHEME}, not {self.cluster!r}")
+            raise ValueError(
+                f"{named[0]}: only for clusters that begin with {ROCKETMQ_SCHEME}, not for {self.cluster!r}"
+            )
         return {"cluster": self.cluster, "timeouts": self.timeouts, "tls": self.tls}
 
     def rocketmq(self) -> RocketmqArguments:
         """Return the arguments of ``RocketMQ``.
 
         Raises:
-            ValueError: It is a MetaQ cluster, or the keys are not those of one account.
+            ValueError: The cluster is MetaQ's, or only one of the account's two keys is set.
         """
         from metaq.backends.rocketmq.pool import Credentials
 
@@ -128,9 +130,9 @@ class Profile:
 
 
 def read_profile(name: str | None, cluster: str | None, timeout: float | None = None) -> Profile:
-    """Return profile ``name``, else that of ``$METAQ_PROFILE``, else none.
+    """Return profile ``name``, else ``$METAQ_PROFILE``, else an empty one.
 
-    ``cluster``, else ``$METAQ_CLUSTER``, and ``timeout`` win over what is in it.
+    ``cluster``, else ``$METAQ_CLUSTER``, and ``timeout`` override the profile.
 
     Raises:
         ProfileError: The profile does not exist, or the file cannot be read or has an unknown key.
@@ -151,10 +153,10 @@ def _profile(name: str | None, keys: dict[str, str], timeout: float | None = Non
 
 
 def parse_timeout(text: str, what: str = "--timeout") -> float:
-    """Read a number of seconds.
+    """Parse a number of seconds.
 
     Raises:
-        ProfileError: It is none above 0.
+        ProfileError: The text is not a number above 0.
     """
     try:
         seconds = float(text)
@@ -166,7 +168,7 @@ def parse_timeout(text: str, what: str = "--timeout") -> float:
 
 
 def named_cluster(text: str) -> Profile:
-    """Return the cluster that an argument names: an address as ``--cluster`` takes it, else a profile of that name.
+    """Return the cluster for an argument: an address as for ``--cluster``, else the name of a profile.
 
     Raises:
         ProfileError: As ``read_profile``.

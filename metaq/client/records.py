@@ -1,4 +1,4 @@
-"""What a program sends and receives, as small immutable records."""
+"""The records that a program sends and receives: small and immutable."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ R = TypeVar("R")
 
 
 def made_directly(record: type[R]) -> type[R]:
-    """Have a frozen, slotted, keyword-only dataclass set its slots by their descriptors.
+    """Make ``__init__`` of a frozen, slotted, keyword-only dataclass set its slots through their descriptors.
 
-    The ``__init__`` of a frozen dataclass looks each field up by name, which takes more than half of the time in which
-    a consumer hands out a message. The signature stays as it is.
+    The generated ``__init__`` looks each field up by name, which takes more than half of the time of delivering a
+    message. The signature does not change.
     """
     names = [one.name for one in fields(record)]  # type: ignore[arg-type]
     scope = {f"set_{name}": getattr(record, name).__set__ for name in names}
@@ -33,10 +33,11 @@ def made_directly(record: type[R]) -> type[R]:
 
 
 def maker(record: type[R]) -> Callable[..., R]:
-    """Return a function of all fields in their order that makes a frozen, slotted record in a quarter of the time.
+    """Return a function that creates a frozen, slotted record from its fields in order, four times as fast as the
+    class.
 
-    What calls a class with keywords makes a dict of them, and a frozen record sets no attribute. So the object is made,
-    and filled, as one of a class with the same slots that is not frozen.
+    Calling a class with keywords creates a dict, and a frozen class cannot assign attributes directly. So the object is
+    created and filled as an instance of an unfrozen class with the same slots; then its class is changed.
     """
     names = [one.name for one in fields(record)]  # type: ignore[arg-type]
     unfrozen = type(record.__name__, (), {"__slots__": record.__slots__})  # type: ignore[attr-defined]
@@ -47,7 +48,7 @@ def maker(record: type[R]) -> Callable[..., R]:
 
 
 def _defined(name: str, text: str, scope: dict[str, Any]) -> Any:
-    """Define a function by its parameters and body, as ``dataclasses`` itself does; it sees the names of ``scope``."""
+    """Define a function from its parameters and body, as ``dataclasses`` does; it sees the names of ``scope``."""
     exec(f"def {name}{text}", scope)
     return scope[name]
 
@@ -55,7 +56,7 @@ def _defined(name: str, text: str, scope: dict[str, Any]) -> Any:
 @made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """An acknowledged message: where the broker stored it. ``offset`` is the byte position of its frame."""
+    """Where the broker stored an acknowledged message. ``offset`` is the byte position of its frame."""
 
     topic: str
     partition: Partition
@@ -64,7 +65,7 @@ class Sent:
 
 
 sent_at: Final[Callable[[str, Partition, int, int], Sent]] = maker(Sent)
-"""(topic, partition, offset, message id) -> the record."""
+"""Create a ``Sent`` from topic, partition, offset and message id."""
 
 
 def content_of(frame: Frame) -> tuple[bytes, str | None, Mapping[str, str] | None]:
@@ -83,9 +84,10 @@ def content_of(frame: Frame) -> tuple[bytes, str | None, Mapping[str, str] | Non
 
 
 class Origin:
-    """Where a message was read, and what it has beside its data. All of a partition that have nothing else share one.
+    """Where a message was read from, and its fields beside the data. Messages of a partition share one if nothing
+    differs.
 
-    ``end`` is ``None`` if the next frame is right behind the data.
+    ``end`` is ``None`` if the next frame begins right behind the data.
     """
 
     __slots__ = ("attribute", "end", "properties", "where")
@@ -101,37 +103,37 @@ class Origin:
 
 
 def bytes_of(given: object, what: str) -> bytes:
-    """Return bytes, or a text as UTF-8.
+    """Return bytes unchanged, or a text as UTF-8.
 
     Raises:
-        TypeError: It is neither; the text says what it is, and ``what`` it was to be.
-        ValueError: The text has half of a surrogate pair, which is no character.
+        TypeError: ``given`` is neither; the error names its type and ``what``.
+        ValueError: The text has half of a surrogate pair, which is not a character.
     """
     if isinstance(given, str):
         try:
             return given.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{what}: the text cannot be written as UTF-8, {error.reason}") from None
+            raise ValueError(f"{what}: the text cannot be encoded as UTF-8, {error.reason}") from None
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what}: expected bytes or a text, got {type(given).__name__}")
     return bytes(given)
 
 
 def require_topic(given: object) -> None:
-    """Check an argument that is to name a topic.
+    """Check that an argument can name a topic.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a text.
     """
     if not isinstance(given, str):
         raise TypeError(f"topic {given!r}: expected a text, got {type(given).__name__}")
 
 
 def require_list(messages: object) -> None:
-    """Check an argument that is to be many messages.
+    """Check that an argument is a list of messages.
 
     Raises:
-        TypeError: It is one, of which each letter would become a message.
+        TypeError: It is a single text or bytes, each item of which would become a message.
     """
     if isinstance(messages, str | bytes | bytearray | memoryview):
         raise TypeError(f"messages: expected a list of messages, got {type(messages).__name__}; send takes one")
@@ -140,12 +142,12 @@ def require_list(messages: object) -> None:
 class Received:
     """A message as it is stored. Immutable.
 
-    ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
-    ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that hold no time (a Java
-    broker's). ``attribute`` is ``None`` if the message has none. Of a message that a RocketMQ client sent, it is the
-    tag, ``properties`` has all properties, and ``data`` is decompressed; of others ``properties`` is ``None``.
+    ``offset`` is the byte position of its frame; ``end`` is the position of the next frame, where a reader continues.
+    ``timestamp_ms`` is when the broker stored the message, in ms since 1970; ``None`` for ids that hold no time (a Java
+    broker's). ``attribute`` is ``None`` if the message has none. If a RocketMQ client sent the message, ``attribute``
+    is the tag, ``properties`` has all properties, and ``data`` is decompressed; else ``properties`` is ``None``.
 
-    Not a dataclass: a consumer makes hundreds of thousands a second, and a frozen one takes longer than all the rest.
+    Not a dataclass: a consumer creates hundreds of thousands a second, and a frozen one would take most of that time.
     """
 
     __slots__ = ("_data", "_message_id", "_offset", "_origin")
@@ -154,7 +156,7 @@ class Received:
     _shown: ClassVar[tuple[str, ...]] = (
         *("topic", "partition", "offset", "end", "message_id", "timestamp_ms", "attribute", "properties"),
     )
-    """What ``repr`` shows. Messages are equal if all of that is, and the data."""
+    """The attributes that ``repr`` shows and that, with the data, decide equality."""
 
     def __init__(
         self,
@@ -194,17 +196,15 @@ class Received:
 
     @property
     def where(self) -> TopicPartition:
-        """The partition that it was read from."""
+        """The partition that the message was read from."""
         return self._origin.where
 
     @property
     def topic(self) -> str:
-        """The topic of that."""
         return self._origin.where.topic
 
     @property
     def partition(self) -> Partition:
-        """The partition without its topic."""
         return self._origin.where.partition
 
     @property
@@ -218,7 +218,7 @@ class Received:
 
     @property
     def message_id(self) -> int:
-        """The number that its broker gave it."""
+        """The id that its broker gave it."""
         return self._message_id
 
     @property
@@ -231,7 +231,7 @@ class Received:
 
     @property
     def data(self) -> bytes:
-        """What was sent."""
+        """The payload."""
         return self._data
 
     @property

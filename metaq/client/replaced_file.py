@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: a reader finds what was written before, or all that was written now."""
+"""Atomic replacement of small files: a reader sees the old content or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Make ``text`` the content of a file. A failure leaves what was there; one writer at a time.
+    """Replace the content of a file by ``text``. A failure leaves the old content; one writer at a time.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     new = path.with_name(path.name + ".new")
     try:

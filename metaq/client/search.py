@@ -1,7 +1,7 @@
-"""Single messages of a MetaQ topic, by id or by key. No broker has an index of either: partitions are scanned.
+"""Searches for single messages of a MetaQ topic, by id or by key. Brokers index neither: partitions are scanned.
 
-An id says which broker gave it and, if that was the bundled broker, when; the scan begins there. A key is looked for
-from the first message on, or from a time.
+An id names the broker that gave it and, if that was the bundled broker, the time; the scan begins there. A key is
+searched for from the first message, or from a time.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from metaq.formats.rocketmq.properties import KEYS, parse_properties
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 
 SCAN_MAX: Final = 1_000_000
-"""Most messages that a search reads, unless it is given another limit."""
+"""Default limit on the messages that a search reads."""
 ROUND_MESSAGES: Final = 1000
-"""How many messages of a partition are read before the next partition."""
+"""Messages that are read of a partition before the search switches to the next one."""
 FETCH_BYTES: Final = 256 << 10
 
 Matches = Callable[[Frame], bool]
 
 
 class Search:
-    """One search in ``topic``: an iterator of the messages that match, at most ``limit`` messages read.
+    """One search in ``topic``: an iterator of the matching messages among the first ``limit`` messages read.
 
-    Partitions take turns, so that a long one does not use up the limit. Afterwards ``scanned`` is how many messages
-    were read, and ``is_complete`` whether that were all.
+    Partitions are read in alternation, so that a long one does not use up the limit. Afterwards ``scanned`` is how many
+    messages were read, and ``is_complete`` whether the limit did not end the search.
 
     Iterating raises:
         TopicNotFound: No broker knows the topic.
         CorruptFrame: A frame fails its checksum.
         OffsetMoved: Retention overtook the search.
-        ExtensionMissing: A time was given, and a broker keeps none (a Java broker).
+        ExtensionMissing: A time was given, and a broker stores none (a Java broker).
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked, after retries.
     """
 
@@ -117,9 +117,9 @@ class Search:
 
 
 def by_id(directory: Directory, pool: SessionPool, topic: str, message_id: int, limit: int = SCAN_MAX) -> Search:
-    """Return a search for the message with an id, in the partitions of the broker that gave it.
+    """Return a search for the message with an id, in the partitions of the broker that gave the id.
 
-    It begins at the id's time. An id of a Java broker holds none, so its search begins at the first message.
+    The scan begins at the id's time. An id of a Java broker has no time, so that search begins at the first message.
     """
     broker_id = IdRange.starting_at(message_id, 1).broker_id
     return Search(
@@ -145,7 +145,7 @@ def by_key(
     until_ms: int | None = None,
     limit: int = SCAN_MAX,
 ) -> Search:
-    """Return a search for messages with the attribute ``key``; of RocketMQ's, for those with it among their keys."""
+    """Search for messages with the attribute ``key``; RocketMQ messages match if ``key`` is among their keys."""
     return Search(
         directory,
         pool,
@@ -164,5 +164,5 @@ def _has_key(frame: Frame, key: str) -> bool:
         return key in parse_properties(fields.properties).get(KEYS, "").split()
     try:
         return frame.message.attribute == key
-    except CorruptFrame:  # its attribute is not UTF-8; the checksum was right
+    except CorruptFrame:  # the attribute is not UTF-8, although the checksum is right
         return False

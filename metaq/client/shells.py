@@ -1,4 +1,4 @@
-"""What the clients' outer classes have in common: blocks that close what they have used, and full windows."""
+"""Base classes of the clients: blocks that close what they used, and full windows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from metaq.client.thread_calls import call_in_thread, carry_out
 from metaq.net.pool import Pool
 
 INTERRUPTED_S: Final = 5.0
-"""How long a block that is left by Ctrl-C waits for what was submitted."""
+"""Seconds that a block left by Ctrl-C waits for submitted messages."""
 
 
 class ClosedByBlock(ABC):
-    """Something with ``close``, which leaving its ``with`` block calls: by Ctrl-C it does not wait for long."""
+    """Something whose ``with`` block calls ``close`` at the end; after Ctrl-C it waits for a short time only."""
 
     def __enter__(self) -> Self:
         return self
@@ -33,24 +33,24 @@ class ClosedByBlock(ABC):
 
 
 class Ended(Protocol):
-    """What a client ends when it is closed."""
+    """What a client closes when it is closed itself."""
 
     def _end_with_client(self, timeout: float | None = None) -> None:
-        """Close it; what it has not finished within ``timeout`` seconds, or at once, is left."""
+        """Close it; after ``timeout`` seconds, or at once, unfinished work is dropped."""
 
 
 E = TypeVar("E", bound=Ended)
 
 
 class Client(ClosedByBlock):
-    """A client of servers, over a pool of connections. What it has made ends with it."""
+    """A client of servers, over a pool of connections. Objects that it made end with it."""
 
     def __init__(self, pool: Pool[Any]) -> None:
         self._connections = pool
         self._made: WeakSet[Ended] = WeakSet()
 
     def _ends(self, made: E) -> E:
-        """Have something that was made ended with the client."""
+        """Register an object that ends with the client."""
         self._made.add(made)
         return made
 
@@ -59,10 +59,10 @@ class Client(ClosedByBlock):
         self._connections.check_open()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what producers have taken, each for ``timeout`` seconds at most, and close everything.
+        """Send the messages that producers hold, each for ``timeout`` seconds at most, and close everything.
 
-        Consumers leave their groups; what was handed out last is not settled, unless they are closed before. What the
-        client has made cannot be used any more: it raises ``ValueError``. Further calls do nothing.
+        Consumers leave their groups; messages delivered last are not settled, unless the consumers are closed before.
+        Objects that the client made raise ``ValueError`` from then on. Further calls do nothing.
         """
         self._end_all(timeout)
         self._connections.end()
@@ -73,9 +73,7 @@ class Client(ClosedByBlock):
 
 
 class ClosedByAsyncBlock:
-    """Around something that a ``with`` block closes, for ``async with``: it is closed in a thread, also if the task is
-    cancelled.
-    """
+    """``async with`` for an object with a ``with`` block: it is closed in a thread, even if the task is cancelled."""
 
     def __init__(self, blocking: ClosedByBlock) -> None:
         self._blocking = blocking
@@ -94,7 +92,7 @@ class ClosedByAsyncBlock:
 
 
 class EndedAwaited(Protocol):
-    """What a client for asyncio ends when it is closed."""
+    """What an asyncio client closes when it is closed itself."""
 
     async def _end_with_client(self) -> None:
         """Close it at once."""
@@ -104,7 +102,7 @@ A = TypeVar("A", bound=EndedAwaited)
 
 
 class AsyncClient(ClosedByAsyncBlock):
-    """Around a client. What it has made ends with it."""
+    """``async with`` around a client. Objects that it made end with it."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -112,29 +110,28 @@ class AsyncClient(ClosedByAsyncBlock):
         self._made: WeakSet[EndedAwaited] = WeakSet()
 
     def _ends(self, made: A) -> A:
-        """Have something that was made ended with the client, in the loop that closes it."""
+        """Register an object that ends with the client, in the loop that closes it."""
         self._client._require_open()
         self._made.add(made)
         return made
 
     async def close(self, timeout: float | None = None) -> None:
-        """As ``Client.close``."""
+        """Close the client; see ``Client.close``."""
         for made in list(self._made):
             await made._end_with_client()
         await super().close(timeout)
 
 
 class SubmittingProducer(ClosedByBlock, Generic[M, P, S]):
-    """A producer whose messages are stored by a thread of its own: its ``submissions``."""
+    """A producer whose messages are stored by a thread: its ``submissions``."""
 
     submissions: Submissions[M, P, S]
 
     def _end_with_client(self, timeout: float | None = None) -> None:
-        """As ``close``."""
         self.close(timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        """Wait until all submitted messages are settled; return ``False`` after ``timeout`` seconds."""
         return self.submissions.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
@@ -146,20 +143,19 @@ class SubmittingProducer(ClosedByBlock, Generic[M, P, S]):
 
 
 class AsyncSubmittingProducer(ClosedByAsyncBlock):
-    """Around such a producer."""
+    """``async with`` around a ``SubmittingProducer``."""
 
     def __init__(self, producer: SubmittingProducer[Any, Any, Any]) -> None:
         super().__init__(producer)
         self._submitting = producer
 
     async def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        """Wait until all submitted messages are settled; return ``False`` after ``timeout`` seconds."""
         return await call_in_thread(self._submitting.flush, timeout)
 
 
 class EndedByAsyncBlock:
-    """Something with a ``with`` block, for ``async with``: the block is left in a thread, also by a task that is
-    cancelled."""
+    """``async with`` for an object with a ``with`` block, left in a thread, even if the task is cancelled."""
 
     def __init__(self, block: AbstractContextManager[object, None]) -> None:
         self._block = block
@@ -174,12 +170,14 @@ class EndedByAsyncBlock:
 
 
 def _leave_limit_s(kind: type[BaseException] | None) -> float | None:
-    """How long a block that ``kind`` leaves waits for what was submitted."""
+    """Return how long a block that is left by exception type ``kind`` waits for submitted messages."""
     return None if kind is None or issubclass(kind, Exception) else INTERRUPTED_S
 
 
 def behind_loop(on_overflow: OnOverflow[M]) -> tuple[OnOverflow[M], bool]:
-    """What the producer behind a loop does when its window is full, and whether the loop awaits space: no thread
-    must wait for it."""
+    """Return the overflow policy of the producer behind a loop, and whether the loop awaits space.
+
+    No thread may wait for space, because the loop does.
+    """
     waits = on_overflow == "block"
     return ("raise" if waits else on_overflow), waits

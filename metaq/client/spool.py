@@ -1,15 +1,15 @@
-"""The file of an ordered producer: the messages that wait, and which of them were sent.
+"""The spool of an ordered producer: a file of the messages that wait, and a note of which were sent.
 
-A message that was sent is deleted. That needs space for SQLite's journal, which a full disk does not have. Then the
-number of the last message that was sent to each partition is written to a second file, whose name has ``.sent`` behind.
-Its records are as long as the first time, and written in place, so that needs no space::
+A sent message is deleted. That needs space for SQLite's journal, which a full disk does not have. In that case the
+number of the last sent message of each partition is written to a second file with the suffix ``.sent``. Its records
+have a fixed length and are overwritten in place, which needs no space::
 
-    12 bytes   which partition: the front of a SHA-256 of its topic and name
-     8 bytes   number of the last message that was sent, 0: none that may still be in the first file
-     8 bytes   front of a SHA-256 of that message: a number of another file does not count
-     4 bytes   CRC-32 of these
+    12 bytes   partition: first bytes of the SHA-256 of its topic and name
+     8 bytes   number of the last sent message; 0: no sent message may still be in the first file
+     8 bytes   first bytes of the SHA-256 of that message: a number of another file is ignored
+     4 bytes   CRC-32 of the bytes above
 
-A record is made when the first message for its partition waits. All numbers are big-endian.
+A record is created when the first message of its partition is spooled. All numbers are big-endian.
 
 Source: docs/client.md, "In order, whatever happens".
 """
@@ -41,16 +41,16 @@ _RECORD_BYTES: Final = _FIELDS.size + _CHECK.size
 
 
 class SentNumbers:
-    """The second file of a spool; see the module. One thread at a time. All methods raise ``OSError``."""
+    """The second file of a spool. One thread at a time. All methods raise ``OSError``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        self._places: dict[bytes, int] = {}  # which partition -> where its record is
+        self._places: dict[bytes, int] = {}  # partition digest -> position of its record
         self._noted: dict[bytes, tuple[int, bytes]] = {}
 
     def open(self, *, is_new: bool) -> None:
-        """Read the file, if there is one. ``is_new``: the first file is new, so nothing of this one counts."""
+        """Read the file, if there is one. ``is_new``: the first file is new, so this one's content is ignored."""
         self._places.clear()
         self._noted.clear()
         if is_new:
@@ -67,22 +67,21 @@ class SentNumbers:
                 self._places[which], self._noted[which] = place, (number, digest)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._file = None
 
     def noted(self, where: TopicPartition) -> tuple[int, bytes]:
-        """Return the number of the last message that was sent, 0: it is not known, and its digest."""
+        """Return number and digest of the last sent message; the number is 0 if it is unknown."""
         return self._noted.get(_which(where), (0, bytes(8)))
 
     def prepare(self, where: TopicPartition) -> None:
-        """Have a record for a partition, so that ``note`` needs no space."""
+        """Create the record of a partition, so that ``note`` needs no space."""
         if _which(where) not in self._places:
             self._write(_which(where), 0, bytes(8))
 
     def note(self, where: TopicPartition, number: int, digest: bytes) -> None:
-        """Note durably which message was the last one that was sent."""
+        """Store durably which message was sent last."""
         if self.noted(where) != (number, digest):
             self._write(_which(where), number, digest)
 
@@ -93,7 +92,7 @@ class SentNumbers:
         file = self._file.fileno()
         place = self._places.get(which)
         if place is None:
-            place = -(-os.fstat(file).st_size // _RECORD_BYTES) * _RECORD_BYTES  # behind what a crash has cut off
+            place = -(-os.fstat(file).st_size // _RECORD_BYTES) * _RECORD_BYTES  # skip a record that a crash cut off
         fields = _FIELDS.pack(which, number, digest)
         written = os.pwrite(file, fields + _CHECK.pack(zlib.crc32(fields)), place)
         if written != _RECORD_BYTES:
@@ -103,7 +102,7 @@ class SentNumbers:
 
 
 class Spool:
-    """The messages that wait, in the SQLite file at ``path``; one program at a time. Thread-safe.
+    """The spooled messages, in the SQLite file at ``path``; one program at a time. Thread-safe.
 
     All methods raise ``StoreFailed`` if the file cannot be used.
     """
@@ -114,17 +113,17 @@ class Spool:
         self._database: sqlite3.Connection | None = None
         self._counts: Counter[TopicPartition] = Counter()
         self._sent: dict[TopicPartition, int] = {}
-        """The last message that was forgotten and may still be in the file, which could not be changed."""
+        """The last removed message of each partition that may still be in the file, because it could not be changed."""
         self._sent_file = SentNumbers(Path(f"{path}.sent"))
         self._unnoted: Counter[TopicPartition] = Counter()
-        """How many messages were sent that neither file knows of."""
+        """Sent messages, by partition, that neither file records as sent."""
         self._is_said = False
 
     def __repr__(self) -> str:
         return f"Spool({str(self._path)!r})"
 
     def open(self) -> None:
-        """Open the file, or make it."""
+        """Open or create the file."""
         with self._lock:
             if self._database is not None:
                 return
@@ -145,15 +144,15 @@ class Spool:
             except BlockingIOError:
                 self.close()
                 raise StoreFailed(str(self._path), "another program uses it") from None
-            except (OSError, sqlite3.Error, ValueError, TypeError) as error:  # the last two: rows of somebody else
+            # ValueError, TypeError: rows in another form
+            except (OSError, sqlite3.Error, ValueError, TypeError) as error:
                 self.close()
                 raise StoreFailed(str(self._path), str(error)) from error
-            except BaseException:  # Ctrl-C: who waited for the file does not have it to close
+            except BaseException:  # Ctrl-C: the caller has no object to close yet
                 self.close()
                 raise
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             if self._database is not None:
                 self._database.close()
@@ -163,26 +162,26 @@ class Spool:
             self._database = self._file_lock = None
 
     def waiting(self, where: TopicPartition) -> int:
-        """Return how many messages wait for a partition."""
+        """Return how many messages are spooled for a partition."""
         with self._lock:
             return self._counts[where]
 
     def places(self) -> list[TopicPartition]:
-        """Return the partitions that messages wait for."""
+        """Return the partitions that have spooled messages."""
         with self._lock:
             return sorted(where for where, count in self._counts.items() if count)
 
     def add(self, where: TopicPartition, message: Message) -> None:
-        """Keep a message, durably, behind those that wait."""
+        """Append a message durably."""
         with self._lock:
-            with suppress(OSError):  # only a full disk needs it; if this one is full now, see ``repeated``
+            with suppress(OSError):  # needed on a full disk only; if it is full already, ``repeated`` counts
                 self._sent_file.prepare(where)
             values = (where.topic, str(where.partition), message.attribute, message.payload)
             self._execute("INSERT INTO waiting (topic, part, attribute, body) VALUES (?, ?, ?, ?)", values)
             self._counts[where] += 1
 
     def first(self, where: TopicPartition, count: int) -> list[tuple[int, Message]]:
-        """Return the oldest messages for a partition, each with its number."""
+        """Return the oldest messages of a partition, each with its number."""
         with self._lock:
             rows = self._execute(
                 "SELECT number, attribute, body FROM waiting WHERE topic = ? AND part = ? AND number > ? "
@@ -195,9 +194,9 @@ class Spool:
             raise StoreFailed(str(self._path), f"a message for {where} cannot be read: {error}") from None
 
     def remove(self, where: TopicPartition, numbers: Sequence[int]) -> None:
-        """Forget the oldest messages for a partition, down to the last of ``numbers``.
+        """Remove the oldest messages of a partition, up to the last of ``numbers``.
 
-        They are forgotten even if neither file can be changed now; it is tried again by ``tidy``.
+        They are not returned again even if neither file can be changed now; ``tidy`` retries the deletion.
         """
         with self._lock:
             self._counts[where] -= len(numbers)
@@ -206,7 +205,7 @@ class Spool:
             self._erase(where)
 
     def tidy(self) -> None:
-        """Remove from the file what was forgotten and is still there."""
+        """Delete removed messages that are still in the file."""
         with self._lock:
             failed: StoreFailed | None = None
             for where in list(self._sent):
@@ -218,12 +217,12 @@ class Spool:
                 raise failed
 
     def repeated(self) -> int:
-        """Return how many messages would be sent a second time if the program ended now."""
+        """Return how many messages would be sent again if the program ended now."""
         with self._lock:
             return self._unnoted.total()
 
     def _find(self, where: TopicPartition) -> None:
-        """See what waits for a partition; the caller has the lock."""
+        """Count the spooled messages of a partition. The caller holds the lock."""
         with suppress(OSError):  # as in ``add``
             self._sent_file.prepare(where)
         number, digest = self._sent_file.noted(where)
@@ -240,7 +239,7 @@ class Spool:
             self._execute("DELETE FROM waiting WHERE topic = ? AND part = ? AND number <= ?", values)
         except StoreFailed as error:
             if not self._is_said:
-                _LOG.warning("messages that were sent cannot be deleted yet: %s", error)
+                _LOG.warning("sent messages cannot be deleted yet: %s", error)
             self._is_said = True
             try:
                 self._sent_file.note(where, number, self._digest(where, number))

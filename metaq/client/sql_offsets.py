@@ -1,8 +1,8 @@
-"""Offsets of consumer groups in a database: MetaQ's own table, through any driver with Python's DB-API (PEP 249).
+"""Offsets of consumer groups in a database: MetaQ's own table, through any DB-API driver (PEP 249).
 
-A Java consumer with ``MysqlOffsetStorage`` and ours go on from each other's rows. Columns: ``topic``, ``partition``
-(``0-1``), ``group_id``, ``offset`` (the next byte to fetch), ``msg_id`` (the last message consumed, -1: none). The
-first three are unique together.
+A Java consumer with ``MysqlOffsetStorage`` and this client continue from each other's rows. Columns: ``topic``,
+``partition`` (``0-1``), ``group_id``, ``offset`` (the next byte to fetch), ``msg_id`` (the last message consumed, -1:
+none). The first three form the primary key.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -21,17 +21,17 @@ from metaq.errors import StoreFailed
 from metaq.model import TopicPartition
 
 TABLE: Final = "meta_topic_partition_group_offset"
-"""Name of the table, as MetaQ's Java client has it by default."""
+"""Default table name of MetaQ's Java client."""
 
 INCARNATIONS: Final = "partition_incarnations"
-"""Name of the table in an SQLite file that says which incarnation of a partition an offset belongs to."""
+"""Table in an SQLite file that stores which incarnation of a partition an offset belongs to."""
 
 _BACKTICKS: Final = ("mysql", "pymysql", "MySQLdb", "mariadb")
-"""Drivers of databases in which a name is quoted with backticks; all others take double quotes."""
+"""Drivers of databases that quote names with backticks; all others use double quotes."""
 
 _STRICT: Final = "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')"
-"""MySQL, unless it is configured to refuse them, shortens values that do not fit into their column: the offsets of two
-groups with long names would be one."""
+"""By default MySQL may truncate values that do not fit into their column: two groups with long names would share a row.
+"""
 
 _COLUMNS: Final = ("topic", "partition", "group_id")
 _PARAMETERS: Final[Mapping[str, Callable[[int], str]]] = {
@@ -41,16 +41,16 @@ _PARAMETERS: Final[Mapping[str, Callable[[int], str]]] = {
     "numeric": lambda number: f":{number}",
     "named": lambda number: f":{number}",
 }
-"""What stands for the nth value (from 1) of a statement. Source: PEP 249, paramstyle. Values are passed in order."""
+"""The placeholder of the nth value (from 1) in a statement. Source: PEP 249, paramstyle. Values are passed in order."""
 
 
 class DbApiOffsets:
-    """Offsets in ``table``, over a connection that ``connect`` opens when it is needed and after a failure.
+    """Offsets in ``table``, over a connection that ``connect`` opens on demand and after a failure.
 
-    ``paramstyle`` and ``quote`` are those of the driver's module, if not given.
+    ``paramstyle`` and ``quote`` default to the values of the driver's module.
 
     Raises:
-        ValueError: ``table`` is no plain name, or ``paramstyle`` is none of PEP 249's.
+        ValueError: ``table`` is not a plain name, or ``paramstyle`` is not one of PEP 249.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class DbApiOffsets:
         self._connection: Any = None
 
     def create_table(self) -> None:
-        """Create the table, unless it is there. MetaQ's Java client expects that somebody has done so."""
+        """Create the table if it does not exist. MetaQ's Java client expects it to exist."""
         with self._cursor() as cursor:
             names = self._quoted("topic", "partition", "group_id", "offset", "msg_id")
             types = ("VARCHAR(255)", "VARCHAR(32)", "VARCHAR(191)", "BIGINT", "BIGINT")
@@ -89,7 +89,7 @@ class DbApiOffsets:
         return found
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """All of them, or none."""
+        """Save all offsets in one transaction."""
         with self._cursor() as cursor:
             self._save(cursor, group, offsets)
 
@@ -98,7 +98,7 @@ class DbApiOffsets:
         for where, at in offsets.items():
             values = (at.offset, at.message_id, where.topic, str(where.partition), group)
             cursor.execute(update, values)
-            # MySQL counts the rows that were changed: none, if the row is there and says the same.
+            # MySQL counts changed rows only: 0 also if the row exists and has these values.
             if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
                 cursor.execute(insert, values)
 
@@ -108,7 +108,7 @@ class DbApiOffsets:
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """See ``ConditionalStorage``: each row is compared and changed by one statement. All of them, or none."""
+        """Compare and update each row in one statement; all rows in one transaction."""
         changed: dict[TopicPartition, GroupOffset | None] = {}
         with self._cursor() as cursor:
             update, insert = self._statements()
@@ -128,7 +128,7 @@ class DbApiOffsets:
         return changed
 
     def _statements(self) -> tuple[str, str]:
-        """How an offset is changed, and how it is added; the values of both are in the same order."""
+        """Return the statements that update and insert an offset; both take their values in the same order."""
         offset, message_id, *key = self._quoted("offset", "msg_id", *_COLUMNS)
         columns = ", ".join([offset, message_id, *key])
         update = (
@@ -168,7 +168,7 @@ class DbApiOffsets:
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
-        """A cursor in a transaction of its own. Any error of the driver closes the connection."""
+        """Return a cursor in a new transaction. Any error of the driver closes the connection."""
         is_new = False
         try:
             if self._connection is None:
@@ -188,7 +188,7 @@ class DbApiOffsets:
             raise StoreFailed(self._name, f"{type(error).__name__}: {error}") from error
 
     def _learn_driver(self, module: str) -> None:
-        """Find out how statements are written for the driver whose connections are of a class in ``module``."""
+        """Choose placeholders and quotes for the driver with connections of a class in ``module``."""
         if self._paramstyle is None:
             parts = module.split(".")
             modules = (sys.modules.get(".".join(parts[:count])) for count in range(len(parts), 0, -1))
@@ -201,7 +201,7 @@ class DbApiOffsets:
 class SqliteOffsets(DbApiOffsets):
     """Offsets in the SQLite file at ``path``, durable when ``save`` returns. Programs may share it.
 
-    Another table of the file has the incarnations of partitions.
+    A second table of the file has the incarnations of partitions.
     """
 
     def __init__(self, path: Path) -> None:
@@ -255,12 +255,12 @@ class SqliteOffsets(DbApiOffsets):
 
 
 def sqlite(path: str | Path) -> SqliteOffsets:
-    """Return a storage in an SQLite file, which is made when it is first needed."""
+    """Return a storage in an SQLite file, which is created when it is first needed."""
     return SqliteOffsets(Path(path))
 
 
 def dbapi(
     connect: Callable[[], Any], table: str = TABLE, *, paramstyle: str | None = None, quote: str | None = None
 ) -> DbApiOffsets:
-    """Return a storage in a database: ``connect`` opens a connection of any driver with Python's DB-API."""
+    """Return a storage in a database: ``connect`` opens a connection of any DB-API driver."""
     return DbApiOffsets(connect, table, paramstyle=paramstyle, quote=quote)

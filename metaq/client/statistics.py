@@ -1,4 +1,4 @@
-"""What MetaQ brokers say of themselves and of a topic: the answers to ``stats``, of a Java broker or of ours."""
+"""Statistics of MetaQ brokers and topics: the answers to ``stats``, from a Java broker or the bundled one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ RESERVED: Final = frozenset(
     {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", "replication"}
     | {"durability", "failures", "retention", "machine"}
 )
-"""Words that ``stats`` takes for an item, so that a topic of that name cannot be asked for; ``reset`` even changes
-something."""
+"""Items of ``stats``: a topic of such a name cannot be queried, and ``reset`` even changes counters."""
 
 _REALTIME: Final = re.compile(r"Count=(\d+),Value=(\d+),Value/Count=([\d.]*),Count/Duration=([\d.]*),Duration=(\d+)")
 _HAS_MESSAGES, _UNKNOWN = "0", "1"
@@ -26,7 +25,7 @@ _HAS_MESSAGES, _UNKNOWN = "0", "1"
 
 @dataclass(frozen=True, slots=True)
 class Realtime:
-    """What was counted in the last ``seconds``, at most half an hour: how often, and ``value``, such as bytes."""
+    """A count over the last ``seconds``, at most half an hour, and its sum ``value``, such as bytes."""
 
     count: int = 0
     value: int = 0
@@ -34,16 +33,17 @@ class Realtime:
 
     @property
     def per_s(self) -> float:
-        """How often a second."""
+        """Count per second."""
         return self.count / max(1, self.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatistics:
-    """A broker's figures since it started, by MetaQ's names, and those of the last half hour.
+    """A broker's figures since it started, under MetaQ's names, and counts of the last half hour.
 
-    ``figures``: ``uptime`` (seconds), ``cmd_put``, ``cmd_get``, ``total_messages`` and so on, as it writes them.
-    ``realtime``: ``put``, ``get``, ``offset``, ``get_miss``, ``put_failed``, ``message_size``; none without a count.
+    ``figures``: ``uptime`` (seconds), ``cmd_put``, ``cmd_get``, ``total_messages`` and so on, as the broker writes
+    them. ``realtime``: ``put``, ``get``, ``offset``, ``get_miss``, ``put_failed``, ``message_size``; items without a
+    count are left out.
     """
 
     broker: int
@@ -52,13 +52,13 @@ class BrokerStatistics:
     realtime: Mapping[str, Realtime]
 
     def number(self, name: str) -> int | None:
-        """Return a figure as a number; ``None`` if the broker does not tell it."""
+        """Return a figure as a number; ``None`` if the broker does not report it."""
         return _number(self.figures, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatistics:
-    """What a broker has of a topic. ``realtime`` is empty unless the topic is configured with ``stat=true``.
+    """A broker's statistics of a topic. ``realtime`` is empty unless the topic is configured with ``stat=true``.
 
     After a restart, a Java broker counts ``messages`` of the last segment of each partition only.
     """
@@ -75,7 +75,7 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
     """Ask each broker for its figures.
 
     Raises:
-        ConnectionFailed, DeadlineExceeded, ProtocolError: One of them did not answer, or not so.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: A broker did not answer, or its answer is not valid.
     """
     found = []
     for broker_id, address in directory.brokers().items():
@@ -91,15 +91,15 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
 
 
 def topic_statistics(directory: Directory, pool: SessionPool, topic: str) -> list[TopicStatistics]:
-    """Ask each broker what it has of a topic; those that do not know it are left out.
+    """Ask each broker for its figures of a topic; brokers that do not know the topic are left out.
 
     Raises:
-        ValueError: ``stats`` takes the name for something else.
-        TopicNotFound: No broker knows it.
+        ValueError: ``stats`` reserves the name.
+        TopicNotFound: No broker knows the topic.
         ConnectionFailed, DeadlineExceeded, ProtocolError: As ``broker_statistics``.
     """
     if topic in RESERVED:
-        raise ValueError(f"statistics of topic {topic!r}: MetaQ's protocol takes this word for something else")
+        raise ValueError(f"statistics of topic {topic!r}: the name is reserved in MetaQ's protocol")
     found, asked = [], []
     for broker_id, address in directory.brokers().items():
         with pool.lease(address) as session:
@@ -132,7 +132,7 @@ def _number(figures: Mapping[str, str], name: str) -> int | None:
 
 
 def _realtime(figures: Mapping[str, str], prefix: str) -> dict[str, Realtime]:
-    """Return what was counted; ``null``, and MetaQ's words for topics that are not counted, are nothing."""
+    """Return the counts. ``null`` and MetaQ's texts for topics that are not counted are left out."""
     matches = {name.removeprefix(prefix): _REALTIME.fullmatch(text) for name, text in figures.items()}
     return {
         name: Realtime(int(match[1]), int(match[2]), int(match[5]))

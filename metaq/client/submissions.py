@@ -1,7 +1,7 @@
-"""Messages that are sent in the background: each is a row of a batch, none waits for a call of anybody else.
+"""Sending in the background: each submitted message is a row of a batch.
 
-One thread takes what has been submitted, sends it in batches, and settles them by the acknowledgements; what
-comes meanwhile is in the next ones. A message leaves the window when it is acknowledged or has failed, not before.
+One thread takes the submitted messages, sends them in batches, and settles them by the acknowledgements; messages that
+are submitted meanwhile form the next batches. A message leaves the window when it is acknowledged or has failed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from metaq.errors import WindowFull
 from metaq.net.clock import Clock
 
 M = TypeVar("M")
-"""A message as a program gives it: ``Message``, ``RocketMessage``."""
+"""A message as a program passes it: ``Message``, ``RocketMessage``."""
 P = TypeVar("P")
 S = TypeVar("S")
 
 OnOverflow = Literal["block", "raise"] | Callable[[str, M], object]
-"""What happens to a message that does not fit into the window: ``submit`` waits or raises, or a function gets it."""
+"""What ``submit`` does if the window is full: wait, raise, or call a function with topic and message."""
 
 BATCH_BYTES_MAX: Final = 4 << 20
-"""Most bytes that are sent, and waited for, at a time."""
+"""Most bytes that are sent at a time before their acknowledgements are awaited."""
 
 WINDOW_BYTES: Final = 16 << 20
-"""Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
+"""Default size of the window: submitted bytes that are not acknowledged."""
 
 MAX_BLOCK_S: Final = 60.0
-"""Most seconds that ``submit`` waits, if the program does not say otherwise."""
+"""Default limit on the seconds that ``submit`` waits."""
 
 MAX_BLOCK_S_MAX: Final = 86_400
 
@@ -43,17 +43,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Submissions(Generic[M, P, S]):
-    """The window and the thread behind it, which starts with the first message.
+    """The window and its sending thread, which starts with the first message.
 
-    ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: most bytes that
-    are not acknowledged; a longer message goes alone. ``max_block_s``: most seconds that a message waits to be taken.
-    A batch has ``messages_max`` and ``bytes_max`` at most.
+    ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: most bytes that are not
+    acknowledged; a longer message goes alone. ``max_block_s``: most seconds that ``put`` waits for space. A batch has
+    ``messages_max`` and ``bytes_max`` at most.
 
-    ``send`` stores batches of one topic and settles each of them, or raises. ``given`` returns a message as the program
-    has given it.
+    ``send`` stores batches of one topic and settles each of them, or raises. ``given`` converts a message back into the
+    form in which the program passed it.
 
     Raises:
-        ValueError: A number or ``on_overflow`` is outside of what is allowed.
+        ValueError: A number or ``on_overflow`` is outside its allowed range.
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class Submissions(Generic[M, P, S]):
         self._begin()
 
     def _begin(self) -> None:
-        """Have nothing taken yet."""
         self._gathering: OpenBatches[P, S] = OpenBatches(self._messages_max, self._bytes_max, self._clock.monotonic)
         self._lock = threading.Lock()
         self._due, self._settled = threading.Condition(self._lock), threading.Condition(self._lock)
@@ -99,7 +98,7 @@ class Submissions(Generic[M, P, S]):
         """Take a message; return its batch and its row there.
 
         Raises:
-            WindowFull: It does not fit, with ``on_overflow="raise"``, or not within ``max_block_s``.
+            WindowFull: The window is full, with ``on_overflow="raise"``, or had no space within ``max_block_s``.
             ValueError: The producer is closed.
         """
         byte_count = data_bytes + _OVERHEAD_BYTES
@@ -110,25 +109,21 @@ class Submissions(Generic[M, P, S]):
                 self._bytes = byte_total = self._bytes + byte_count
                 if self._thread_waits:
                     if byte_total == byte_count or byte_total >= self._full_bytes:
-                        self._due.notify()  # otherwise the thread wakes by itself when it is time
+                        self._due.notify()  # later messages need no wake-up: the thread's timer is set
                 elif self._thread is None:
                     self._start()
                 return taken
         return self._refuse(topic, message)
 
     def check_open(self) -> None:
-        """Check that messages are taken.
-
-        Raises:
-            ValueError: The producer is closed.
-        """
+        """Raise ``ValueError`` if the producer is closed."""
         if self._closed:
             raise ValueError("the producer is closed")
 
     def _wait_for_space(self, byte_count: int) -> bool:
-        """Wait until so many bytes fit, if that is wanted; return whether they do."""
+        """Wait for space for ``byte_count`` bytes if the policy is to wait; return whether there is space."""
         self._overflowed = True
-        self._due.notify()  # it makes no sense to linger any longer
+        self._due.notify()  # do not linger: the window is full
         if self._on_overflow != "block":
             return False
         limit = self.window_bytes - byte_count
@@ -137,7 +132,7 @@ class Submissions(Generic[M, P, S]):
         )
 
     def _refuse(self, topic: str, message: P) -> tuple[Batch[P, S], int]:
-        """Raise, or give the message to the function that wants it; return a batch that has failed."""
+        """Raise, or pass the message to the overflow function; return a failed batch."""
         full = WindowFull(topic, self.window_bytes)
         if not callable(self._on_overflow):
             raise full
@@ -148,7 +143,7 @@ class Submissions(Generic[M, P, S]):
         return refused, 0
 
     def settle_in(self, submitter_loop: SubmitterLoop) -> None:
-        """Have ``submitter_loop`` notified of each batch that begins from now on, once it is settled."""
+        """Notify ``submitter_loop`` whenever a batch that begins from now on is settled."""
         with self._lock:
             self._gathering.submitter_loop = submitter_loop
             self._gathering.close_all()
@@ -160,14 +155,14 @@ class Submissions(Generic[M, P, S]):
         notify_after_fork(self._forked)
 
     def _forked(self) -> None:
-        """In a child process: what was taken is sent by the parent; this process begins anew."""
+        """In a child process: the parent sends the messages taken so far; the child starts with an empty window."""
         atexit.unregister(self._close_forgotten)
         submitter_loop = self._gathering.submitter_loop
         self._begin()
         self._gathering.submitter_loop = submitter_loop
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""
+        """Wait until all submitted messages are settled; return ``False`` after ``timeout_s`` seconds."""
         with self._lock:
             self._flushing += 1
             self._due.notify()
@@ -177,9 +172,9 @@ class Submissions(Generic[M, P, S]):
                 self._flushing -= 1
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """Send what is left, and end the thread; return whether that was within ``timeout_s``.
+        """Send the remaining messages and end the thread; return ``False`` after ``timeout_s`` seconds.
 
-        After that time it is given up: nobody waits for it again, not even when the program ends.
+        After the timeout, unsent messages are dropped, and the end of the program does not wait for them either.
         """
         with self._lock:
             self._closed = True
@@ -191,7 +186,7 @@ class Submissions(Generic[M, P, S]):
         atexit.unregister(self._close_forgotten)
         self._given_up = self._thread.is_alive()
         if self._given_up:
-            _LOG.warning("a producer was left with %d bytes that are not acknowledged", self._bytes)
+            _LOG.warning("a producer was closed with %d bytes that are not acknowledged", self._bytes)
         return not self._given_up
 
     def _close_forgotten(self) -> None:
@@ -207,13 +202,13 @@ class Submissions(Generic[M, P, S]):
             for topic, some in by_topic.items():
                 self._send_some(topic, some)
                 with self._lock:
-                    # Counted anew: Ctrl-C may come between a message and its bytes.
+                    # Counted again: Ctrl-C may interrupt between adding a message and its bytes.
                     left = (batch for batch in (*batches, *self._gathering.waiting) if batch.outcomes is None)
                     self._bytes = sum(batch.byte_count for batch in left)
                     self._settled.notify_all()
 
     def _take(self) -> list[Batch[P, S]]:
-        """Wait for the next batches; none when the producer is closed."""
+        """Wait for the next batches; return an empty list when the producer is closed."""
         with self._lock:
             while not self._is_due():
                 if self._closed and not self._gathering.waiting:
@@ -225,14 +220,14 @@ class Submissions(Generic[M, P, S]):
             return self._gathering.take(BATCH_BYTES_MAX)
 
     def _is_due(self) -> bool:
-        """Whether there is a batch, and no reason to wait for more."""
+        """Whether there is a batch and it should not linger any longer."""
         if not self._gathering.waiting:
             return False
         hurry = self._overflowed or self._flushing or self._closed
         return bool(hurry or self._bytes >= self._full_bytes or self._left_s() <= 0)
 
     def _left_s(self) -> float:
-        """Seconds that the oldest batch may linger yet."""
+        """Seconds until the oldest batch is due."""
         return self._gathering.waiting[0].since_s + self._linger_s - self._clock.monotonic()
 
     def _send_some(self, topic: str, batches: Sequence[Batch[P, S]]) -> None:
@@ -241,7 +236,7 @@ class Submissions(Generic[M, P, S]):
         failure: Exception | None = None
         try:
             self._send(topic, [batch for batch in batches if batch.messages])
-        except Exception as error:  # whatever it is, the futures are settled, and the thread goes on
+        except Exception as error:  # any error: settle the futures and keep the thread running
             failure = error
         for batch in batches:
-            batch.settle([None] * len(batch.messages), failure)  # unless that was done
+            batch.settle([None] * len(batch.messages), failure)  # no effect on batches that are settled already

@@ -1,8 +1,8 @@
-"""Blocking calls in threads, for tasks that may be cancelled meanwhile.
+"""Blocking calls in threads, for tasks that may be cancelled.
 
-``call_in_thread`` is for requests: a call that hangs, at a broker that is frozen, delays neither the end of the loop,
-nor that of the program, nor other calls. ``asyncio.to_thread`` has a few threads for all calls, and ``asyncio.run``
-waits for them. What opens or closes something is waited for, so that nothing stays open; the loop's own threads do it.
+``call_in_thread`` is for requests: a call that hangs at a frozen broker delays neither the end of the loop, nor the end
+of the program, nor other calls. ``asyncio.to_thread`` has a few threads for all calls, and ``asyncio.run`` waits for
+them. Opening and closing is waited for, so that nothing stays open; these calls run in the loop's own threads.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CANCELLED_S: Final = 5.0
-"""How long a task that is cancelled while it opens something waits until that is closed again."""
+"""How long a task that is cancelled while it opens something waits for it to be closed again."""
 
 
 async def call_in_thread(function: Callable[P, R], *values: P.args, **named: P.kwargs) -> R:
-    """Call a function in a thread of its own, and return or raise what it does.
+    """Call a function in a separate thread, and return or raise its outcome.
 
-    A task that is cancelled does not wait for it; what the call returns later is dropped.
+    A cancelled task does not wait; a later result is dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
@@ -39,7 +39,7 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Ca
         outcome = partial(_succeed, future, work())
     except BaseException as error:
         outcome = partial(_fail, future, error)
-    with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
+    with suppress(RuntimeError):  # the loop is closed: no task waits any more
         loop.call_soon_threadsafe(outcome)
 
 
@@ -54,14 +54,16 @@ def _fail(future: asyncio.Future[R], error: BaseException) -> None:
 
 
 async def carry_out(function: Callable[..., object], *values: object) -> None:
-    """Call a function that closes or ends something, also if the task is cancelled, which does not wait for it then."""
+    """Call a function that closes or ends something, even if the task is cancelled; a cancelled task does not wait for
+    it.
+    """
     await asyncio.shield(_call(function, *values))
 
 
 async def open_whole(open_: Callable[[], object], close: Callable[[], object]) -> None:
-    """Open something. If the task is cancelled meanwhile, ``close`` is called as soon as it is open.
+    """Open something. If the task is cancelled meanwhile, call ``close`` as soon as it is open.
 
-    That is waited for, for ``CANCELLED_S`` at most; then it is done when the call comes back.
+    A cancelled task waits ``CANCELLED_S`` at most; later, ``close`` runs when the opening call returns.
     """
     lock = threading.Lock()
     is_open = is_unwanted = False
@@ -85,12 +87,12 @@ async def open_whole(open_: Callable[[], object], close: Callable[[], object]) -
         ending = _call(close) if was_open else opening
         await asyncio.wait([ending], timeout=CANCELLED_S)
         if ending.done():
-            with suppress(Exception):  # the task is cancelled, whatever else went wrong
+            with suppress(Exception):  # the task is cancelled: this error does not matter
                 ending.result()
         raise
 
 
 def _call(function: Callable[..., object], *values: object) -> asyncio.Future[object]:
-    """Call a function in a thread. The future is no task: what ends all tasks of a loop leaves it alone."""
+    """Call a function in a thread. The future is not a task, so cancelling all tasks of the loop does not affect it."""
     context = contextvars.copy_context()
     return asyncio.get_running_loop().run_in_executor(None, lambda: context.run(function, *values))

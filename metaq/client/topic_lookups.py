@@ -1,7 +1,7 @@
-"""Looking up which brokers have a topic, for ``submit``: it waits for that as long as its program allows, not longer.
+"""Looking up the brokers of a topic for ``submit``, which waits for a limited time only.
 
-A look-up runs in a thread of its own, and everybody who needs the topic meanwhile waits for the same one. It goes on
-when its callers have stopped waiting, and what it finds serves the next.
+A look-up runs in its own thread, and all callers that need the topic wait for the same one. It continues when its
+callers have stopped waiting, and its result serves later callers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaq.errors import TopicLookupTimeout
 
 
 class TopicLookups:
-    """``max_wait_s``: most seconds that a caller waits. Thread-safe."""
+    """Shared look-ups. ``max_wait_s``: most seconds that a caller waits. Thread-safe."""
 
     def __init__(self, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s
@@ -31,8 +31,8 @@ class TopicLookups:
         """Return when ``look_up(topic)`` has succeeded.
 
         Raises:
-            TopicLookupTimeout: It took too long.
-            Exception: What it raised.
+            TopicLookupTimeout: The look-up took longer than ``max_wait_s``.
+            Exception: ``look_up`` raised it.
         """
         try:
             self._started(topic, look_up).result(self._max_wait_s)
@@ -40,9 +40,10 @@ class TopicLookups:
             raise TopicLookupTimeout(topic, self._max_wait_s) from None
 
     async def wait_in_loop(self, topic: str, look_up: Callable[[str], object]) -> None:
-        """As ``wait``, for a task. One that is cancelled leaves the look-up to the others."""
+        """Wait as ``wait`` does, in a task. Cancelling the task does not cancel the look-up for others."""
         found = asyncio.wrap_future(self._started(topic, look_up))
-        found.add_done_callback(lambda done: done.cancelled() or done.exception())  # also if nobody waits any more
+        # retrieve the exception even if no caller waits
+        found.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait_for(asyncio.shield(found), self._max_wait_s)
         except TimeoutError:
@@ -52,7 +53,7 @@ class TopicLookups:
         with self._lock:
             if (future := self._under_way.get(topic)) is None:
                 future = self._under_way[topic] = Future()
-                future.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+                future.set_running_or_notify_cancel()  # a caller that stops waiting must not cancel it
                 work = (topic, look_up, future)
                 threading.Thread(target=self._run, args=work, name="metaq-topic", daemon=True).start()
         return future

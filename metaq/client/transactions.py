@@ -1,7 +1,7 @@
 """Transactions of a producer: local ones, and branches of XA transactions that several systems share.
 
-All messages of a transaction go to one broker: that of the first message's partition. Nothing is readable before the
-commit.
+All messages of a transaction go to one broker: the master of the first message's partition. Nothing is readable before
+the commit.
 
 Source: docs/transactions.md.
 """
@@ -30,14 +30,14 @@ Choose = Callable[[str, Partition | None, bytes | str | None, int | None], tuple
 """(topic, partition or ``None``, key or ``None``, broker or ``None`` for any) -> the partition and its master."""
 
 Encode = Callable[[bytes | str, str | None], Message]
-"""A payload and an attribute as a message."""
+"""Converts a payload and an attribute into a message."""
 
 
 class _Open(ABC):
     """A transaction that begins with its first message, over a connection of its own.
 
-    Its steps are carried out one after the other, whichever threads they come from. In a forked process it has ended:
-    the parent goes on, over the same connection.
+    Steps from several threads run one after the other. In a forked child the transaction counts as ended: the parent
+    continues it over the same connection.
     """
 
     def __init__(self, choose: Choose, encode: Encode, pool: SessionPool, timeout_s: int) -> None:
@@ -68,10 +68,10 @@ class _Open(ABC):
         """Add a message. Its ``offset`` is -1: it has none before the commit.
 
         Raises:
-            ValueError: The transaction has ended, or ``partition`` is of another broker than that of the first message.
+            ValueError: The transaction has ended, or ``partition`` is at another broker than the first message.
             TopicNotFound: No broker, or not the transaction's, accepts the topic.
-            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The message was not taken, as far as is
-                known. Roll the transaction back.
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The message may not have been stored. Roll
+                the transaction back.
         """
         message = self._encode(data, attribute)
         with self._step:
@@ -92,7 +92,7 @@ class _Open(ABC):
 
     @abstractmethod
     def _leave(self, kind: type[BaseException] | None) -> None:
-        """End it as a block does that is left by ``kind``, or in the usual way."""
+        """End the transaction when its block is left by exception type ``kind``, or normally."""
 
     def _require_open(self) -> None:
         if self._ended:
@@ -111,7 +111,7 @@ class _Open(ABC):
         """Return the name of the transaction at the broker."""
 
     def _finish(self, step: Callable[[Transactions], object]) -> None:
-        """Carry out the last step, if the transaction has begun, and give the connection back."""
+        """Run the last step, if the transaction has begun, and return the connection."""
         with self._step:
             self._require_open()
             self._ended = True
@@ -124,14 +124,14 @@ class _Open(ABC):
 class LocalTransaction(_Open):
     """A transaction of one program: leaving the ``with`` block commits it, an exception rolls it back.
 
-    If the connection breaks, the broker rolls it back; if that happens during the commit, nobody can say.
+    If the connection breaks, the broker rolls it back; if it breaks during the commit, the outcome is unknown.
     """
 
     _id: TransactionId | None = None
 
     @property
     def id(self) -> TransactionId | None:
-        """Its name at the broker; ``None`` before the first message."""
+        """The transaction id at the broker; ``None`` before the first message."""
         return self._id
 
     def _transaction(self, steps: Transactions) -> TransactionId:
@@ -144,8 +144,8 @@ class LocalTransaction(_Open):
 
         Raises:
             ValueError: The transaction has ended.
-            TransactionError: The broker does not know it any more: it took longer than its timeout.
-            ConnectionFailed, DeadlineExceeded: Nobody can say whether it was committed.
+            TransactionError: The broker does not know the transaction any more: it exceeded its timeout.
+            ConnectionFailed, DeadlineExceeded: It is unknown whether the transaction was committed.
         """
         self._finish(lambda steps: steps.commit(self._transaction(steps)))
 
@@ -157,12 +157,12 @@ class LocalTransaction(_Open):
         if kind is None:
             self.commit()
             return
-        with suppress(MetaqError, ValueError):  # the broker does it by itself; what went wrong first is raised
+        with suppress(MetaqError, ValueError):  # the broker rolls back by itself; the first error is raised
             self.rollback()
 
 
 class XaBranch(_Open):
-    """One branch of an XA transaction. Call ``prepare`` inside of the ``with`` block; without it, leaving rolls back.
+    """One branch of an XA transaction. Call ``prepare`` inside the ``with`` block; without it, leaving rolls back.
 
     A prepared branch outlives this program: ``MetaQ.commit`` and ``MetaQ.rollback`` end it, from anywhere.
     """
@@ -180,7 +180,7 @@ class XaBranch(_Open):
         Raises:
             ValueError: It has been prepared, or has ended.
             TransactionError: The broker does not know the branch any more.
-            ConnectionFailed, DeadlineExceeded: Nobody can say whether it is prepared; look in ``MetaQ.prepared``.
+            ConnectionFailed, DeadlineExceeded: It is unknown whether the branch is prepared; see ``MetaQ.prepared``.
         """
         votes: list[Vote] = []
         self._finish(lambda steps: votes.append(steps.prepare(self.xid)))
@@ -200,20 +200,20 @@ class XaBranch(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A prepared branch, and the broker that has it."""
+    """A prepared branch, and the id of its broker."""
 
     xid: Xid
     broker: int
 
 
 class PreparedBranches:
-    """The prepared branches of all brokers. A broker that does not answer is an error, which names it."""
+    """The prepared branches of all brokers. A broker that does not answer raises an error that names it."""
 
     def __init__(self, directory: Directory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
 
     def all(self, unique: str | None = None) -> list[Prepared]:
-        """Return those that wait for a decision; only of the resource name ``unique``, if given."""
+        """Return the branches that wait for a decision; only with the resource name ``unique``, if given."""
         found: list[Prepared] = []
         for broker_id, address in self._directory.brokers().items():
             with self._pool.lease(address) as session:

@@ -1,8 +1,8 @@
-"""Measures how fast a cluster takes and gives messages, as a program with this client sees it.
+"""Measures how fast a cluster stores and delivers messages to a program that uses this client.
 
-Each connection is a thread with a client of its own. Latency of a put is from when a request was due to its
-acknowledgement: with a rate, a request that waits for a slow one before it counts from when it should have been sent.
-Latency of a get is how long a reader waited for the next ``batch`` messages.
+Each connection is a thread with its own client. The latency of a put runs from when the request was due to its
+acknowledgement: with a fixed rate, time spent waiting behind a slow request counts too. The latency of a get is how
+long a reader waited for the next ``batch`` messages.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
 
 STORED_S: Final = 5.0
-"""How long it may take until what was acknowledged shows in the topic's offsets; Java brokers index it afterwards."""
+"""Longest wait until acknowledged messages show in the topic's offsets: Java brokers index them later."""
 
 Connect = Callable[[], MetaQ | RocketMQ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to do: ``count`` messages of ``size`` bytes, ``batch`` a request, at most ``rate`` messages a second.
+    """The load: ``count`` messages of ``size`` bytes, ``batch`` per request, at most ``rate`` messages a second.
 
-    For gets, ``size`` means nothing, ``batch`` is how many messages are waited for at a time, and ``count`` is ``None``
-    for all that is there.
+    For gets, ``size`` is ignored, ``batch`` is how many messages are waited for at a time, and ``count`` is ``None`` to
+    read everything.
     """
 
     topic: str
@@ -48,9 +48,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured: ``messages`` acknowledged or read, in ``seconds``, for ``cpu_s`` of this process's time.
+    """The result: ``messages`` acknowledged or read in ``seconds``, for ``cpu_s`` of this process's time.
 
-    ``latencies`` are sorted, in seconds. ``error`` is what ended it early; ``interrupted``: Ctrl-C did.
+    ``latencies`` are sorted, in seconds. ``error`` is what ended the run early; ``interrupted``: by Ctrl-C.
     """
 
     messages: int
@@ -69,7 +69,7 @@ class Measured:
 
 
 class _Progress:
-    """What all connections have done together, and whether they are to stop."""
+    """Totals of all connections, and whether they should stop."""
 
     def __init__(self, count: int | None) -> None:
         self._lock = threading.Lock()
@@ -97,19 +97,19 @@ class _Progress:
             self.latencies.append(latency_s)
 
     def count(self, messages: int, size: int) -> None:
-        """Count what was acknowledged of a request that failed."""
+        """Count the acknowledged messages of a request that failed."""
         with self._lock:
             self.messages += messages
             self.bytes += size
 
     def failed(self, error: MetaqError) -> None:
-        """Stop everybody; the first error is the one that is shown."""
+        """Stop all connections; the first error is reported."""
         with self._lock:
             self.error = self.error or error
         self.stop.set()
 
     def due_s(self, rate: float | None, before: int) -> float:
-        """Wait until the message is due that has ``before`` in front of it, and return when that is."""
+        """Wait until the message number ``before`` is due, and return that time."""
         now_s = SYSTEM_CLOCK.monotonic()
         if rate is None:
             return now_s
@@ -129,7 +129,7 @@ class _Info(Protocol):
 
 
 def put(connect: Connect, load: Load) -> Measured:
-    """Send messages, and make sure that the topic has grown by what was acknowledged.
+    """Send messages, and check that the topic has grown by the number acknowledged.
 
     Raises:
         TopicNotFound: There is no such topic; others as ``send_many`` before anything is sent.
@@ -149,7 +149,7 @@ def put(connect: Connect, load: Load) -> Measured:
 
 
 def _put(connect: Connect, load: Load, payload: bytes, progress: _Progress) -> None:
-    """Be one connection that sends."""
+    """Run one sending connection."""
     with connect() as mq:
         producer, sent = mq.producer(), 0
         while (number := progress.take(load.batch)) > 0:
@@ -176,7 +176,7 @@ def _wait_for(mq: MetaQ | RocketMQ, topic: str, end: int) -> None:
 
 
 def get(connect: Connect, load: Load) -> Measured:
-    """Read what the topic holds, and make sure that nothing is missing between the messages.
+    """Read what the topic holds, and check that no message is missing between the others.
 
     Raises:
         TopicNotFound: There is no such topic.
@@ -193,7 +193,7 @@ def get(connect: Connect, load: Load) -> Measured:
 
 
 def _get(connect: Connect, load: Load, next_partition: Callable[[], Partition | None], progress: _Progress) -> None:
-    """Be one connection that reads partitions, one after the other."""
+    """Run one reading connection, partition after partition."""
     with connect() as mq:
         while not progress.stop.is_set() and (partition := next_partition()) is not None:
             _read(mq, partition, load, progress)
