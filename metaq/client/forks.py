@@ -23,7 +23,7 @@ def notify_after_fork(method: Callable[[], None]) -> None:
 
 def forked_text(what: str) -> str:
     """Return the error text for a program that uses an object of its parent process."""
-    return f"{what} belongs to the parent process {os.getppid()}; create a new one in this process"
+    return f"{what} belongs to the process {os.getppid()}, the parent of this one; create another one here"
 
 
 def _notify() -> None:

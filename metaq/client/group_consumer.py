@@ -14,9 +14,9 @@ class GroupConsumer(GroupReader[Delivery]):
     """Reads the partitions that its group assigns to it. Made by ``MetaQ.consumer``; joins the group at the first use.
 
     With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
-    or ``commit()``. Leaving the ``with`` block settles what was handed out, saves positions and leaves the group; after
-    an exception, what was handed out last is not settled and will be delivered again. One thread reads; ``stop`` may be
-    called by any.
+    or ``commit()``. Leaving the ``with`` block settles the delivered messages, saves positions and leaves the group;
+    after an exception, the last delivered messages are not settled and will be delivered again. One thread reads;
+    ``stop`` may be called by any.
 
     Reading raises:
         ConsumerIdInUse: Another consumer with the same id runs in the group.

@@ -113,7 +113,7 @@ def bytes_of(given: object, what: str) -> bytes:
         try:
             return given.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{what}: the text cannot be encoded as UTF-8, {error.reason}") from None
+            raise ValueError(f"{what}: the text cannot be written as UTF-8, {error.reason}") from None
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what}: expected bytes or a text, got {type(given).__name__}")
     return bytes(given)

@@ -1,1 +1,1 @@
-"""Is a cluster all right? Each address, registration, clocks and disks, as findings that a person can read."""
+"""Checks a cluster: addresses, registrations, clocks and disks. The results are findings that a person can read."""

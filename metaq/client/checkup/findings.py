@@ -1,4 +1,4 @@
-"""Findings, and checks that run side by side, each with a deadline: a server that hangs costs its own line only."""
+"""Findings, and checks that run in parallel, each with a deadline: a server that hangs costs only its own line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from metaq.net.clock import SYSTEM_CLOCK
 Level = Literal["ok", "warn", "fail"]
 
 AT_ONCE: Final = 32
-"""Most checks that run at a time, each in a thread."""
+"""Most checks that run at the same time, each in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found. ``fail``: something does not work; ``warn``: it may soon not, or is not as it should be."""
+    """The result of a check. ``fail``: something does not work; ``warn``: it may fail soon, or is not as it
+    should be.
+    """
 
     level: Level
     what: str
@@ -28,31 +30,28 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something to look at. ``find`` yields findings and may raise ``MetaqError``, ``OSError`` or ``ValueError``."""
+    """A single check. ``find`` yields findings and may raise ``MetaqError``, ``OSError`` or ``ValueError``."""
 
     what: str
     find: Callable[[], Iterable[Finding]]
 
 
 def ok(what: str, detail: str) -> Finding:
-    """Return a finding that all is well."""
     return Finding("ok", what, detail)
 
 
 def warn(what: str, detail: str) -> Finding:
-    """Return a finding that somebody should look at."""
     return Finding("warn", what, detail)
 
 
 def fail(what: str, detail: str) -> Finding:
-    """Return a finding that something does not work."""
     return Finding("fail", what, detail)
 
 
 def run_checks(checks: Sequence[Check], deadline_s: float) -> Iterator[Finding]:
-    """Run the checks side by side, and yield their findings in the order of ``checks``.
+    """Run the checks in parallel, and yield their findings in the order of ``checks``.
 
-    One that takes longer than ``deadline_s`` is left behind, with a finding that says so.
+    A check that takes longer than ``deadline_s`` is abandoned, with a finding that says so.
     """
     for first in range(0, len(checks), AT_ONCE):
         yield from _run(checks[first : first + AT_ONCE], deadline_s)
@@ -76,7 +75,7 @@ def _run(checks: Sequence[Check], deadline_s: float) -> Iterator[Finding]:
 
 
 def _start(check: Check) -> queue.Queue[Finding | BaseException | None]:
-    """Run a check in a thread that does not keep the process alive; ``None`` is behind its last finding."""
+    """Run a check in a thread that does not keep the process alive; ``None`` follows its last finding."""
     found: queue.Queue[Finding | BaseException | None] = queue.Queue()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What is found about the machines of brokers: the clock, and the space on their disks. Pure, but for our own disk."""
+"""Findings about the brokers' machines: clock and disk space. Pure, except for the check of the local disk."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from metaq.client.checkup.findings import Finding, fail, ok, warn
 from metaq.client.rocketmq.statistics import clock_ms, disk_ratio
 
 CLOCK_S_MAX: Final = 1.0
-"""A clock that differs by more, for certain, is worth a warning: times in offsets and retention are the broker's."""
+"""Warn if a clock certainly differs by more: offsets by time and retention use the broker's clock."""
 
 FREE_RATIO_MIN: Final = 0.05
-"""A disk with less than this free is worth a warning."""
+"""Warn if a smaller part of a disk is free."""
 
 ROCKETMQ_CLEANS_AT: Final = 0.75
 ROCKETMQ_REFUSES_AT: Final = 0.90
-"""How full a disk is when RocketMQ begins to delete messages of any age, and when it refuses new ones, by default."""
+"""Defaults of RocketMQ: how full a disk is when it deletes messages of any age, and when it refuses new ones."""
 
 _GIB: Final = 1 << 30
 _FOLDER: Final = re.compile(r"free_bytes (\d+) free_bytes_min (\d+) takes_puts (true|false) path (.*)")
@@ -28,16 +28,16 @@ _FOLDER: Final = re.compile(r"free_bytes (\d+) free_bytes_min (\d+) takes_puts (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """When a broker was asked for its time, and when the answer was there, in ms since 1970 by our clock."""
+    """When a broker was asked for its time, and when the answer arrived, in ms since 1970 by the local clock."""
 
     before_ms: float
     after_ms: float
 
 
 def clock_finding(what: str, broker_ms: float, asked: Asked, resolution_ms: float = 1.0) -> Finding:
-    """Compare a broker's clock with ours. ``broker_ms`` is cut down to a multiple of ``resolution_ms``.
+    """Compare a broker's clock with the local one. ``broker_ms`` is rounded down to a multiple of ``resolution_ms``.
 
-    The broker looked at its clock between the request and the answer: half of that time is how wrong this may be.
+    The broker read its clock at some time between request and answer: the error is at most half of that interval.
     """
     difference_s = (broker_ms + resolution_ms / 2 - (asked.before_ms + asked.after_ms) / 2) / 1000
     error_s = ((asked.after_ms - asked.before_ms) + resolution_ms) / 2000
@@ -46,7 +46,7 @@ def clock_finding(what: str, broker_ms: float, asked: Asked, resolution_ms: floa
 
 
 def machine_findings(what: str, lines: Sequence[str], asked: Asked) -> Iterator[Finding]:
-    """Yield what the bundled broker's ``stats machine`` says, by its lines."""
+    """Yield the findings from the lines of the bundled broker's ``stats machine``."""
     for line in lines:
         name, _, rest = line.partition(" ")
         if name == "now_ms" and rest.isdecimal():
@@ -58,14 +58,14 @@ def machine_findings(what: str, lines: Sequence[str], asked: Asked) -> Iterator[
 def _folder_finding(what: str, free: int, minimum: int, takes_puts: bool, path: str) -> Finding:
     detail = f"{path}: {free / _GIB:.1f} GiB free"
     if not takes_puts:
-        return fail(f"{what} disk", f"{detail}; it takes no puts, which needs {minimum / _GIB:.1f} GiB")
+        return fail(f"{what} disk", f"{detail}; it refuses puts, which need {minimum / _GIB:.1f} GiB")
     if free < 2 * minimum:
-        return warn(f"{what} disk", f"{detail}; it takes no puts below {minimum / _GIB:.1f} GiB")
+        return warn(f"{what} disk", f"{detail}; it refuses puts below {minimum / _GIB:.1f} GiB")
     return ok(f"{what} disk", detail)
 
 
 def rocketmq_findings(what: str, figures: Mapping[str, str], asked: Asked) -> Iterator[Finding]:
-    """Yield what a RocketMQ broker's figures say: its clock to the second, and how full its disk is."""
+    """Yield the findings from a RocketMQ broker's figures: its clock, to the second, and how full its disk is."""
     broker_ms = clock_ms(figures)
     if broker_ms is None:
         yield ok(f"{what} clock", "not known: the broker reports no time")
@@ -85,10 +85,10 @@ def rocketmq_findings(what: str, figures: Mapping[str, str], asked: Asked) -> It
 
 
 def own_disk_finding(what: str, path: Path) -> Finding:
-    """Return how much space a folder of this machine has.
+    """Return a finding about the free space of a local folder.
 
     Raises:
-        OSError: There is no such folder, or it cannot be looked at.
+        OSError: The folder does not exist or cannot be accessed.
     """
     usage = shutil.disk_usage(path)
     detail = f"{path}: {usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free"

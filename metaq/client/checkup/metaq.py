@@ -1,4 +1,4 @@
-"""Looks at a cluster of MetaQ brokers: ZooKeeper, each broker, and whether both say the same."""
+"""Checks a cluster of MetaQ brokers: ZooKeeper, each broker, and whether they agree."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 from metaq.net.transport import is_own
 
 STEPS: Final = 6
-"""Most waits of one check, one after the other: its deadline is as many timeouts."""
+"""Most sequential waits of one check: its deadline is this number of timeouts."""
 
 FAILURES_SHOWN: Final = 5
-"""Most failures of a broker that are shown."""
+"""Most failures that are shown for a broker."""
 
 
 class MetaqCheckup:
-    """``brokers`` are addresses; those that are registered at ``zookeeper`` come to them."""
+    """Checks the brokers at ``brokers`` and all that are registered at ``zookeeper``."""
 
     def __init__(
         self, brokers: Sequence[Address], zookeeper: ZooKeeperAddress | None, connect_settings: ConnectSettings
@@ -47,7 +47,7 @@ class MetaqCheckup:
         self._said: dict[Address, BrokerReport] = {}
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is found, as it is found."""
+        """Yield each finding as soon as it is known."""
         deadline_s = STEPS * self._connect_settings.timeout_s
         expected: dict[Address, int | None] = dict.fromkeys(self._brokers)
         if self._zookeeper is not None:
@@ -94,13 +94,13 @@ class MetaqCheckup:
             yield from _bundled(what, session) if session.extensions else _java(what, session, address)
 
     def _same_ids(self) -> Iterator[Finding]:
-        """Yield the ids that several brokers of the list have."""
+        """Yield the ids that several brokers of the list share."""
         by_id: dict[int, list[str]] = {}
         for address, said in self._said.items():
             by_id.setdefault(said.broker_id, []).append(str(address))
         for broker_id, addresses in by_id.items():
             if len(addresses) > 1:
-                detail = f"is that of {' and '.join(sorted(addresses))}, of which only one may be named here"
+                detail = f"is used by {' and '.join(sorted(addresses))}; name only one of them here"
                 yield fail(f"broker id {broker_id}", detail)
 
 
@@ -117,7 +117,7 @@ def _id_finding(what: str, said: BrokerReport, registered_id: int | None, figure
 
 
 def _bundled(what: str, session: Session) -> Iterator[Finding]:
-    """What only the bundled broker tells: its clock, its disks, what it could not keep."""
+    """Yield what only the bundled broker reports: its clock, its disks, its failures."""
     before_ms = wall_clock_ms()
     text = session.stats(["machine"])["machine"]
     found = list(machine_findings(what, list(lines_of(text)), Asked(before_ms, wall_clock_ms())))
@@ -142,7 +142,7 @@ def _java(what: str, session: Session, address: Address) -> Iterator[Finding]:
 
 
 def _unlisted(texts: Mapping[str, str]) -> list[str]:
-    """Return the partitions of topics with messages that a master offers and does not list."""
+    """Return the partitions of topics with messages that a master offers but does not list."""
     info, settings, listed = parse_broker(texts[""]), parse_settings(texts["config"]), parse_offsets(texts["offsets"])
     topics = sorted({topic for topic, _ in listed} | set(parse_topics(texts["topics"])))
     offered = [(topic, index) for topic in topics for index in range(settings.partition_count(topic))]

@@ -1,4 +1,4 @@
-"""Whether an address can be reached: its name, a connection, the certificate that it shows."""
+"""Checks whether an address can be reached: name resolution, connection, certificate."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from metaq.net.tls import Certificate, TlsSettings, TlsTransport
 from metaq.net.transport import TCP, Timeouts, Transport, resolve
 
 DAYS_MIN: Final = 14
-"""A certificate that is good for fewer days is worth a warning."""
+"""Warn if a certificate expires in fewer days."""
 
 _DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectSettings:
-    """How to get to servers: how connections are secured, and how long each step may take, in seconds."""
+    """How to connect to servers: TLS settings, and the time limit of each step in seconds."""
 
     tls: TlsSettings | None
     timeout_s: float
 
     @property
     def timeouts(self) -> Timeouts:
-        """The same for a session."""
+        """The same limits for a session."""
         return Timeouts(self.timeout_s, self.timeout_s)
 
     def transport(self) -> Transport:
-        """What opens connections.
+        """Return what opens connections.
 
         Raises:
             ValueError: A file of the settings cannot be used.
@@ -41,7 +41,7 @@ class ConnectSettings:
         return TCP if self.tls is None else TlsTransport(self.tls)
 
     def reach(self, what: str, address: Address) -> Generator[Finding, None, bool]:
-        """Yield what is found on the way to ``address``; return whether a session may be opened."""
+        """Yield the findings about the connection to ``address``; return whether a session may be opened."""
         if not _is_number(address.host):
             try:
                 yield ok(f"{what} name", f"is {', '.join(resolve(address))}")
@@ -68,7 +68,7 @@ class ConnectSettings:
 
 
 def certificate_finding(what: str, shown: Certificate, now_ms: int) -> Finding:
-    """Return what there is to say of a certificate that was accepted."""
+    """Return the finding about a certificate that was accepted."""
     if shown.not_after_ms is None:
         return warn(f"{what} tls", f"{shown.protocol}, the certificate is not verified")
     days = (shown.not_after_ms - now_ms) // _DAY_MS
@@ -78,7 +78,7 @@ def certificate_finding(what: str, shown: Certificate, now_ms: int) -> Finding:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what went wrong, without the address, which the line has already."""
+    """Return what went wrong, without the address: the line names it already."""
     if isinstance(error, ConnectionFailed):
         return error.reason
     if isinstance(error, DeadlineExceeded):
@@ -87,7 +87,7 @@ def reason_of(error: Exception) -> str:
 
 
 def since_text(began_s: float) -> str:
-    """Return how long ago that was."""
+    """Return the time since ``began_s`` as a text."""
     return f"{(SYSTEM_CLOCK.monotonic() - began_s) * 1000:.1f} ms"
 
 

@@ -1,4 +1,4 @@
-"""Whether ZooKeeper and the brokers say the same: ids, addresses, topics, and entries of brokers that are gone."""
+"""Checks whether ZooKeeper and the brokers agree: ids, addresses, topics, and entries of stopped brokers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from metaq.discovery.zk_map import RegisteredBroker
 
 NAMES_SHOWN: Final = 10
-"""Most topics that one line names."""
+"""Most topics named in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What a broker says of itself: its id, whether it is a slave, and its topics.
+    """A broker's own report: its id, whether it is a slave, and its topics.
 
     ``topics``: topic -> whether it has partitions there that are offered to producers or consumers.
     """
@@ -31,14 +31,14 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What ZooKeeper says: the brokers by id, and (broker id, topic) of what they have registered."""
+    """The content of ZooKeeper: the brokers by id, and the topics registered by each (broker id, topic)."""
 
     brokers: Mapping[int, RegisteredBroker]
     topics: frozenset[tuple[int, str]]
 
     @classmethod
     def read(cls, address: ZooKeeperAddress, timeout_s: float) -> Registered:
-        """Ask ZooKeeper.
+        """Read the registrations from ZooKeeper.
 
         Raises:
             ZooKeeperAway: There is no connection, or no answer, within ``timeout_s``.
@@ -52,7 +52,7 @@ class Registered:
             return cls(tree.brokers(), tree.registered())
 
     def addresses(self) -> dict[Address, int]:
-        """Return the address of each master and slave that is registered as running, with its broker id."""
+        """Return the address of each registered master and slave, with its broker id."""
         found: dict[Address, int] = {}
         for broker_id, broker in self.brokers.items():
             running = [*([] if broker.master is None else [broker.master]), *broker.slaves.values()]
@@ -61,7 +61,7 @@ class Registered:
 
 
 def registration_findings(registered: Registered, said: Mapping[int, BrokerReport]) -> Iterator[Finding]:
-    """Compare what is registered with what masters ``said``, by the broker id that they are registered under."""
+    """Compare the registrations with what the masters reported (``said``), by registered broker id."""
     for broker_id, broker in registered.brokers.items():
         what = f"registration of broker {broker_id}"
         if broker.master is None:

@@ -1,4 +1,4 @@
-"""Looks at a cluster of RocketMQ brokers: name servers, each broker, and whether routes lead to brokers that answer."""
+"""Checks a cluster of RocketMQ brokers: name servers, brokers, and whether routes lead to brokers that answer."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 
 STEPS: Final = 4
-"""Most waits of one check, one after the other: its deadline is as many timeouts."""
+"""Most sequential waits of one check: its deadline is this number of timeouts."""
 
 TOPICS_MAX: Final = 1000
-"""Most topics whose routes are looked at."""
+"""Most topics whose routes are checked."""
 
 ROUTES_SHOWN: Final = 10
-"""Most routes that lead nowhere that are shown."""
+"""Most broken routes that are shown."""
 
 
 class RocketmqCheckup:
-    """Requests are signed with ``credentials``."""
+    """Checks a RocketMQ cluster; requests are signed with ``credentials``."""
 
     def __init__(
         self, name_servers: Sequence[Address], connect_settings: ConnectSettings, credentials: Credentials | None
@@ -40,7 +40,7 @@ class RocketmqCheckup:
         self._answering: set[Address] = set()
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is found, as it is found."""
+        """Yield each finding as soon as it is known."""
         deadline_s = STEPS * self._connect_settings.timeout_s
         servers = [Check(f"name server {at}", partial(self._name_server, at)) for at in self._name_servers]
         yield from run_checks(servers, deadline_s)
@@ -115,27 +115,30 @@ class RocketmqCheckup:
                     unusable[topic] = str(error)
         yield from route_findings(routes, unusable, self._answering)
         if len(topics) > TOPICS_MAX:
-            yield ok("routes", f"{len(topics) - TOPICS_MAX} more topics were not looked at")
+            yield ok("routes", f"{len(topics) - TOPICS_MAX} more topics were not checked")
 
 
 def registration_findings(known: Mapping[Address, KnownBrokers]) -> Iterator[Finding]:
-    """Yield the brokers that some name servers have and others do not."""
+    """Yield the brokers that only some of the name servers know."""
     everywhere = {name for one in known.values() for name in one.brokers}
     for server, one in known.items():
         if missing := sorted(everywhere - set(one.brokers)):
-            yield warn(f"name server {server} registration", f"does not have {', '.join(missing)}, as another one does")
+            yield warn(
+                f"name server {server} registration",
+                f"does not have {', '.join(missing)}, which another name server has",
+            )
 
 
 def route_findings(
     routes: Mapping[str, TopicRoute | None], unusable: Mapping[str, str], answering: Iterable[Address]
 ) -> Iterator[Finding]:
-    """Yield the topics with queues at brokers of which no address answers; ``unusable``: topic -> what is wrong."""
+    """Yield the topics with queues at brokers of which no address answers; ``unusable``: topic -> its problem."""
     alive, lost = set(answering), dict(unusable)
     for topic, route in routes.items():
         if route is not None:
             away = sorted(name for name in route.counts if not alive & set(route.brokers.get(name, {}).values()))
             if away:
-                lost[topic] = f"has queues at {', '.join(away)}, where nobody answers"
+                lost[topic] = f"has queues at {', '.join(away)}, which does not answer"
     for topic in sorted(lost)[:ROUTES_SHOWN]:
         yield fail(f"route of {topic}", lost[topic])
     if len(lost) > ROUTES_SHOWN:

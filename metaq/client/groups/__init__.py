@@ -1,1 +1,1 @@
-"""Consumer groups: who reads which partition, how far, and what becomes of messages that a handler refuses."""
+"""Consumer groups: assignment of partitions, positions, and rejected messages."""

@@ -1,7 +1,7 @@
-"""How the members of a group divide a topic's partitions. Pure, and the same arithmetic as MetaQ's Java client.
+"""How the members of a group divide a topic's partitions. Pure; the same arithmetic as MetaQ's Java client.
 
-Every member computes the division by itself from the same two lists, so all have to use one strategy and one order:
-consumers and MetaQ's partitions are sorted as texts (``0-10`` before ``0-2``), RocketMQ's queues by broker and number.
+Each member computes the assignment itself from the same two lists, so all must use one strategy and one order:
+consumers and MetaQ partitions are sorted as texts (``0-10`` before ``0-2``), RocketMQ queues by broker and number.
 
 Source: docs/client.md, "Groups".
 """
@@ -17,19 +17,21 @@ from typing import Final
 from metaq.model import Partition, TopicPartition
 
 Strategy = Callable[[str, str, Sequence[str], Sequence[Partition]], Collection[Partition]]
-"""(topic, own consumer id, ids of all consumers of the topic, partitions), both sorted as texts -> own partitions."""
+"""(topic, own consumer id, ids of all consumers of the topic, partitions) -> own partitions. Both lists are sorted as
+texts.
+"""
 
 Order = Callable[[Partition], str | Partition]
-"""Partition -> what it is sorted by."""
+"""Partition -> its sort key."""
 
 _POINTS: Final = struct.Struct("<4I")
 _DIGESTS_PER_CONSUMER: Final = 40
 
 
 def range_of(topic: str, consumer: str, consumers: Sequence[str], partitions: Sequence[Partition]) -> list[Partition]:
-    """Return a block of neighbouring partitions: the first ``len(partitions) % len(consumers)`` consumers get one more.
+    """Return a contiguous block of partitions; the first ``len(partitions) % len(consumers)`` consumers get one more.
 
-    A member that joins or leaves moves about half of all partitions.
+    When a member joins or leaves, about half of all partitions move.
     """
     if consumer not in consumers:
         return []
@@ -40,9 +42,9 @@ def range_of(topic: str, consumer: str, consumers: Sequence[str], partitions: Se
 
 
 def consistent(topic: str, consumer: str, consumers: Sequence[str], partitions: Sequence[Partition]) -> list[Partition]:
-    """Return the partitions that a ring of hashes gives to ``consumer``, 160 points for each consumer.
+    """Return the partitions that consistent hashing assigns to ``consumer``, with 160 points per consumer on the ring.
 
-    A member that joins or leaves moves only partitions of its own; shares are uneven.
+    When a member joins or leaves, only its own partitions move; shares are uneven.
     """
     ring = _ring(consumers)
     points = sorted(ring)
@@ -77,13 +79,13 @@ def wanted_partitions(
     partitions: Mapping[str, Collection[Partition]],
     order: Order = str,
 ) -> set[TopicPartition]:
-    """Return what ``consumer`` is to own.
+    """Return the partitions assigned to ``consumer``.
 
     ``members``: consumer id -> topics that it subscribes to. ``partitions``: topic -> its partitions, for the topics of
     ``consumer``.
 
     Raises:
-        ValueError: The strategy of a program returned a partition that the topic does not have.
+        ValueError: The program's strategy returned a partition that the topic does not have.
     """
     found: set[TopicPartition] = set()
     for topic, there in partitions.items():

@@ -1,8 +1,7 @@
-"""Reading as a member of a group, with asyncio: the same parts as with threads, the same rules, waiting in the
-program's loop.
+"""Reading as a member of a group with asyncio. The parts and rules are those of the threaded reader.
 
-Joining the group and saving are done by the coordinator's thread, as the clients of registries have threads of their
-own, and files and databases block. Each system has a subclass that says how messages are fetched.
+The coordinator's thread joins the group and saves positions: clients of registries have threads of their own, and files
+and databases block. Each system has a subclass that fetches messages.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ class AsyncGroupReader(GroupMember[D]):
         self._waiters: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reads: asyncio.Task[object] | None = None
-        """The task that has what was handed out."""
+        """The task that the delivered messages belong to."""
 
     @abstractmethod
     def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have fetched what this consumer will own. Called once, before it joins the group."""
+        """Start fetching for partitions that this consumer will own. Called once, before it joins the group."""
 
     @abstractmethod
     async def _stop_fetching(self) -> None:
-        """End that; the group was left."""
+        """Stop fetching, after the group was left."""
 
     async def __aenter__(self) -> Self:
         if self._closed or self._loop is not None:
@@ -65,7 +64,7 @@ class AsyncGroupReader(GroupMember[D]):
     # reading
 
     async def __aiter__(self) -> AsyncIterator[D]:
-        """Yield messages as they come, until ``stop`` is called, or ``close`` by another task."""
+        """Yield messages as they arrive, until ``stop`` is called, or ``close`` by another task."""
         self._check_loop()
         state, monotonic = self._state, self._core.clock.monotonic
         try:
@@ -75,19 +74,20 @@ class AsyncGroupReader(GroupMember[D]):
                     continue
                 since, until_s = self._streamed_since, self._streamed_until_s
                 for message in islice(block.messages, block.taken, block.stream_end):
-                    block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                    # first: a thread that changes the version and then looks must count this message as delivered
+                    block.taken += 1
                     if state.version != since or monotonic() >= until_s:
                         block.taken -= 1
                         break
                     yield message
         except GeneratorExit:
-            raise  # the program has got the last one
-        except BaseException:  # nobody knows whether it has
+            raise  # the program has received the last message
+        except BaseException:  # it is unknown whether the program has received it
             self._take_back()
             raise
 
     async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
-        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
+        """Return up to ``max_messages`` as soon as one is available; after ``timeout`` seconds an empty list."""
         if max_messages < 1 or timeout < 0:
             raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
         found: list[D] = []
@@ -121,10 +121,10 @@ class AsyncGroupReader(GroupMember[D]):
                 for _ in range(workers):
                     group.create_task(self._work(handler))
                 group.create_task(self._report_changes())
-        except BaseExceptionGroup as failures:  # each worker finds what ends the consumer
+        except BaseExceptionGroup as failures:  # each worker raises the error that ends the consumer
             failure = failures.exceptions[0]
         except BaseException:
-            if self._options.auto_ack:  # else each handler has given its message back
+            if self._options.auto_ack:  # otherwise each handler has returned its message
                 self._take_back()
             raise
         if failure is not None:
@@ -133,34 +133,34 @@ class AsyncGroupReader(GroupMember[D]):
     # settling
 
     async def commit(self) -> None:
-        """Settle everything that was handed out, and store the positions before returning. See ``GroupReader``."""
+        """Settle all delivered messages, and store the positions before returning. See ``GroupReader.commit``."""
         self._require_own()
         self._settle_handed()
         await asyncio.to_thread(self._core.coordinator.save)
 
     async def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
-        """Have what was handed out and is not settled delivered again, after a pause; return how many messages."""
+        """Redeliver all unsettled messages after a pause; return their number."""
         return self._roll_back(partitions)
 
     async def seek(self, where: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, that of a message.
+        """Continue at ``offset``, at which a message must begin.
 
         Raises:
-            PartitionLost: The partition is not this consumer's (any more).
+            PartitionLost: The partition does not belong to this consumer (any more).
         """
         self._seek(where, offset)
 
     # what is visible
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        """Return the lag of each partition in bytes (RocketMQ: messages); asks the brokers."""
         self._require_own()
         return await asyncio.to_thread(self._core.lag)
 
     async def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group.
+        """Settle the delivered messages (with ``auto_ack``), save positions, leave the group.
 
-        What another task was handed that still runs is not settled: it may not have dealt with it yet.
+        Messages delivered to another task that still runs are not settled: it may not have processed them yet.
         """
         elsewhere = self._reads not in (None, asyncio.current_task()) and not (self._reads and self._reads.done())
         await self._close(settle=True, handed=not elsewhere)
@@ -181,7 +181,7 @@ class AsyncGroupReader(GroupMember[D]):
             await self._leave()
 
     async def _end_with_client(self) -> None:
-        """Leave the group at once, without settling what was handed out last: the client is closed."""
+        """Leave the group at once, without settling the last delivered messages: the client is closed."""
         await self._close(settle=False)
 
     async def _leave(self) -> None:
@@ -189,7 +189,7 @@ class AsyncGroupReader(GroupMember[D]):
         self._state.close()
         try:
             await carry_out(self._core.coordinator.close, CLOSE_S)
-        finally:  # also if that is cancelled: it goes on in its thread
+        finally:  # also if this task is cancelled: the thread continues
             await self._stop_fetching()
 
     def _wake(self) -> None:
@@ -209,7 +209,7 @@ class AsyncGroupReader(GroupMember[D]):
         if not free_only:
             self._begin_call()
         if not (self._stopped or self._state.changes) and (found := await self._take(free_only=free_only)) is not None:
-            return found  # without the cost of getting ready to wait
+            return found  # fast path: avoids the setup for waiting
         clock = self._core.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
         waiter = asyncio.Event()
@@ -301,7 +301,7 @@ class AsyncGroupReader(GroupMember[D]):
                 await handler(delivery)
                 if not self._options.auto_ack:
                     return
-        except BaseException as error:  # of the program: any
+        except BaseException as error:  # any error of the program's handler
             if _interrupts(error):
                 self._state.give_back(delivery)
                 raise
@@ -313,7 +313,7 @@ class AsyncGroupReader(GroupMember[D]):
     async def _reject(self, delivery: D, error: BaseException | None) -> None:
         try:
             done = await asyncio.to_thread(self._core.reject, delivery, error)
-        except asyncio.CancelledError:  # it comes again: nobody waits for what becomes of it
+        except asyncio.CancelledError:  # the message is delivered again: no task waits for the outcome
             self._state.schedule_retry(delivery, self._core.clock.monotonic())
             raise
         if done:
@@ -321,7 +321,9 @@ class AsyncGroupReader(GroupMember[D]):
 
 
 def _interrupts(error: BaseException) -> bool:
-    """Whether ``error`` ends the running task; a ``CancelledError`` may be that of something else that it awaited."""
+    """Whether ``error`` ends the running task; a ``CancelledError`` may also come from a future that the task
+    awaited.
+    """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
@@ -329,12 +331,12 @@ def _interrupts(error: BaseException) -> bool:
 
 
 async def _maybe(result: object) -> None:
-    """Await what a program's function returned, if it can be awaited."""
+    """Await the result of a program's function if it is awaitable."""
     if isawaitable(result):
         await result
 
 
 def from_any_thread(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *values: object) -> None:
-    """Have ``call`` called in the loop; not at all if the loop has ended."""
+    """Schedule ``call`` in the loop; do nothing if the loop has ended."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(call, *values)

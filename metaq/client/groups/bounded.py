@@ -1,9 +1,8 @@
-"""Calls of an offset storage that hangs end: a frozen database says nothing, and its driver waits for ever.
+"""Time limits for the calls of an offset storage: a frozen database never answers, and its driver waits forever.
 
-Each call runs in a thread of its own and is waited for. One that takes longer than ``SLOW_S`` is reported; one that
-takes longer than ``ANSWER_S`` fails as one of a storage that is away. It may still be done, any time later, so no other
-call begins before it has returned; until then they all fail. A save that is done late is like one whose answer was
-lost: the next save compares.
+Each call runs in a separate thread. A call that takes longer than ``SLOW_S`` is logged; after ``ANSWER_S`` it fails as
+if the storage were unreachable. It may still complete later, so no other call starts before it has returned; until then
+all calls fail. A late save is like one whose answer was lost: the next save compares.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -23,10 +22,10 @@ from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 SLOW_S: Final = 5.0
-"""A call that takes longer is reported."""
+"""Calls that take longer are logged."""
 
 ANSWER_S: Final = 30.0
-"""A call that takes longer has failed."""
+"""Calls that take longer fail."""
 
 R = TypeVar("R")
 
@@ -42,7 +41,7 @@ class _Call:
 
 
 class BoundedStorage:
-    """A storage whose calls are waited for only so long; see the module and ``bounded``."""
+    """A storage whose calls have a time limit. Made by ``bounded``."""
 
     def __init__(self, storage: OffsetStorage, clock: Clock = SYSTEM_CLOCK) -> None:
         self._storage, self._clock = storage, clock
@@ -51,7 +50,7 @@ class BoundedStorage:
         self._end_s = inf
         self._closes_late = False
         self.on_slow: Callable[[str], None] = lambda text: None
-        """Called with what is the matter while a call is waited for."""
+        """Called with a description while a call takes long."""
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         return self._call(partial(self._storage.load, group, partitions))
@@ -60,18 +59,20 @@ class BoundedStorage:
         self._call(partial(self._storage.save, group, offsets))
 
     def hurry(self, seconds: float) -> None:
-        """The consumer ends: wait for all calls together for ``seconds`` from now, also for one that hangs already."""
+        """The consumer ends: limit the wait for all calls together to ``seconds`` from now, also for a call that hangs
+        already.
+        """
         with self._changed:
             self._end_s = self._clock.monotonic() + seconds
             self._changed.notify_all()
 
     def close(self) -> None:
-        """What hangs is closed when it has returned."""
+        """Close the storage. One that hangs is closed when its call returns."""
         with self._changed:
             if self._running is not None:
                 self._closes_late = True
                 return
-        with suppress(StoreFailed):  # it hangs; it goes on in its thread
+        with suppress(StoreFailed):  # the storage hangs; closing continues in its thread
             self._call(self._storage.close)
 
     def _call(self, work: Callable[[], R]) -> R:
@@ -96,7 +97,7 @@ class BoundedStorage:
     def _work(self, call: _Call) -> None:
         try:
             call.result = call.work()
-        except BaseException as error:  # who waits raises it
+        except BaseException as error:  # raised by the caller
             call.error = error
         self._end(call)
         if self._closes_late:
@@ -108,8 +109,8 @@ class BoundedStorage:
             self._changed.notify_all()
 
     def _wait(self, call: _Call) -> None:
-        """Wait until a call is done; the caller has the lock. Raises ``StoreFailed`` if that takes too long."""
-        failure = StoreFailed(f"the offset storage {type(self._storage).__name__}", "it does not answer")
+        """Wait until a call is done. The caller has the lock. Raises ``StoreFailed`` after the time limit."""
+        failure = StoreFailed(f"the offset storage {type(self._storage).__name__}", "no answer")
         while not call.is_done:
             now_s = self._clock.monotonic()
             slow_s = call.began_s + SLOW_S
@@ -154,7 +155,7 @@ class _ComparesAndKnowsIncarnations(_Compares, _KnowsIncarnations):
 
 
 def bounded(storage: OffsetStorage) -> BoundedStorage:
-    """Return a storage that can do what ``storage`` can."""
+    """Return a bounded storage with the same optional interfaces as ``storage``."""
     if isinstance(storage, ConditionalStorage):
         both = isinstance(storage, IncarnationStorage)
         return _ComparesAndKnowsIncarnations(storage) if both else _Compares(storage)

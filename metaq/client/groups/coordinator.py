@@ -1,20 +1,21 @@
-"""The thread that keeps a consumer in its group: joins, divides partitions, saves positions, leaves.
+"""The thread that keeps a consumer in its group: it joins, assigns partitions, saves positions and leaves.
 
-One place decides, so a partition is never read before the membership says that it is this consumer's, and never
-released before what was handed out of it is dealt with::
+All decisions are made here, so a partition is never read before the membership has assigned it to this consumer, and
+never released before its delivered messages are settled::
 
-    lose    hand out no more ─▶ wait for messages in hand (drain_s) ─▶ save ─▶ refuse late acks ─▶ release
-    gain    claim, or wait until its owner releases it ─▶ load offset ─▶ read
+    lose    stop delivery ─▶ wait for unsettled messages (drain_s) ─▶ save ─▶ refuse late acks ─▶ release
+    gain    claim, or wait until the owner releases ─▶ load offset ─▶ read
 
-While the registry of the group is away nothing is handed out and positions are kept. When its session has ended, a
-consumer does not know any more whose its partitions are. It *suspends* those that it does not get back at once, because
-their brokers are not registered again, or another consumer (or its own old session) has them: they are not read, what
-is in hand may be settled, and their positions are saved where nobody has saved another one since. A partition that this
-consumer has read goes on from its position, unless another consumer has saved a later one. ``Starts`` are asked only
-for a partition of which neither the storage nor this consumer knows anything; what they say is saved at once.
+While the group's registry is away, nothing is delivered and positions are kept. After its session has expired, a
+consumer no longer knows which partitions it owns. It *suspends* the partitions that it cannot claim again at once,
+because their brokers are not registered or another consumer (or its own old session) has them: they are not read,
+delivered messages may be settled, and their positions are saved unless another consumer has saved one since. A
+partition that this consumer has read continues from its position, unless another consumer has saved a later one.
+``Starts`` is asked only for partitions that neither the storage nor this consumer has a position of; its answer is
+saved at once.
 
-Where nothing keeps the next owner from reading before a release (``exclusive`` is false), positions are also saved
-before the wait, and after it only where nobody else is further; see ``saving``.
+If the next owner may read before the release (``exclusive`` is false), positions are also saved before the wait, and
+after it only where no other consumer is further ahead; see ``saving``.
 """
 
 from __future__ import annotations
@@ -49,31 +50,33 @@ STORAGE_S: Final = 5.0
 _LOG: Final = logging.getLogger(__name__)
 
 MakeOwned = Callable[[TopicPartition, GroupOffset, int, GroupOffset | None], Owned[Any, Any, Any]]
-"""(partition, where to begin, generation, what the offset storage has) -> the partition as this consumer reads it."""
+"""(partition, start, generation, stored offset) -> the partition as this consumer reads it."""
 
 
 class Starts(Protocol):
-    """Who knows where a group begins in a partition that it has no offset of."""
+    """Finds where a group begins in a partition without a stored offset."""
 
     def resolve(self, where: TopicPartition) -> GroupOffset: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """``save_s``: period of saving. ``drain_s``: longest wait for messages in hand. ``id_wait_s``: for a free id."""
+    """``save_s``: period of saving. ``drain_s``: longest wait for delivered messages to be settled. ``id_wait_s``:
+    longest wait for a free id.
+    """
 
     strategy: Strategy
     save_s: float = 5.0
     drain_s: float = 20.0
     id_wait_s: float = 60.0
     callbacks: bool = False
-    """Whether the program wants to know of revoked partitions before they are released."""
+    """Whether the program has a callback for revoked partitions, which runs before they are released."""
     order: Order = str
-    """By what partitions are sorted before they are divided."""
+    """Sort order of the partitions before they are assigned."""
 
 
 class Coordinator:
-    """``start`` it, and ``close`` it at the end; everything else happens in its thread."""
+    """Keeps a consumer in its group. Call ``start``, and ``close`` at the end; all work happens in its thread."""
 
     def __init__(
         self,
@@ -93,25 +96,25 @@ class Coordinator:
         if isinstance(storage, BoundedStorage):
             storage.on_slow = partial(self._explain, "wait for the storage")
         state.until_s = membership.until_s
-        self._saving = threading.Lock()  # who has it may save, and release what was saved
+        self._saving = threading.Lock()  # held while positions are saved and partitions are released
         self._wake = threading.Event()
         self._stopping = False
         self._schedule = Schedule(settings.save_s, clock)
         self._claimed: set[TopicPartition] = set()
-        """Partitions that the membership says are this consumer's, in this session."""
+        """Partitions that the membership has assigned to this consumer in this session."""
         self._waits_since_s: float | None = None
-        """Since when another consumer has this one's id."""
+        """When this consumer began to wait for its id, which another consumer has."""
         self._reader: Callable[[], object] = lambda: None
-        self._said: dict[str, str] = {}  # what could not be done -> why
+        self._said: dict[str, str] = {}  # kind of step that failed -> reason
         self._thread = threading.Thread(target=self._run, name=f"metaq-group-{membership.group}", daemon=True)
 
     def start(self, reader: Callable[[], object]) -> None:
-        """Start the thread. It leaves the group when ``reader``, a weak reference, is dead: nobody reads any more."""
+        """Start the thread. It leaves the group when the object of the weak reference ``reader`` is gone."""
         self._reader = reader
         self._thread.start()
 
     def close(self, timeout_s: float) -> bool:
-        """Save positions and leave the group; return whether that was done within ``timeout_s``."""
+        """Save positions and leave the group; return whether that succeeded within ``timeout_s``."""
         self._stopping = True
         self._wake.set()
         if isinstance(self._storage, BoundedStorage):
@@ -120,12 +123,12 @@ class Coordinator:
             self._state.notify()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            text = "group %s: it is not left after %.0f s; if that fails, messages will be repeated of %s"
+            text = "group %s: leaving takes longer than %.0f s; if it fails, messages of %s will be repeated"
             _LOG.error(text, self._membership.group, timeout_s, self._named_unsaved())
         return not self._thread.is_alive()
 
     def save(self, places: Collection[TopicPartition] | None = None) -> None:
-        """Save the positions that have moved, now; of ``places`` only, if given. Any thread may call it.
+        """Save the changed positions now, of ``places`` only if given. Thread-safe.
 
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
@@ -136,9 +139,10 @@ class Coordinator:
             self._save(places)
 
     def check_incarnations(self, broker: int | str) -> set[TopicPartition]:
-        """Return the partitions of a broker that are others now than when they were assigned; they are begun anew.
+        """Return the partitions of a broker whose incarnation has changed since they were assigned; they are started
+        again.
 
-        What was handed out of them cannot be settled any more. Any thread may call it.
+        Their delivered messages cannot be settled any more. Thread-safe.
 
         Raises:
             MetaqError: The brokers could not be asked.
@@ -159,13 +163,13 @@ class Coordinator:
         return changed
 
     def forget(self, places: Collection[TopicPartition]) -> None:
-        """Know nothing any more of partitions that are not read now: somebody has set their offsets."""
+        """Forget the kept positions of partitions that are not read now: their offsets were set from outside."""
         with self._saving:
             self._saver.forget(places)
 
     def _save(self, places: Collection[TopicPartition] | None = None) -> None:
         if not self._saver.save(places):
-            self._note_change()  # look again whose they are
+            self._note_change()  # check the ownership again
 
     def _run(self) -> None:
         try:
@@ -173,7 +177,7 @@ class Coordinator:
             while not (self._stopping or self._is_forgotten()):
                 self._wake.clear()
                 self._wake.wait(self.step())
-        except Exception as error:  # the reader raises it
+        except Exception as error:  # raised by the reader
             self._state.fail(error)
         finally:
             self._leave()
@@ -195,10 +199,10 @@ class Coordinator:
         self._state.pause(f"the connection to {self._membership.registry} is lost")
 
     def step(self) -> float:
-        """Do what is due; return for how long there is nothing to do, unless something is reported.
+        """Do what is due; return the seconds until the next step, unless a change is reported.
 
         Raises:
-            MetaqError: The consumer cannot go on.
+            MetaqError: The consumer cannot continue.
         """
         self._said.pop("wait for the storage", None)
         if not self._membership.connected:
@@ -216,7 +220,7 @@ class Coordinator:
         return self._schedule.pause_s()
 
     def _try(self, kind: str, work: Callable[[], object]) -> bool:
-        """Do something; return whether that was done, else say why not."""
+        """Run a step; return whether it succeeded, else log and record the reason."""
         try:
             work()
         except MetaqError as error:
@@ -228,14 +232,14 @@ class Coordinator:
         return True
 
     def _explain(self, kind: str, text: str) -> None:
-        """Say what went wrong: in the log once, as long as it stays the same; in ``paused``, if nothing is read."""
+        """Report an error: log it once while it stays the same; show it in ``paused`` if nothing is delivered."""
         if text not in self._said.values():
             _LOG.warning("group %s: %s; positions are kept, trying again", self._membership.group, text)
         self._said[kind] = text
         self._state.explain(text)
 
     def _is_member(self) -> bool:
-        """Become a member, if this consumer is none; return whether it is one."""
+        """Join the group if necessary; return whether this consumer is a member."""
         if self._membership.registered:
             return True
         self._claimed.clear()
@@ -246,7 +250,9 @@ class Coordinator:
         return True
 
     def _register(self) -> None:
-        """Become a member. The node of a predecessor that has died may stay for its session: wait, but not for ever."""
+        """Join the group. The node of a crashed predecessor may stay until its session expires: wait for a limited
+        time.
+        """
         now_s = self._clock.monotonic()
         try:
             self._membership.register()
@@ -258,7 +264,7 @@ class Coordinator:
         self._waits_since_s = None
 
     def _divide(self) -> None:
-        """Divide the partitions, and hand out messages of those that are this consumer's."""
+        """Assign the partitions, and deliver the messages of this consumer's."""
         failure = self._rebalance()
         if self._membership.connected and self._membership.registered:
             self._state.resume()
@@ -266,7 +272,7 @@ class Coordinator:
             raise failure
 
     def _rebalance(self) -> MetaqError | None:
-        """Read what is this consumer's now; return why it cannot begin with some of it: it goes on with the rest."""
+        """Compute this consumer's partitions and read them; return why some cannot be started, the others are read."""
         view = self._membership.view()
         if self._membership.consumer_id not in view.members:
             return None  # the session has just ended
@@ -290,11 +296,13 @@ class Coordinator:
         if not failed and claimed == wanted:
             self._schedule.divided(self._membership.refresh_s)
         elif missing := wanted - claimed:
-            _LOG.info("group %s: %d partitions are still another consumer's", self._membership.group, len(missing))
+            _LOG.info(
+                "group %s: %d partitions are still owned by another consumer", self._membership.group, len(missing)
+            )
         return failed
 
     def _save_suspended(self) -> None:
-        """Save positions of partitions that were this consumer's, where nobody has saved one since, if possible."""
+        """Save the positions of suspended partitions, where no other consumer has saved one since, if possible."""
 
         def work() -> None:
             with self._saving:
@@ -306,7 +314,7 @@ class Coordinator:
         return set(self._state.partitions) - self._claimed
 
     def _release(self, lose: set[TopicPartition]) -> None:
-        """Give partitions up: drained, saved, fenced, and only then released."""
+        """Give up partitions: drain, save, fence, and only then release."""
         if not lose:
             return
         self._drain(lose & set(self._state.partitions))
@@ -314,9 +322,9 @@ class Coordinator:
             try:
                 self._save(lose)
             except ZooKeeperAway:
-                raise  # nobody else can get the partitions before it is back
+                raise  # no other consumer can get the partitions before the registry is back
             except MetaqError as error:
-                _LOG.error("offsets of %s are not saved now, messages may be repeated: %s", _named(lose), error)
+                _LOG.error("offsets of %s are not saved, messages may be repeated: %s", _named(lose), error)
             self._drop(lose, saving=True)
         self._membership.release(lose)
         self._claimed -= lose
@@ -327,19 +335,21 @@ class Coordinator:
         state, deadline_s = self._state, self._clock.monotonic() + self._settings.drain_s
         state.revoke(lose)
         if not self._membership.exclusive:
-            with suppress(MetaqError), self._saving:  # it is tried again behind the wait
-                self._save(lose)  # the next owner may look already
+            with suppress(MetaqError), self._saving:  # retried after the wait
+                self._save(lose)  # the next owner may load the offset already
         with state.lock:
             while not self._stopping and not state.drained(lose, callbacks=self._settings.callbacks):
                 left_s = deadline_s - self._clock.monotonic()
                 if left_s <= 0 or not self._membership.registered:
                     hand = sum(state.partitions[where].in_hand for where in lose)
-                    _LOG.warning("%d messages of %s are not acknowledged; they will be repeated", hand, _named(lose))
+                    _LOG.warning(
+                        "%d delivered messages of %s are not acknowledged and will be repeated", hand, _named(lose)
+                    )
                     return
                 state.changed.wait(left_s)
 
     def _drop(self, places: Collection[TopicPartition], *, saving: bool = False) -> None:
-        """Own these no more; positions that are not saved yet are kept. ``saving``: the caller has that lock."""
+        """Stop owning these partitions; unsaved positions are kept. ``saving``: the caller holds that lock."""
         gone = [where for where in places if where in self._state.partitions]
         if not gone:
             return
@@ -348,7 +358,9 @@ class Coordinator:
         _LOG.info("group %s: released %s", self._membership.group, _named(gone))
 
     def _take_over(self, claimed: set[TopicPartition]) -> MetaqError | None:
-        """Read what is claimed, from where this consumer was, else from the group's offset; return why some is not."""
+        """Read claimed partitions from this consumer's position, else from the group's offset; return why some cannot
+        be.
+        """
         with self._saving:
             self._drop([where for where, one in self._state.partitions.items() if one.lost], saving=True)
             stored = loaded = self._storage.load(self._membership.group, claimed)
@@ -357,7 +369,7 @@ class Coordinator:
                 for where in claimed & self._state.partitions.keys()
                 if where in stored and self._is_behind(where, stored[where])
             ]
-            self._state.remove(changed)  # read by another consumer meanwhile
+            self._state.remove(changed)  # another consumer has read them meanwhile
             if self._incarnations is not None:
                 stored = self._incarnations.checked(stored, claimed - set(self._state.partitions))
             self._saver.forget({where for where, offset in stored.items() if offset != loaded.get(where)})
@@ -376,8 +388,8 @@ class Coordinator:
     def _begin(
         self, places: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, GroupOffset], Mapping[TopicPartition, GroupOffset], MetaqError | None]:
-        """Return where the group begins in partitions that nobody of it has read, what of that is saved, and why it
-        cannot begin in some of them.
+        """Return where the group begins in partitions that none of its members has read, which of these offsets are
+        saved, and why it cannot begin in some of them.
         """
         starts: dict[TopicPartition, GroupOffset] = {}
         failed: MetaqError | None = None
@@ -424,11 +436,11 @@ class Coordinator:
             if self._claimed:
                 membership.release(self._claimed)
         except MetaqError as error:
-            text = "group %s: the last positions are not saved, messages will be repeated of %s: %s"
+            text = "group %s: the last positions are not saved, messages of %s will be repeated: %s"
             _LOG.error(text, membership.group, self._named_unsaved(), error)
 
     def _named_unsaved(self) -> str:
-        """Name the partitions whose positions are not saved, and where the next consumer goes on."""
+        """Name the partitions whose positions are not saved, and where the next consumer starts."""
         state = self._state
         with state.lock:
             saved = {where: state.partitions[where].saved for where in state.unsaved(state.partitions)}
@@ -441,13 +453,13 @@ class Coordinator:
 
 
 class _Waits(MetaqError):
-    """Another consumer is in the way, and may leave."""
+    """Another consumer blocks this one, and may leave."""
 
     retryable = True
 
 
 class _Unknown(MetaqError):
-    """No broker is known that has ``where``."""
+    """No known broker has ``where``."""
 
     retryable = True
 
@@ -455,7 +467,7 @@ class _Unknown(MetaqError):
         super().__init__(where)
 
     def __str__(self) -> str:
-        return f"no broker is known that has {self.args[0]}"
+        return f"no known broker has {self.args[0]}"
 
 
 def _is_there(where: TopicPartition, view: GroupView) -> bool:

@@ -1,4 +1,4 @@
-"""What the sync and the asyncio consumer share, whatever the system: the rules for what was handed out."""
+"""Rules for delivered messages, shared by the sync and the asyncio consumers of both systems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
-    """What becomes of a message that a handler refused."""
+    """What happens to a message that a handler refused."""
 
     AGAIN = "again"
     REJECT = "reject"
@@ -30,14 +30,14 @@ class Verdict(Enum):
 
 
 class ParkedSink(Protocol[D_contra]):
-    """Where messages are kept that were given up."""
+    """Where rejected messages are stored."""
 
     def park(self, message: D_contra, reason: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts(Generic[D]):
-    """What a consumer is made of."""
+    """The parts of a consumer."""
 
     consumer_id: str
     state: GroupState[D, Any, Any]
@@ -55,26 +55,26 @@ class ConsumerCore(ABC, Generic[D]):
         self.clock, self._parking = parts.clock, parts.parking
 
     def acknowledge(self, delivery: D) -> None:
-        """Settle a message for the program. One whose partition is lost is delivered again, here or elsewhere."""
+        """Settle a message. If its partition is lost, the message is delivered again, here or elsewhere."""
         with suppress(PartitionLost):
             self.state.acknowledge(delivery)
 
     def refused(self, delivery: D) -> Verdict:
-        """A handler raised: have the message handed out again, unless that was its last attempt."""
+        """A handler raised: schedule the message again, unless that was its last attempt."""
         if delivery.attempt >= self.options.max_attempts:
             return Verdict.REJECT
         return Verdict.AGAIN if self.state.schedule_retry(delivery, self.clock.monotonic()) else Verdict.LOST
 
     def is_exhausted(self, delivery: D) -> bool:
-        """Whether a message was rolled back so often that it is not handed out any more."""
+        """Whether a message was rolled back too often to be delivered again."""
         return delivery.attempt > self.options.max_attempts
 
     def reject(self, delivery: D, error: BaseException | None) -> bool:
-        """Do with a message that is given up what the options say; return whether that is done: else it comes again.
+        """Apply ``on_reject`` to a message; return whether that succeeded, else the message is delivered again.
 
         Raises:
             StoreFailed: It cannot be parked.
-            MetaqError: It cannot be sent, and trying again does not help.
+            MetaqError: It cannot be sent, and a retry does not help.
         """
         reason = f"{type(error).__name__}: {error}" if error is not None else "rolled back too often"
         if self.options.sends_away:
@@ -83,11 +83,16 @@ class ConsumerCore(ABC, Generic[D]):
             except MetaqError as failure:
                 if not (failure.retryable or isinstance(failure, SendFailed)):
                     raise
-                _LOG.warning("group %s: %s is not sent away, trying again: %s", self.group, _named(delivery), failure)
+                _LOG.warning(
+                    "group %s: %s could not be sent to the reject topic, trying again: %s",
+                    self.group,
+                    _named(delivery),
+                    failure,
+                )
                 self.state.schedule_retry(delivery, self.clock.monotonic())
                 return False
         attempts = self.options.max_attempts
-        _LOG.warning("group %s: %s is given up after %d attempts: %s", self.group, _named(delivery), attempts, reason)
+        _LOG.warning("group %s: %s is rejected after %d attempts: %s", self.group, _named(delivery), attempts, reason)
         try:
             match self.options.on_reject:
                 case "park":
@@ -96,25 +101,25 @@ class ConsumerCore(ABC, Generic[D]):
                     pass
                 case function:
                     function(delivery, error)
-        except BaseException:  # it comes again, if the program goes on
+        except BaseException:  # it is delivered again if the program continues
             self.state.schedule_retry(delivery, self.clock.monotonic())
             raise
         return True
 
     @abstractmethod
     def _send_away(self, delivery: D) -> None:
-        """Send a message that is given up to where the options say. Raises ``MetaqError`` if it was not stored."""
+        """Send a rejected message where the options say. Raises ``MetaqError`` if it was not stored."""
 
     @abstractmethod
     def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return what the partitions hold, ``(first offset, end)``; asks the brokers."""
+        """Return the stored range of each partition, ``(first offset, end)``; asks the brokers."""
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset before which everything is settled, of each partition."""
+        """Return the position of each partition: everything before it is settled."""
         return {where: position.offset for where, position in self.state.positions().items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return how far each partition is ahead of its position; asks the brokers."""
+        """Return the lag of each partition; asks the brokers."""
         positions, ends = self.positions(), self._ends()
         return {
             where: max(0, ends[where][1] - max(offset, ends[where][0])) if where in ends else 0
@@ -122,7 +127,7 @@ class ConsumerCore(ABC, Generic[D]):
         }
 
     def changes(self) -> list[tuple[Callable[..., object], tuple[TopicPartition, ...]]]:
-        """Return the calls of the program's functions that are due. The caller has the lock; see ``changes_done``."""
+        """Return the due calls of the program's callbacks. The caller has the lock and then calls ``changes_done``."""
         functions = {"assigned": self.options.on_assigned, "revoked": self.options.on_revoked}
         found = [
             (function, change.partitions)
@@ -134,7 +139,7 @@ class ConsumerCore(ABC, Generic[D]):
         return found
 
     def changes_done(self) -> None:
-        """The functions have returned."""
+        """The callbacks have returned."""
         with self.state.lock:
             self.state.callbacks_running -= 1
             self.state.notify()

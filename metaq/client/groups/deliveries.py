@@ -1,4 +1,4 @@
-"""A message as a consumer of a group hands it out, and how a run of frames becomes such messages."""
+"""Messages as a consumer of a group delivers them, and their creation from a run of frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaq.model import Partition, TopicPartition
 
 
 class HandedOut(Protocol):
-    """What the parts of a consumer need to know of a message, whatever its system."""
+    """What the parts of a consumer need to know of a message, in either system."""
 
     @property
     def topic(self) -> str: ...
@@ -46,20 +46,20 @@ class HandedOut(Protocol):
 
 
 D = TypeVar("D", bound=HandedOut)
-"""The class of a consumer's messages."""
+"""The message class of a consumer."""
 D_contra = TypeVar("D_contra", bound=HandedOut, contravariant=True)
 
 
 class Settler(Protocol):
-    """Who takes acknowledgements."""
+    """Receives acknowledgements."""
 
     def acknowledge(self, delivery: HandedOut) -> None: ...
 
 
 class ReadEpoch(Origin):
-    """A partition as it is read from one offset on, until it is lost, rolled back or sought in.
+    """A partition as it is read from one offset on, until it is lost, rolled back or repositioned.
 
-    All messages of an epoch share it. What was handed out in one that has ended cannot be settled any more.
+    All messages of an epoch share it. Messages of an epoch that has ended cannot be settled any more.
     """
 
     __slots__ = ("generation", "settler")
@@ -72,16 +72,15 @@ class ReadEpoch(Origin):
 
     @property
     def epoch(self) -> ReadEpoch:
-        """As ``OwnOrigin``."""
         return self
 
     def again(self) -> ReadEpoch:
-        """Return one of the same partition that begins now."""
+        """Return a new epoch of the same partition."""
         return ReadEpoch(self.where, self.generation, self.settler)
 
 
 class OwnOrigin(Origin):
-    """That of a message which has more than its data, or comes again."""
+    """The origin of a message that has an attribute or properties, or is delivered again."""
 
     __slots__ = ("attempt", "epoch")
 
@@ -98,7 +97,7 @@ class OwnOrigin(Origin):
 
 
 class Delivery(Received):
-    """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1."""
+    """A message of a consumer group. ``attempt`` counts its deliveries by this consumer, from 1."""
 
     __slots__ = ()
 
@@ -114,16 +113,16 @@ class Delivery(Received):
 
     @property
     def generation(self) -> int:
-        """The assignment of the consumer that brought the partition."""
+        """The assignment in which this consumer got the partition."""
         return self._origin.epoch.generation
 
     @property
     def epoch(self) -> ReadEpoch:
-        """What it was read in; for the consumer that hands it out."""
+        """The epoch in which it was read; for internal use."""
         return self._origin.epoch
 
     def ack(self) -> None:
-        """Settle this message: the position moves past it once all earlier ones of its partition are settled, too.
+        """Settle this message: the position moves past it once all earlier messages of the partition are settled, too.
 
         Raises:
             PartitionLost: The partition has been released, or the message was rolled back.
@@ -131,7 +130,7 @@ class Delivery(Received):
         self._origin.epoch.settler.acknowledge(self)
 
     def again(self, refusals: int = 1) -> Delivery:
-        """Return the delivery that comes next, if this one is refused so often."""
+        """Return the delivery that follows if this one is refused ``refusals`` times."""
         one: Delivery = Delivery()
         one._data, one._offset, one._message_id = self._data, self._offset, self._message_id
         was = self._origin
@@ -142,11 +141,11 @@ class Delivery(Received):
 def deliveries_in(
     run: bytes, start: int, base_offset: int, count_max: int, epoch: ReadEpoch
 ) -> tuple[list[Delivery], int]:
-    """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in it.
+    """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in the run.
 
-    They end before a frame that is cut, damaged, or compressed with what is not installed. ``base_offset`` is the
-    offset of the run's first byte. This is what reading costs most of its time, so nothing here is called that need
-    not be, and the objects are made by the iterator.
+    Stops before a frame that is cut, damaged, or compressed with a codec that is not installed. ``base_offset`` is the
+    offset of the run's first byte. Most of the time of reading is spent here, so calls are avoided, and the iterator
+    creates the objects.
     """
     found: list[Delivery] = []
     add, made = found.append, starmap(Delivery, repeat((), count_max))
@@ -166,13 +165,7 @@ def deliveries_in(
 
 
 def delivery_of(frame: Frame, epoch: ReadEpoch) -> Delivery:
-    """Return the message of a frame.
-
-    Raises:
-        CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8; or a RocketMQ
-            client compressed the body, and it cannot be decompressed.
-        CodecMissing: A RocketMQ client compressed the body, and the package for that is not installed.
-    """
+    """Return the message of a frame."""
     try:
         data, attribute, properties = content_of(frame)
     except CorruptRecord as error:

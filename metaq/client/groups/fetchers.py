@@ -1,7 +1,7 @@
-"""Fetches what a consumer owns: one thread for each broker, however many partitions it has.
+"""Fetches the partitions that a consumer owns: one thread per broker, whatever the number of partitions.
 
-A thread keeps one connection, asks for all partitions that are due at once, and ends with the last partition of its
-broker. A broker that hangs delays nobody else's partitions.
+A thread has one connection, requests all partitions that are due at once, and ends with the last partition of its
+broker. A broker that hangs delays only its own partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 REQUESTS_MAX: Final = 64
-"""Partitions that are asked for at once; half of what a session lets be under way is free for that."""
+"""Most partitions requested at once: half of the requests that a session allows in flight."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -33,13 +33,12 @@ Asked = Sequence[tuple[Owned[Delivery, PartitionRequest, Polled], PartitionReque
 
 
 class FetchLog:
-    """Says what went wrong with a broker, once as long as it stays the same."""
+    """Logs problems with a broker, once while they stay the same."""
 
     def __init__(self, group: str, broker: int | str) -> None:
         self._group, self._broker, self._said = group, broker, ""
 
     def failed(self, error: Exception) -> None:
-        """The broker could not be asked."""
         self._note(str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}")
 
     def _note(self, reason: str) -> None:
@@ -48,7 +47,6 @@ class FetchLog:
             self._said = reason
 
     def answered(self, outcomes: Sequence[object]) -> None:
-        """The broker has answered."""
         refusals = [str(outcome) for outcome in outcomes if isinstance(outcome, BrokerError)]
         if refusals:
             self._note(refusals[0])
@@ -57,16 +55,16 @@ class FetchLog:
             self._said = ""
 
     def jumped(self, jumps: Sequence[Jump]) -> None:
-        """Offsets are not there any more."""
+        """Offsets are not stored any more."""
         for jump in jumps:
             _LOG.warning(
-                "group %s, %s: nothing at offset %d any more, going on at %d",
+                "group %s, %s: offset %d is not stored any more, continuing at %d",
                 *(self._group, jump.where, jump.asked, jump.to),
             )
 
 
 class PartitionsChanged(MetaqError):
-    """``partitions`` are others than before: what was to be asked of them says nothing about them any more."""
+    """The incarnation of ``partitions`` has changed: pending requests to them are void."""
 
     retryable = True
 
@@ -74,11 +72,11 @@ class PartitionsChanged(MetaqError):
         super().__init__(sorted(partitions))
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.args[0]))}: made anew, or another broker is at this address"
+        return f"{', '.join(map(str, self.args[0]))}: created again, or another broker is at this address"
 
 
 class FetchThreads(ABC, Generic[Q, O]):
-    """The threads; ``close`` ends them. What one of them does for its broker is up to a subclass."""
+    """One thread per broker; ``close`` ends them. A subclass implements the requests."""
 
     def __init__(self, state: GroupState[Any, Q, O], group: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state, self._group, self._clock = state, group, clock
@@ -87,7 +85,7 @@ class FetchThreads(ABC, Generic[Q, O]):
 
     @abstractmethod
     def _fetch(self, broker: int | str) -> None:
-        """Carry out what ``_next`` returns for a broker, until that is nothing."""
+        """Run the requests that ``_next`` returns for a broker, until it returns none."""
 
     def _start(self, brokers: set[int | str]) -> None:
         """Called with the lock of the state."""
@@ -98,7 +96,7 @@ class FetchThreads(ABC, Generic[Q, O]):
             thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Wait until the threads have ended, at most ``timeout_s`` for one; ``state.closing`` is set."""
+        """Wait until the threads have ended, at most ``timeout_s`` for each. ``state.closing`` must be set."""
         with self._state.lock:
             threads = list(self._threads.values())
             self._state.notify()
@@ -108,11 +106,11 @@ class FetchThreads(ABC, Generic[Q, O]):
     def _run(self, broker: int | str) -> None:
         try:
             self._fetch(broker)
-        except Exception as error:  # the reader raises it
+        except Exception as error:  # raised by the reader
             self._state.fail(error)
 
     def _next(self, broker: int | str, limit: int = REQUESTS_MAX) -> list[tuple[Owned[Any, Q, O], Q]]:
-        """Wait for requests that are due; none: the thread has nothing to do any more."""
+        """Wait for requests that are due. An empty result ends the thread."""
         state = self._state
         with state.lock:
             while not state.closing:
@@ -128,7 +126,7 @@ class FetchThreads(ABC, Generic[Q, O]):
 
 
 class Fetchers(FetchThreads[PartitionRequest, Polled]):
-    """The threads for MetaQ's brokers. ``check``: returns the partitions of a broker that are others than before."""
+    """The threads for MetaQ brokers. ``check`` returns the partitions of a broker whose incarnation has changed."""
 
     def __init__(
         self,

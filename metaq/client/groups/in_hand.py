@@ -1,16 +1,16 @@
-"""What a consumer has in hand of one partition: handed out, and not settled. Pure.
+"""The messages of one partition that a consumer has taken and not settled yet. Pure.
 
-Messages come in blocks, those that were decoded together. A block counts how many of its messages were taken, and how
-many of them are settled, so that many are handed out and settled in one step::
+Messages are added in blocks that were decoded together. A block counts how many of its messages were taken and how many
+of these are settled, so that many messages are delivered and settled in one step::
 
     messages   0 ─────────────┬──────────────┬───────────── len
                     settled   │   in hand    │   not taken
 
-Only what is settled before an earlier message is remembered by itself. Blocks that are settled are dropped.
+Only messages that are settled before an earlier one are stored one by one. Settled blocks are dropped.
 
-A *streamed* block belongs to one iteration, which takes its messages without a lock: taking one settles the one before.
-That is safe as nobody else takes any, and the number only grows: a look that comes too early finds one message more in
-hand.
+A *streamed* block belongs to one iteration, which takes its messages without a lock: taking a message settles the one
+before. That is safe because only the iteration takes messages and the count only grows: a concurrent reader may count
+one more message as in hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
 
 
 class Block(Generic[D]):
-    """Messages in their order; a reader goes on at the offset ``end`` behind them."""
+    """Messages in order; a reader continues at the offset ``end`` behind them."""
 
     __slots__ = ("end", "is_streamed", "messages", "settled", "stream_end", "taken")
 
@@ -35,12 +35,12 @@ class Block(Generic[D]):
         self.taken = self.settled = 0
         self.is_streamed = False
         self.stream_end = 0
-        """Behind the last message that the iteration may take."""
+        """Index behind the last message that the iteration may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` messages of one partition that were handed out one behind the other."""
+    """``count`` consecutive messages of one partition that were delivered."""
 
     first: HandedOut
     last: HandedOut
@@ -48,18 +48,18 @@ class Span:
 
 
 class InHand(Generic[D]):
-    """Not thread-safe, but for what it says of streams."""
+    """The unsettled messages of one partition. Not thread-safe, except for the streamed count."""
 
     def __init__(self, start: GroupOffset) -> None:
         self._blocks: deque[Block[D]] = deque()
         self._early: set[int] = set()
-        """Offsets of what was settled before an earlier message."""
+        """Offsets of messages that were settled before an earlier one."""
         self._end, self._last_id = start.offset, start.message_id
 
-    # what can be handed out
+    # delivery
 
     def add(self, messages: list[D], end: int) -> None:
-        """Have ``messages`` handed out behind everything else, which was taken; the next ones begin at ``end``."""
+        """Append ``messages``, when all earlier ones were taken; the next block begins at ``end``."""
         if messages:
             self._blocks.append(Block(messages, end))
         elif self._blocks:
@@ -69,25 +69,24 @@ class InHand(Generic[D]):
 
     @property
     def has_more(self) -> bool:
-        """Whether there are messages that were not taken."""
         blocks = self._blocks
         return bool(blocks) and blocks[-1].taken < len(blocks[-1].messages)
 
     @property
     def next(self) -> D:
-        """The message that is taken next; there is one."""
+        """The next message to take; there must be one."""
         block = self._blocks[-1]
         return block.messages[block.taken]
 
     @property
     def next_offset(self) -> int:
-        """The offset behind everything that was taken."""
+        """The offset behind all messages that were taken."""
         if not self._blocks:
             return self._end
         return self.next.offset if self.has_more else self._blocks[-1].end
 
     def take(self, count_max: int) -> list[D]:
-        """Return messages that were not taken, of one block, at least one; there are some."""
+        """Take up to ``count_max`` messages of one block; there must be at least one."""
         block = self._blocks[-1]
         if block.is_streamed:
             self.end_stream()
@@ -96,15 +95,15 @@ class InHand(Generic[D]):
         return block.messages[start : block.taken]
 
     def leave_out(self, is_left_out: Callable[[int | str], bool]) -> None:
-        """Pass the next messages as long as ``is_left_out`` says so of their ids."""
+        """Skip the next messages while ``is_left_out`` is true of their ids."""
         block = self._blocks[-1]
         while block.taken < len(block.messages) and is_left_out(block.messages[block.taken].message_id):
             del block.messages[block.taken]
         self._drop_settled()
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
-        """Return the block of ``behind``, for an iteration that goes on there; ``None`` unless that was taken last,
-        and nothing else is in hand.
+        """Return the block of ``behind`` for an iteration that continues there. Returns ``None`` unless ``behind`` was
+        taken last and nothing else is in hand.
         """
         block = self._blocks[-1] if len(self._blocks) == 1 and not self._early else None
         if block is None or block.taken - block.settled > 1 or block.taken == len(block.messages):
@@ -115,16 +114,16 @@ class InHand(Generic[D]):
         return block
 
     def end_stream(self) -> None:
-        """No iteration takes messages any more: the last one that was taken is in hand, what follows can be taken."""
+        """End the iteration: the last message taken is in hand, later ones can be taken."""
         self._count_streamed()
         for block in self._blocks:
             block.is_streamed = False
 
-    # what is settled
+    # settlement
 
     @property
     def position(self) -> GroupOffset:
-        """Everything before this offset is settled; the id is that of the last message."""
+        """Everything before this offset is settled; the id belongs to the last settled message."""
         self._count_streamed()
         if not self._blocks:
             return GroupOffset(self._end, self._last_id)
@@ -135,13 +134,13 @@ class InHand(Generic[D]):
 
     @property
     def count(self) -> int:
-        """Messages from the first that is not settled to the last that was taken."""
+        """Number of messages from the first unsettled one to the last taken one."""
         self._count_streamed()
         return sum(block.taken - block.settled for block in self._blocks)
 
     @property
     def unsettled(self) -> int:
-        """Messages that were taken and are not settled."""
+        """Number of messages that were taken and are not settled."""
         return self.count - len(self._early)
 
     def holds(self, offset: int) -> bool:
@@ -149,13 +148,13 @@ class InHand(Generic[D]):
         return offset not in self._early and any(_holds(block, offset) for block in self._blocks)
 
     def since(self, offset: int) -> list[D]:
-        """Return the messages from ``offset`` on that were taken and are not settled."""
+        """Return the unsettled messages from ``offset`` on that were taken."""
         self._count_streamed()
         hand = (one for block in self._blocks for one in block.messages[block.settled : block.taken])
         return [one for one in hand if one.offset >= offset and one.offset not in self._early]
 
     def replace(self, message: D) -> bool:
-        """Have ``message`` in hand for the one at its offset; return whether that was in hand."""
+        """Replace the message at the same offset by ``message``; return whether that one was in hand."""
         self._count_streamed()
         if not self.holds(message.offset):
             return False
@@ -169,7 +168,7 @@ class InHand(Generic[D]):
         """Settle the message at ``offset``, which was taken."""
         self._count_streamed()
         if not any(_holds(block, offset) for block in self._blocks):
-            return  # it is already
+            return  # settled already
         self._early.add(offset)
         for message in self._unsettled():
             if message.offset not in self._early:
@@ -195,17 +194,17 @@ class InHand(Generic[D]):
             self.settle(message.offset)
 
     def within(self, span: Span) -> list[D]:
-        """Return the messages of a span, those of blocks that are settled left out."""
+        """Return the messages of a span, except those in blocks that are settled."""
         first, last = span.first.offset, span.last.offset
         return [one for block in self._blocks for one in block.messages[: block.taken] if first <= one.offset <= last]
 
     def _unsettled(self) -> Iterator[D]:
-        """Yield the first message in hand, and, if that was settled meanwhile, the next one, and so on."""
+        """Yield the first message in hand and, each time that it is settled, the next one."""
         while self._blocks and (block := self._blocks[0]).settled < block.taken:
             yield block.messages[block.settled]
 
     def _count_streamed(self) -> None:
-        """Count as settled what an iteration has left behind."""
+        """Count the messages that an iteration has passed as settled."""
         if not self._blocks or not (block := self._blocks[-1]).is_streamed:
             return
         settled = block.taken - 1
@@ -224,5 +223,5 @@ def _holds(block: Block[D], offset: int) -> bool:
 
 
 def _number(message: HandedOut) -> int:
-    """Return the id that is stored with an offset. Those of RocketMQ are no numbers."""
+    """Return the id to store with an offset. RocketMQ's ids are not numbers."""
     return message.message_id if isinstance(message.message_id, int) else NO_MESSAGE

@@ -1,16 +1,15 @@
-"""Finds out whether a partition is still the one that its stored offset belongs to.
+"""Checks whether a partition is still the one that its stored offset belongs to.
 
-Where no registry says who a broker is, a cluster is a list of addresses, and another broker may listen at one of them
-tomorrow, with other messages. An offset of the old one then lies behind the end, or in the middle of a message. The
-bundled broker announces an *incarnation* of each partition, made with it; a storage that can, keeps it beside the
-offset::
+Without a registry, a cluster is a list of addresses, and another broker with other messages may listen at one of them
+later. An offset of the old broker then lies behind the end, or in the middle of a message. The bundled broker announces
+an *incarnation* of each partition, created with the partition; a storage that supports it stores it with the offset::
 
-    another incarnation than before                             begin where the group would without an offset, say so
+    another incarnation than before                             begin as if there were no offset, and log it
     no incarnation is reported, the offset is behind the end    the same
-    the message consumed last is not there (``last_consumed``)  go on with what is newer than that message, say so
-    else                                                        go on
+    the last consumed message is missing (``last_consumed``)    continue with newer messages, and log it
+    otherwise                                                   continue
 
-While a consumer runs, incarnations are compared whenever a broker is connected to anew.
+While a consumer runs, incarnations are compared after each new connection to a broker.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -33,9 +32,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Incarnations:
-    """Those of the partitions that a consumer of ``group`` reads. Thread-safe.
+    """The incarnations of the partitions that a consumer of ``group`` reads. Thread-safe.
 
-    ``begin``: where the group begins in a partition that it has no offset of.
+    ``begin``: where the group begins in a partition without an offset.
     """
 
     def __init__(
@@ -56,9 +55,9 @@ class Incarnations:
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
-        """Return the offsets that the group has in partitions, with new ones where what was stored says nothing.
+        """Return the group's offsets in partitions, with new ones in place of offsets that are not valid any more.
 
-        These are in the storage when this returns. ``fresh``: the partitions that were not read until now.
+        New offsets are stored when this returns. ``fresh``: the partitions that were not read until now.
 
         Raises:
             MetaqError: The brokers, or the storage, could not be asked.
@@ -78,7 +77,7 @@ class Incarnations:
             else:
                 offsets[where] = self._begin(where)
                 _LOG.warning(
-                    "group %s, %s: offset %d was stored of other messages than there are now: %s; beginning at %d",
+                    "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
                     *(self._group, where, stored[where].offset, why, offsets[where].offset),
                 )
         found = {where: _incarnation(now.get(where)) for where in {*fresh, *unknown}}
@@ -90,7 +89,7 @@ class Incarnations:
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of these, which are read, that are others now. Raises as ``checked``."""
+        """Return those ``places`` whose incarnation has changed since they were read. Raises as ``checked``."""
         with self._lock:
             known = {where: reported for where in places if (reported := self._known.get(where)) is not None}
         if not known:
@@ -107,7 +106,7 @@ class Incarnations:
     def _store(
         self, offsets: Mapping[TopicPartition, GroupOffset], incarnations: Mapping[TopicPartition, str | None]
     ) -> bool:
-        """Save; return whether that was done. Only new offsets must be, before anything is read."""
+        """Save; return whether that succeeded. Only new offsets must be saved before anything is read."""
         try:
             if isinstance(self._storage, IncarnationStorage) and (offsets or incarnations):
                 self._storage.save_incarnations(self._group, offsets, incarnations)
@@ -116,12 +115,12 @@ class Incarnations:
         except MetaqError as error:
             if offsets or not error.retryable:
                 raise
-            return False  # positions cannot be saved either, and that is said
+            return False  # positions cannot be saved either, which is logged
         return True
 
 
 class StoredOffsets:
-    """The same interface for a cluster with a registry: only the messages consumed last are looked at."""
+    """The same interface for a cluster with a registry: only the last consumed messages are checked."""
 
     def __init__(
         self, directory: Directory, storage: OffsetStorage, group: str, topics: Collection[str], last: LastConsumed
@@ -132,7 +131,7 @@ class StoredOffsets:
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
-        """A partition that ends before the offset is waited for: a slave may be behind."""
+        """Skip a partition that ends before its offset: it may be read from a slave that is behind."""
         known = {where: stored[where] for where in fresh if where in stored and stored[where].offset}
         now = self._directory.available(self._topics) if known else {}
         offsets: dict[TopicPartition, GroupOffset] = {}
@@ -144,20 +143,20 @@ class StoredOffsets:
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
-        """See ``Incarnations``: the registry says who a broker is."""
+        """Return nothing: the registry identifies brokers."""
         return set()
 
 
 def resumed(
     last: LastConsumed, group: str, where: TopicPartition, stored: GroupOffset
 ) -> dict[TopicPartition, GroupOffset]:
-    """Return where a group goes on in a partition that has an older copy; nothing where it has not."""
+    """Return where a group continues in a partition that was reset to an older copy; empty if it was not."""
     found = last.resumed(where, stored)
     if found is None:
         return {}
     _LOG.warning(
-        "group %s, %s: message %d, which was consumed last, is not there, so the broker was put back to an older copy; "
-        "going on at %d instead of %d, with what is newer than that message",
+        "group %s, %s: message %d, which was consumed last, is missing: the broker was restored from an older copy; "
+        "continuing at %d instead of %d, with newer messages",
         *(group, where, stored.message_id, found.offset, stored.offset),
     )
     return {where: found}
@@ -168,11 +167,13 @@ def _incarnation(state: PartitionState | None) -> str | None:
 
 
 def _why_not(stored: GroupOffset, before: str | None, now: PartitionState | None) -> str | None:
-    """Return why an offset says nothing about a partition; ``None``: it does."""
+    """Return why an offset is not valid in a partition; ``None`` if it is."""
     if now is None:
         return "the partition has none" if stored.offset else None
     if before is not None and now.incarnation is not None:
-        return None if before == now.incarnation else "the topic was made anew, or another broker is at this address"
+        return (
+            None if before == now.incarnation else "the topic was created again, or another broker is at this address"
+        )
     if stored.offset > now.offsets.end:
         return f"they end at {now.offsets.end}"
     return None

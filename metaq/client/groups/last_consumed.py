@@ -1,12 +1,12 @@
-"""Whether the message that a group consumed last is still in its partition: if not, the broker has an older copy.
+"""Checks whether the last consumed message is still in its partition: if not, the broker has an older copy.
 
-The offset of a group is stored with the id of the message that was consumed last. A broker that was put back to an
-older copy of its data keeps its incarnations, and does not have that message; what came since may stand before the
-group's offset and would be skipped. Ids contain the time at which they were given, so a broker of ours finds the place
-where the message must be, and the first one that is newer, where the group goes on.
+A group's offset is stored with the id of the last consumed message. A broker that was restored from an older copy of
+its data has the same incarnations but not that message; newer messages may lie before the group's offset and would be
+skipped. Ids contain the time at which they were given, so the bundled broker finds the place where the message must be,
+and the first newer message, where the group continues.
 
-A message that retention may have removed, one of a Java broker, whose ids say nothing about time, and an offset that
-was stored without an id prove nothing.
+Nothing is proven by a message that retention may have removed, by a message of a Java broker, whose ids contain no
+time, or by an offset that was stored without an id.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -26,28 +26,28 @@ from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
 
 SEARCHED_BYTES = 1 << 20
-"""How far behind the place where the message must be it is searched: ids of transactions are not in order."""
+"""Bytes that are searched behind the expected place: ids of transactions are not in order."""
 
 
 class LastConsumed:
-    """Asks brokers for messages that were consumed last."""
+    """Asks brokers for the messages that were consumed last."""
 
     def __init__(self, directory: Directory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
 
     def resumed(self, where: TopicPartition, stored: GroupOffset) -> GroupOffset | None:
-        """Return where a group goes on whose last message is gone; ``None`` if it is there, or nothing is proven.
+        """Return where a group continues whose last message is missing; ``None`` if it exists, or nothing is proven.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The broker could not be asked.
         """
         time_ms, address = timestamp_ms(stored.message_id), self._directory.brokers().get(where.partition.broker_id)
         if time_ms is None or address is None or not stored.offset or stored.message_id <= 0:
-            return None  # an offset that was set by hand names no message
+            return None  # an offset that was set manually names no message
         with self._pool.lease(address) as session:
             try:
                 return _resumed(session, where, stored, time_ms)
-            except (ExtensionMissing, BrokerError):  # it keeps no times, or the partition is closed
+            except (ExtensionMissing, BrokerError):  # the broker stores no times, or the partition is closed
                 return None
 
 

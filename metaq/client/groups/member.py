@@ -1,4 +1,4 @@
-"""What a consumer shows of its part in the group, the same for programs with threads and for asyncio."""
+"""The public view of a consumer's membership, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from metaq.model import TopicPartition
 
 
 class GroupMember(Generic[D]):
-    """A member of a group; how messages come to it is up to its subclasses."""
+    """A member of a group; subclasses fetch the messages."""
 
     def __init__(self, core: ConsumerCore[D]) -> None:
         self._core, self._state, self._options = core, core.state, core.options
         self._handed: list[Span] = []
         self._handed_before = 0
-        """How many of these were handed out before the call that is under way."""
+        """How many delivered messages precede the current call."""
         self._is_calling = False
-        """Whether a call takes messages, or has taken them, which the program may not have seen."""
+        """Whether a call takes messages, or has taken some that the program may not have received."""
         self._streamed: Block[D] | None = None
         self._streamed_since = 0  # version of the state
         self._streamed_until_s = 0.0
         self._is_handled = False
-        """Whether what is taken is given to a handler."""
+        """Whether taken messages are passed to a handler."""
         self._pending: Exception | None = None
-        """What a call ran into that returned something all the same; the next one raises it."""
+        """An error of a call that returned messages anyway; the next call raises it."""
         self._stopped = self._closed = False
         self._has_left = False
-        """Whether it is closed, and the program's functions that are called meanwhile have returned."""
+        """Whether the consumer is closed and the callbacks running meanwhile have returned."""
         self._closed_text = "the consumer is closed"
 
     def __repr__(self) -> str:
@@ -40,45 +40,45 @@ class GroupMember(Generic[D]):
         return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
 
     def stop(self) -> None:
-        """Have the iteration, or ``run``, end behind the message in hand."""
+        """Make the iteration, or ``run``, end after the current message."""
         self._stopped = True
         with self._state.lock:
             self._state.notify()
 
     def _forked(self) -> None:
-        """In a child process: the parent goes on reading, this process cannot."""
+        """In a child process: the parent continues to read; the child cannot."""
         self._closed = self._stopped = self._has_left = True
         self._closed_text = forked_text("the consumer")
         self._state.forked()
 
     def _require_own(self) -> None:
-        """Refuse what would change the position of a consumer that has left its group, or is the parent's."""
+        """Raise if the consumer has left its group, or belongs to the parent process."""
         if self._has_left:
             raise ValueError(self._closed_text)
 
     @property
     def consumer_id(self) -> str:
-        """The id in the group, as other programs see it."""
+        """The consumer's id in the group, visible to other members."""
         return self._core.consumer_id
 
     @property
     def generation(self) -> int:
-        """Counts the assignments that brought partitions."""
+        """Number of assignments that added partitions."""
         return self._state.generation
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read now, sorted."""
+        """The assigned partitions, sorted."""
         with self._state.lock:
             return sorted(where for where, one in self._state.partitions.items() if not one.suspended)
 
     @property
     def paused(self) -> str | None:
-        """Why nothing is handed out at the moment; ``None``: it is."""
+        """Why nothing is delivered at the moment; ``None`` while messages are delivered."""
         return self._state.paused
 
     def position(self, where: TopicPartition) -> int | None:
-        """Return the offset before which everything is settled; ``None`` for a partition of somebody else."""
+        """Return the offset before which everything is settled; ``None`` for a partition of another consumer."""
         return self._core.positions().get(where)
 
     def _seek(self, where: TopicPartition, offset: int) -> None:
@@ -91,13 +91,13 @@ class GroupMember(Generic[D]):
             partition.seek(offset)
             self._state.notify()
 
-    # what was handed out
+    # delivered messages
 
     def _note_handed(self, delivery: D) -> None:
         self._handed.append(Span(delivery, delivery, 1))
 
     def _take_many(self, count_max: int) -> list[D]:
-        """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
+        """Take buffered messages of one partition, much faster than one by one; none if the program filters."""
         if self._options.where is not None or self._stopped:
             return []
         found = self._state.take_many(count_max, self._core.clock.monotonic())
@@ -111,17 +111,17 @@ class GroupMember(Generic[D]):
         self._is_calling = True
 
     def _take_back(self) -> None:
-        """Have what the interrupted call had taken handed out again, before anything else of its partitions."""
+        """Have the messages of an interrupted call delivered again, before others of their partitions."""
         if self._is_calling:
             self._is_calling, self._streamed = False, None
             del self._handed[self._handed_before :]
             self._state.take_back()
 
     def _broken_off(self, error: BaseException) -> list[D]:
-        """Return what a call has taken that runs into ``error``; the next one raises it.
+        """Return the messages of a call that failed with ``error``; the next call raises it.
 
-        It has to reach the program, or else it would be settled unseen by the next call. If the call is interrupted,
-        or cancelled, or has nothing, it raises ``error`` itself, and the next one hands out what it had.
+        They must reach the program, else the next call would settle them unseen. If the call is interrupted or
+        cancelled, or has no messages, it raises ``error`` itself, and the next one delivers its messages.
         """
         if self._is_calling and isinstance(error, Exception):
             spans = self._handed[self._handed_before :]
@@ -137,11 +137,11 @@ class GroupMember(Generic[D]):
             raise error
 
     def _begin_stream(self, *, filters: bool = False) -> Block[D] | None:
-        """Return messages behind the one that was handed out, for an iteration to take one by one without a lock.
+        """Return messages behind the delivered one, for an iteration to take one by one without a lock.
 
-        It may go on as long as the version of the state is ``_streamed_since``, and until ``_streamed_until_s``.
-        ``None``: ``_next`` has to be asked.
-        ``filters``: the caller asks the program's own filter of each message.
+        The iteration may continue while the version of the state is ``_streamed_since``, and until
+        ``_streamed_until_s``. ``None``: call ``_next`` instead. ``filters``: the caller applies the program's own
+        filter to each message.
         """
         state = self._state
         if len(self._handed) != 1 or not self._options.auto_ack or not (filters or self._options.where is None):
@@ -158,15 +158,15 @@ class GroupMember(Generic[D]):
             return block
 
     def _end_stream(self) -> None:
-        """Hand out one by one again: the last message that an iteration took is in hand.
+        """Return to delivery one by one: the last message of the iteration is in hand.
 
-        It is settled by the next call, unless a handler has it, which may refuse it.
+        The next call settles it, unless a handler has it, which may refuse it.
         """
         block = self._streamed
         if block is not None:
             last = block.messages[block.taken - 1]
             if not self._is_handled:
-                self._note_handed(last)  # first: this may be interrupted anywhere
+                self._note_handed(last)  # first: an interrupt may occur anywhere
             self._state.end_stream(last.where)
             self._streamed = None
 
@@ -178,7 +178,7 @@ class GroupMember(Generic[D]):
         return self._state.roll_back(places, self._core.clock.monotonic())
 
     def _is_wanted(self, delivery: D) -> bool:
-        """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""
+        """Whether the program's filter accepts a message; if the filter raises, the message is delivered again."""
         if self._options.where is None:
             return True
         try:
@@ -191,4 +191,4 @@ class GroupMember(Generic[D]):
         self._end_stream()
         if self._handed:
             self._state.acknowledge_spans(self._handed)
-            self._handed = []  # behind: this may be interrupted anywhere
+            self._handed = []  # last: an interrupt may occur anywhere

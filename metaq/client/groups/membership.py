@@ -1,8 +1,7 @@
-"""Who else is in the group: the interface that ZooKeeper's groups implement, and a group that has one member at a time.
+"""Membership of a group: the interface that ZooKeeper's groups implement, and a group with one member at a time.
 
-Without ZooKeeper nobody can tell consumers of each other, so a consumer on a fixed list of brokers owns all partitions.
-A file of this machine, locked as long as it runs, keeps out a second program that would store offsets at the same
-place.
+Without ZooKeeper consumers cannot know of each other, so a consumer on a fixed list of brokers owns all partitions. A
+local file, locked while it runs, excludes a second program that would store offsets in the same place.
 """
 
 from __future__ import annotations
@@ -23,19 +22,18 @@ from metaq.model import Partition, TopicPartition
 class Membership(Protocol):
     """A consumer's membership of a group; see ``ZooKeeperMembership``.
 
-    ``refresh_s``: pause between two looks at the members and partitions, where nobody reports all changes; else
-    ``None``. ``until_s``: until when, by the consumer's clock, a partition is proven to be this consumer's; a
-    partition for which that is over counts as another one's until it is claimed anew. ``owned_now``: those of the
-    partitions that are this consumer's by an answer of the registry that is not older than the call, and have been
-    since they were claimed.
+    ``refresh_s``: interval of checks of the members and partitions if not all changes are reported, else ``None``.
+    ``until_s``: until when, by the consumer's clock, a partition is proven to belong to this consumer; afterwards the
+    partition counts as another consumer's until it is claimed again. ``owned_now``: the partitions that, by an answer
+    of the registry received after the call began, have belonged to this consumer since they were claimed.
     """
 
     group: str
     consumer_id: str
     registry: str
-    """What tells members of each other, as messages name it."""
+    """The registry's name in messages."""
     exclusive: bool
-    """Whether ``claim`` gives a partition only when its last owner has released it."""
+    """Whether ``claim`` gives a partition only after its last owner has released it."""
 
     @property
     def refresh_s(self) -> float | None: ...
@@ -64,7 +62,7 @@ class Membership(Protocol):
 
 
 class LoneMembership:
-    """The only member of ``group`` among those that use the same ``lock_path``; ``None``: nobody looks."""
+    """The only member of ``group`` among consumers with the same ``lock_path``; ``None``: without a check."""
 
     connected = True
     registry = "the file of the group"
@@ -80,14 +78,14 @@ class LoneMembership:
         self.registered = False
 
     def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
-        """Nothing ever changes by itself."""
+        """No changes are ever reported."""
 
     def register(self) -> None:
         """Lock the file.
 
         Raises:
             ConsumerIdInUse: Another program has locked it.
-            StoreFailed: It cannot be made.
+            StoreFailed: It cannot be created.
         """
         if self._lock_path is not None and self._lock is None:
             self._lock = self._locked(self._lock_path)
@@ -104,14 +102,14 @@ class LoneMembership:
         except OSError:
             opened.close()
             raise ConsumerIdInUse(self.group, self._holder(path), str(path)) from None
-        with suppress(OSError):  # a full disk: whoever waits does not know for whom
+        with suppress(OSError):  # a full disk: the other program cannot learn who holds the lock
             opened.truncate(0)
             opened.write(f"{self.consumer_id}\n".encode())
             opened.flush()
         return opened
 
     def _holder(self, path: Path) -> str:
-        """Return the consumer that has locked the file, as it says."""
+        """Return the consumer that has locked the file, as the file names it."""
         with suppress(OSError):
             if name := path.read_text(encoding="utf-8", errors="replace").strip():
                 return name
@@ -134,22 +132,20 @@ class LoneMembership:
         return found
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """All of them."""
+        """Claim all partitions."""
         return set(partitions)
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """All of them: a lock of this machine lasts as long as the process."""
+        """Return all partitions: the lock lasts as long as the process."""
         return set(partitions)
 
     def until_s(self, where: TopicPartition) -> float:
-        """As ``owned_now``."""
         return inf
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Nobody waits for them."""
+        """Do nothing: no other member waits."""
 
     def close(self) -> None:
-        """Unlock the file."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

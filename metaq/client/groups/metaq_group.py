@@ -1,4 +1,4 @@
-"""What a consumer of MetaQ's brokers is made of: its cluster, its membership, its offsets."""
+"""The parts of a consumer of MetaQ brokers: cluster, membership, offsets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from metaq.net.transport import own_ip
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a consumer needs to know of its cluster; ``name`` is what the program called it."""
+    """The parts of a cluster that consumers use; ``name`` is the cluster argument of the program."""
 
     name: str
     directory: Directory
@@ -44,18 +44,18 @@ class Cluster:
 
     @property
     def state_folder(self) -> Path:
-        """Where consumers of this cluster keep files on this machine."""
+        """Folder of this cluster's consumers on this machine."""
         return state_folder(self.name)
 
 
 def state_folder(cluster: str) -> Path:
-    """Where consumers of the cluster that a program calls so keep files on this machine."""
+    """Return the folder of the consumers of ``cluster`` on this machine."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "metaq" / re.sub(r"[^\w.-]+", "_", cluster)
 
 
 class _ZooKeeperOffsets:
-    """The group's offsets in ZooKeeper, over the session of its membership."""
+    """The group's offsets in ZooKeeper, in the session of its membership."""
 
     def __init__(self, membership: ZooKeeperMembership) -> None:
         self._membership = membership
@@ -75,12 +75,12 @@ class _ZooKeeperOffsets:
         return self._membership.save_if_unchanged(offsets, expected)
 
     def close(self) -> None:
-        """The membership closes the session."""
+        """Do nothing: the membership closes the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedStarts:
-    """``starts`` of partitions that the group has never read: ``check`` raises ``MetaqError`` for the others."""
+    """Wraps ``starts`` for partitions that the group has never read: ``check`` raises ``MetaqError`` for others."""
 
     check: Callable[[TopicPartition], None]
     starts: StartResolver
@@ -91,7 +91,7 @@ class CheckedStarts:
 
 
 class MetaqCore(ConsumerCore[Delivery]):
-    """One consumer of MetaQ's brokers."""
+    """One consumer of MetaQ brokers."""
 
     options: ConsumerOptions
     state: GroupState[Delivery, PartitionRequest, Polled]
@@ -108,7 +108,8 @@ class MetaqCore(ConsumerCore[Delivery]):
         last, topics = LastConsumed(cluster.directory, cluster.pool), options.topics
         incarnations: Incarnations | StoredOffsets = StoredOffsets(cluster.directory, storage, group, topics, last)
         if cluster.zookeeper is None:
-            start = "earliest" if isinstance(options.start, Mapping) else options.start  # offsets say nothing any more
+            # offsets of an older incarnation do not apply
+            start = "earliest" if isinstance(options.start, Mapping) else options.start
             begin = StartResolver(cluster.directory, cluster.pool, start).resolve
             incarnations = Incarnations(cluster.directory, storage, group, topics, begin, last)
         read = options.read_settings(group)
@@ -166,12 +167,12 @@ class MetaqCore(ConsumerCore[Delivery]):
 
 
 def broadcast(options: ConsumerOptions, cluster: Cluster) -> ConsumerOptions:
-    """Return the options of a consumer that reads all partitions by itself: its group is this machine's own."""
+    """Return the options of a consumer that reads all partitions: its group is private to this machine."""
     group = broadcast_group(options.group)
     offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
     return replace(options, group=group, offsets=offsets)
 
 
 def broadcast_group(group: str) -> str:
-    """Return the name of the group that a broadcast consumer of this machine is."""
+    """Return the group name of a broadcast consumer on this machine."""
     return f"{group}-{re.sub(r'[.:]', '-', own_ip())}"

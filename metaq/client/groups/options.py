@@ -1,4 +1,4 @@
-"""The options of a consumer of a group: each is, checked before anything is opened."""
+"""The options of a group consumer, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnReject = str | Callable[[D, BaseException | None], object]
 """``park``, ``drop``, ``topic:NAME``, or a function of the message and the last error."""
 
 Assigned = Callable[[Sequence[TopicPartition]], object]
-"""A function that is called with partitions, in the thread that reads."""
+"""A function that is called with partitions, in the reading thread."""
 
 _TOPIC: Final = re.compile(r"topic:(?P<topic>[^\s/,]+)")
 
@@ -37,7 +37,7 @@ _TYPES: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
     **dict.fromkeys(("on_reject", "assignment"), ((str, Callable), "a text or a function")),
     **dict.fromkeys(("on_assigned", "on_revoked", "where"), ((Callable, NoneType), "a function")),
 }
-"""Option -> its types, and what they are called."""
+"""Option -> its types, and their names in errors."""
 
 
 class SharedOptions(TypedDict, Generic[D], total=False):
@@ -75,7 +75,7 @@ class GroupOptions(Generic[D]):
     """Options of consumers of both systems. Durations in seconds.
 
     Raises:
-        ValueError: An option is outside of what is allowed; the text names it.
+        ValueError: An option is outside its allowed range; the error names it.
         TypeError: An option has the wrong type.
     """
 
@@ -123,7 +123,7 @@ class GroupOptions(Generic[D]):
         self.fetch_size()
 
     def _check_types(self) -> None:
-        """What is of a wrong type would fail later, in the middle of the work."""
+        """Raise for options of a wrong type, which would otherwise fail later."""
         for name, (types, called) in _TYPES.items():
             value = getattr(self, name)
             if not isinstance(value, types) or isinstance(value, bool):
@@ -136,7 +136,7 @@ class GroupOptions(Generic[D]):
 
     @staticmethod
     def rejections() -> tuple[str, ...]:
-        """The words that ``on_reject`` may be."""
+        """The allowed words for ``on_reject``."""
         return ("park", "drop")
 
     def _is_rejection(self, text: str) -> bool:
@@ -144,12 +144,12 @@ class GroupOptions(Generic[D]):
 
     @property
     def sends_away(self) -> bool:
-        """Whether messages that are given up go to a broker."""
+        """Whether rejected messages are sent to a broker."""
         return self.reject_topic is not None
 
     @property
     def reject_topic(self) -> str | None:
-        """Where messages go that are given up, if to a topic."""
+        """The topic for rejected messages, if any."""
         match = _TOPIC.fullmatch(self.on_reject) if isinstance(self.on_reject, str) else None
         return match["topic"] if match else None
 
@@ -162,10 +162,10 @@ class GroupOptions(Generic[D]):
 
 
 def check_names(option: str, given: object, expected: str, *, least: int = 0) -> None:
-    """Check an option that is a list of texts, at least so many.
+    """Check an option that is a list of at least ``least`` texts.
 
     Raises:
-        TypeError: It is something else; one text is none, though it is a sequence of texts.
+        TypeError: It is something else; a single text is not accepted as a sequence of letters.
     """
     texts = given if isinstance(given, Sequence) and not isinstance(given, str) else None
     if texts is None or len(texts) < least or not all(isinstance(one, str) for one in texts):
@@ -184,7 +184,7 @@ def check_seconds(name: str, value: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(GroupOptions[Delivery]):
-    """See ``MetaQ.consumer`` and ``GroupOptions``. ``types``: message types that are wanted, all if there are none."""
+    """Options of ``MetaQ.consumer``; see ``GroupOptions``. ``types``: wanted message types, all if empty."""
 
     types: Sequence[str] = ()
     session_s: float = 30.0
@@ -198,9 +198,9 @@ class ConsumerOptions(GroupOptions[Delivery]):
 
     @property
     def strategy(self) -> Strategy:
-        """How partitions are divided."""
+        """The assignment strategy."""
         return STRATEGIES[self.assignment] if isinstance(self.assignment, str) else self.assignment
 
     def read_settings(self, group: str) -> ReadSettings:
-        """Return how partitions are read, for the group of this name."""
+        """Return the settings for reading partitions, for the group ``group``."""
         return ReadSettings(group, self.fetch_size(), self.poll_max_s, tuple(self.types), self.on_corrupt == "skip")

@@ -1,4 +1,4 @@
-"""One partition that a consumer owns: what of it is in hand, what is to be repeated, how far it is settled. Pure.
+"""A partition that a consumer owns: delivered messages, repetitions, and the position. Pure.
 
 ::
 
@@ -6,9 +6,8 @@
     settled ──────┤
     in hand       ├─────────────────┤
 
-``position`` is what is saved: every message before it is settled. What is in hand is counted by ranges (``in_hand``).
-How a partition is fetched and decoded is up to its subclass, one for each system. Times are seconds of a monotonic
-clock.
+``position`` is what is saved: every message before it is settled. Unsettled messages are counted by ranges
+(``in_hand``). A subclass for each system fetches and decodes. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from metaq.discovery.zk_layout import GroupOffset
 from metaq.model import TopicPartition
 
 POLL_STEPS: Final = 10
-"""Pauses grow by tenths of the longest one, between requests and between attempts. Source: MetaQ's Java client."""
+"""Pauses between requests and between attempts grow by tenths of the longest one. Source: MetaQ's Java client."""
 
 FULL_PARTITIONS_MAX: Final = 32
-"""How many partitions may have ``fetch_bytes`` in memory. If there are more, each gets an equal part of that."""
+"""How many partitions may buffer ``fetch_bytes``. With more partitions, each gets an equal part of the total."""
 
 Q = TypeVar("Q")
-"""What a partition asks its broker for."""
+"""A partition's request to its broker."""
 O = TypeVar("O")  # noqa: E741 - the letter of "outcome"
-"""What comes of that."""
+"""The outcome of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The broker had nothing at ``asked`` any more and said to go on at ``to``."""
+    """The broker does not store offset ``asked`` any more; its data continues at ``to``."""
 
     where: TopicPartition
     asked: int
@@ -46,85 +45,85 @@ class Jump:
 
 
 Seen = Callable[[int | str], bool]
-"""Whether a message with this id was there before, and is to be left out."""
+"""Whether a message with this id was delivered before and should be skipped."""
 
 
 class Chunk(NamedTuple, Generic[D]):
-    """Decoded messages, maybe none; a reader goes on at the offset ``end`` behind them."""
+    """Decoded messages, possibly none; a reader continues at the offset ``end`` behind them."""
 
     messages: list[D]
     end: int
 
 
 class Owned(ABC, Generic[D, Q, O]):
-    """``saved`` is what the offset storage has, ``None`` if it has nothing. Not thread-safe."""
+    """A partition that this consumer owns. ``saved`` is its stored offset, if any. Not thread-safe."""
 
     def __init__(
         self, where: TopicPartition, start: GroupOffset, generation: int, settler: Settler, saved: GroupOffset | None
     ) -> None:
         self.where, self.generation, self.saved = where, generation, saved
         self.revoking = False
-        """No more messages are handed out, those in hand may still be settled."""
+        """No more messages are delivered; delivered ones may still be settled."""
         self.suspended = False
-        """It may be another consumer's now: the same, until that is known."""
+        """The partition may belong to another consumer now: nothing is delivered until that is known."""
         self.lost = False
         """Nothing is settled or saved any more."""
         self.busy = False
-        """A worker has it; another one leaves it alone."""
+        """A worker handles it; other workers skip it."""
         self.asked = 0
-        """The number of the last request to its broker."""
+        """Number of the last request to its broker."""
         self.beside = 1
-        """How many partitions the consumer owns, with this one."""
+        """How many partitions the consumer owns, including this one."""
         self._epoch = ReadEpoch(where, generation, settler)
         self._hand: InHand[D] = InHand(start)
-        self._failed: tuple[int, int] = (-1, 0)  # offset of a message that was refused, and how often
-        self._again: deque[D] = deque()  # in hand, and handed out once more before anything else
-        self._again_s = 0.0  # not before
-        self._cut: Chunk[D] | None = None  # decoded, and not in hand yet
+        self._failed: tuple[int, int] = (-1, 0)  # offset of a refused message, and the number of refusals
+        self._again: deque[D] = deque()  # in hand; to be delivered again before anything else
+        self._again_s = 0.0  # earliest time of that
+        self._cut: Chunk[D] | None = None  # decoded, not in hand yet
         self._is_decoding = False
-        self._call, self._call_first = 0, 0  # a call of the reader's, and the offset of the first message that it took
+        self._call, self._call_first = 0, 0  # a call of the reader, and the offset of its first message
         self._not_before = 0.0
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is fetched and handed out."""
+        """Whether fetching and delivery are stopped."""
         return self.lost or self.revoking or self.suspended
 
-    # what is fetched
+    # fetching
 
     @abstractmethod
     def request(self, now_s: float) -> Q | None:
-        """Return the next request, ``None`` if there is none now: one is under way, or enough is buffered."""
+        """Return the next request; ``None`` if one is in flight or enough is buffered."""
 
     @abstractmethod
     def next_request_s(self) -> float | None:
-        """Return when ``request`` is worth asking, ``None`` if something else has to happen first."""
+        """Return when to call ``request`` again; ``None`` if another event must happen first."""
 
     @abstractmethod
     def fetched(self, request: Q, outcome: O | None, now_s: float) -> Jump | None:
-        """Take what came of ``request``; ``None`` if its broker could not be asked."""
+        """Process the outcome of ``request``; ``None`` if its broker could not be asked."""
 
     def _share_of(self, fetch_bytes: int) -> int:
-        """Return how much of this partition to ask for at a time, and to buffer."""
+        """Return how many bytes of this partition to request and buffer at a time."""
         return max(1, min(fetch_bytes, fetch_bytes * FULL_PARTITIONS_MAX // self.beside))
 
     @abstractmethod
     def _restart(self, offset: int) -> None:
-        """Forget what is buffered and asked for, and go on at ``offset``."""
+        """Drop buffered data and requests, and continue at ``offset``."""
 
     @abstractmethod
     def _decode(self) -> Chunk[D] | None:
-        """Decode some of what is buffered; ``None``: nothing whole is. Raises as ``take``."""
+        """Decode some of the buffered data; ``None`` if it has no whole message. Raises as ``take``."""
 
-    # what is handed out
+    # delivery
 
     def take(self, now_s: float, seen: Seen | None = None, call: int = 0) -> D | None:
-        """Hand out the next message; ``None`` if there is none now. What was ``seen`` is left out.
+        """Deliver the next message; ``None`` if there is none now. Messages that are ``seen`` are skipped.
 
-        ``call`` is the number of the reader's call that takes it; see ``take_back``.
+        ``call`` is the number of the reader's call; see ``take_back``.
 
         Raises:
-            CorruptFrame, CorruptRecord: The next message is damaged, and damaged ones are not to be skipped.
+            CorruptFrame, CorruptRecord: The next message is damaged, and damaged messages are not skipped.
         """
         if self.rests:
             return None
@@ -137,7 +136,7 @@ class Owned(ABC, Generic[D, Q, O]):
         return self._hand.take(1)[0] if self._find_next(seen) else None
 
     def take_many(self, count_max: int, seen: Seen | None = None, call: int = 0) -> list[D]:
-        """Hand out messages as ``take`` does, up to one that was refused before: that one ``take`` hands out."""
+        """Deliver messages as ``take`` does, up to one that was refused before, which only ``take`` delivers."""
         if self.rests or self._again:
             return []
         hand = self._hand
@@ -147,23 +146,23 @@ class Owned(ABC, Generic[D, Q, O]):
         return hand.take(1 if seen is not None else count_max)
 
     def _note_call(self, call: int, offset: int) -> None:
-        """Note that a call takes messages from ``offset`` on, before it does: it may be interrupted anywhere."""
+        """Note that a call takes messages from ``offset`` on, before it does: it may be interrupted at any point."""
         if call != self._call:
             self._call_first = offset
             self._call = call
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
-        """Return messages that an iteration may take by itself, behind the only one in hand; see ``in_hand``."""
+        """Return messages that an iteration may take itself, behind the only one in hand; see ``in_hand``."""
         if self.rests or self._again:
             return None
         return self._hand.stream(behind)
 
     def end_stream(self) -> None:
-        """Hand out by ``take`` again."""
+        """Return to delivery by ``take``."""
         self._hand.end_stream()
 
     def _find_next(self, seen: Seen | None) -> bool:
-        """Have a message that can be taken next; return whether there is one."""
+        """Make a message available; return whether there is one."""
         hand = self._hand
         while True:
             if hand.has_more and seen is not None:
@@ -176,14 +175,14 @@ class Owned(ABC, Generic[D, Q, O]):
                 if chunk is not None:
                     hand.add(*chunk)
             except Exception:
-                self._is_decoding = False  # what failed is found again
+                self._is_decoding = False  # a failure is found again
                 raise
             self._is_decoding = False
             if chunk is None:
                 return False
 
     def _next_chunk(self) -> Chunk[D] | None:
-        """Return what to hand out next. A message that was refused before is the first one of its chunk."""
+        """Return the next chunk to deliver. A message that was refused before begins a chunk."""
         chunk, self._cut = self._cut or self._decode(), None
         failed_at, failures = self._failed
         if chunk is None or not chunk.messages or not chunk.messages[0].offset <= failed_at < chunk.end:
@@ -197,20 +196,20 @@ class Owned(ABC, Generic[D, Q, O]):
             messages[0] = messages[0].again(failures)
         return chunk
 
-    # how far it is settled
+    # settlement
 
     @property
     def position(self) -> GroupOffset:
-        """Every message before this offset is settled; the id is that of the last one."""
+        """Every message before this offset is settled; the id belongs to the last one."""
         return self._hand.position
 
     @property
     def in_hand(self) -> int:
-        """Messages that were handed out and are not settled; those that wait to be handed out again are left out."""
+        """Number of delivered, unsettled messages, without those that wait for redelivery."""
         return self._hand.unsettled - len(self._again)
 
     def settle(self, delivery: HandedOut) -> bool:
-        """Settle a message; return whether that counts: not after its partition was lost or it was rolled back."""
+        """Settle a message; return ``False`` if its partition was lost or it was rolled back."""
         if self.lost or delivery.epoch is not self._epoch:
             return False
         self._hand.settle(delivery.offset)
@@ -218,13 +217,13 @@ class Owned(ABC, Generic[D, Q, O]):
         return True
 
     def settle_span(self, span: Span) -> None:
-        """Settle messages, as far as that counts."""
+        """Settle the messages of a span that can still be settled."""
         if not self.lost and span.first.epoch is self._epoch:
             self._hand.settle_span(span)
             self._forget_settled()
 
     def _forget_settled(self) -> None:
-        """Hand nothing out again that was settled meanwhile."""
+        """Drop redeliveries of messages that were settled meanwhile."""
         if self._again:
             self._again = deque(one for one in self._again if self._hand.holds(one.offset))
 
@@ -234,13 +233,13 @@ class Owned(ABC, Generic[D, Q, O]):
 
     @property
     def retry_s(self) -> float | None:
-        """When a refused message is handed out again; ``None`` if there is none."""
+        """When a refused message is delivered again; ``None`` if there is none."""
         return self._again_s if self._again else None
 
     def retry(self, delivery: D, again: D, due_s: float) -> bool:
-        """Hand ``again`` out from ``due_s`` on, before anything else of the partition; return as ``settle``.
+        """Deliver ``again`` from ``due_s`` on, before anything else of the partition; return as ``settle``.
 
-        Not if the message is settled.
+        Has no effect if the message is settled.
         """
         if self.lost or delivery.epoch is not self._epoch:
             return False
@@ -249,18 +248,18 @@ class Owned(ABC, Generic[D, Q, O]):
         return True
 
     def give_back(self, delivery: HandedOut) -> None:
-        """Hand a message out again, at once and at the same attempt: its handler was interrupted."""
+        """Deliver a message again, at once and as the same attempt: its handler was interrupted."""
         self._give_back(self.within(Span(delivery, delivery, 1)))
 
     def take_back(self, call: int) -> bool:
-        """Hand out again what a call has taken that was interrupted, and that is not settled; return whether it took
-        anything of this partition.
+        """Deliver the unsettled messages of the interrupted call ``call`` again; return whether it took any of this
+        partition.
         """
         if call != self._call or self.lost:
             return False
         self.busy = False
         self._hand.end_stream()
-        if self._is_decoding:  # what was being decoded is lost, and is fetched again
+        if self._is_decoding:  # the chunk being decoded is lost; fetch it again
             self._is_decoding, self._cut = False, None
             self._restart(self._hand.next_offset)
         self._give_back(self._hand.since(self._call_first))
@@ -277,10 +276,10 @@ class Owned(ABC, Generic[D, Q, O]):
         return [one for one in self._again if one.offset != offset]
 
     def roll_back(self, now_s: float, pause_s: Callable[[int], float]) -> int:
-        """Drop what is in hand; it is fetched and handed out again. Return how many messages that are.
+        """Drop the unsettled messages, to be fetched and delivered again. Return their number.
 
-        Only the first of them counts as refused: nobody can say which one was meant. ``pause_s``: how long to wait
-        after so many refusals.
+        Only the first counts as refused, because it is unknown which one was meant. ``pause_s``: pause after that
+        number of refusals.
         """
         count, first = self._hand.count, self._hand.position.offset
         if not count:
@@ -292,7 +291,7 @@ class Owned(ABC, Generic[D, Q, O]):
         return count
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``; what is in hand will not be settled any more."""
+        """Continue at ``offset``; messages delivered before cannot be settled any more."""
         self._epoch = self._epoch.again()
         self._hand = InHand(GroupOffset(offset, self._hand.position.message_id))
         self._again.clear()

@@ -1,7 +1,7 @@
-"""Messages that a consumer gave up on, kept on this machine until somebody replays or discards them.
+"""Rejected messages, stored on this machine until they are replayed or discarded.
 
-An SQLite file, so that a message is on the disk before its offset moves on, and several programs may share it. Each
-system has a table of its own.
+They are in an SQLite file, so that a message is durable before its offset moves on, and several programs may share it.
+Each system has its own table.
 
 Source: docs/client.md, "When a handler fails".
 """
@@ -22,15 +22,15 @@ from metaq.model import Partition
 from metaq.net.clock import wall_clock_ms
 
 PARKED_FILE: Final = "parked.sqlite"
-"""Its name in the folder of a cluster."""
+"""File name in the folder of a cluster."""
 
 M = TypeVar("M")
-"""The class of a system's messages."""
+"""The message class of a system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked(Generic[M]):
-    """A message that was given up: ``reason`` is the last error, ``number`` its name in ``discard``."""
+    """A rejected message: ``reason`` is the last error, ``number`` its id in ``discard``."""
 
     number: int
     message: M
@@ -47,7 +47,7 @@ class ParkedStore(ABC, Generic[M]):
     table: ClassVar[str]
     schema: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
-    """Those of a message, in the order of ``_values`` and ``_message``."""
+    """Names of the columns of a message, in the order of ``_values`` and ``_message``."""
 
     def __init__(self, path: str | Path, group: str) -> None:
         self._path, self._group = Path(path), group
@@ -57,14 +57,14 @@ class ParkedStore(ABC, Generic[M]):
 
     @abstractmethod
     def _values(self, message: M) -> tuple[object, ...]:
-        """Return what is stored of a message."""
+        """Return the column values of a message."""
 
     @abstractmethod
     def _message(self, values: tuple[object, ...]) -> M:
-        """Return the message of which that was stored."""
+        """Return the message with these column values."""
 
     def park(self, message: M, reason: str) -> None:
-        """Store a message durably; one that is there already stays once."""
+        """Store a message durably; one that is stored already is not stored twice."""
         names = ("group_id", *self.columns, "reason", "parked_ms")
         values = (self._group, *self._values(message), reason[:1000], wall_clock_ms())
         with self._opened() as database:
@@ -100,9 +100,9 @@ class ParkedStore(ABC, Generic[M]):
         ]
 
     def replay(self, handler: Callable[[M], object]) -> int:
-        """Call ``handler`` with each message, and remove those that it returns for; return how many.
+        """Call ``handler`` with each message, and remove it when the handler returns; return how many.
 
-        A message for which it raises stays; its error is raised, those behind it were not tried.
+        A message whose handler raises stays; the error is raised, and later messages are not tried.
         """
         count = 0
         for parked in self:
@@ -112,7 +112,7 @@ class ParkedStore(ABC, Generic[M]):
         return count
 
     def discard(self, number: int) -> bool:
-        """Remove a message; return whether there was one of that number."""
+        """Remove a message; return whether there was one with that number."""
         with self._opened() as database:
             done = database.execute(
                 f"DELETE FROM {self.table} WHERE group_id = ? AND number = ?", (self._group, number)
@@ -137,7 +137,7 @@ class ParkedStore(ABC, Generic[M]):
 
 
 class ParkedMessages(ParkedStore[Received]):
-    """The parked messages of a group of MetaQ's; see ``ParkedStore``."""
+    """The parked messages of a MetaQ group."""
 
     table = "parked"
     schema = """

@@ -1,4 +1,4 @@
-"""A MetaQ partition that a consumer owns: when it asks for more, and which of the messages it hands out. Pure."""
+"""A MetaQ partition that a consumer owns: when it fetches, and which messages it delivers. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaq.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How partitions are read. ``poll_max_s``: longest pause between two requests while there is nothing new."""
+    """How partitions are read. ``poll_max_s``: longest pause between two requests without new messages."""
 
     group: str
     fetch_bytes: int = 1 << 20
@@ -27,7 +27,7 @@ class ReadSettings:
 
 
 class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
-    """See the module and ``Owned``. Not thread-safe."""
+    """A MetaQ partition. Not thread-safe."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
         self._runs = FetchedRuns(offset, skip_corrupt=self._settings.skip_corrupt)
         self._asked: PartitionRequest | None = None
 
-    # what is fetched
+    # fetching
 
     def request(self, now_s: float) -> PartitionRequest | None:
         if self.rests or self._asked is not None or self._runs.is_waiting or now_s < self._not_before:
@@ -67,7 +67,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
 
     def fetched(self, request: PartitionRequest, outcome: Polled | None, now_s: float) -> Jump | None:
         if request is not self._asked:
-            return None  # rolled back since
+            return None  # rolled back meanwhile
         self._asked = None
         match outcome:
             case Run() | Filtered():
@@ -75,7 +75,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
                 self._fetched = outcome.end if isinstance(outcome, Run) else outcome.next_offset
                 self._pause_s = 0.0
             case Moved(offset) if offset != request.offset:
-                self._runs.add(outcome)  # what was fetched before comes first
+                self._runs.add(outcome)  # data fetched before is decoded first
                 self._fetched = offset
                 return Jump(self.where, request.offset, offset)
             case CorruptFrame() | Moved() | AtEnd() | _:
@@ -83,7 +83,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
                 self._not_before = now_s + self._pause_s
         return None
 
-    # what is handed out
+    # delivery
 
     def _decode(self) -> Chunk[Delivery] | None:
         chunk = self._runs.decode(self._epoch)

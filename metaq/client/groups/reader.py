@@ -1,6 +1,6 @@
-"""Reading as a member of a group, with threads: an iterator, a call for a batch, or a loop that calls a handler.
+"""Reading as a member of a group with threads: an iterator, a call for a batch, or a loop that calls a handler.
 
-Each system has a subclass that says how messages are fetched.
+Each system has a subclass that fetches messages.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CLOSE_S: Final = 10.0
 """Longest wait at the end for positions to be saved, and for each thread to end."""
 
 _LOOK_S: Final = 0.5
-"""Longest wait between two looks at what happened."""
+"""Longest wait between two checks for changes."""
 
 
 class Fetcher(Protocol):
-    """What fetches for a consumer."""
+    """Fetches messages for a consumer."""
 
     def close(self, timeout_s: float) -> None: ...
 
@@ -45,11 +45,11 @@ class GroupReader(GroupMember[D]):
         self._fetching: Fetcher | None = None
         self._at_exit = partial(_close_forgotten, ref(self))
         self._reads = threading.get_ident()
-        """The thread that has what was handed out."""
+        """The thread that the delivered messages belong to."""
 
     @abstractmethod
     def _start_fetching(self) -> Fetcher:
-        """Have fetched what this consumer will own. Called once, before it joins the group."""
+        """Start fetching for partitions that this consumer will own. Called once, before it joins the group."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -63,7 +63,7 @@ class GroupReader(GroupMember[D]):
     # reading
 
     def __iter__(self) -> Iterator[D]:
-        """Yield messages as they come, until ``stop`` is called, or ``close`` by another thread."""
+        """Yield messages as they arrive, until ``stop`` is called, or ``close`` by another thread."""
         self._start()
         state, monotonic = self._state, self._core.clock.monotonic
         try:
@@ -73,20 +73,21 @@ class GroupReader(GroupMember[D]):
                     continue
                 since, until_s, where = self._streamed_since, self._streamed_until_s, self._options.where
                 for message in islice(block.messages, block.taken, block.stream_end):
-                    block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                    # first: a thread that changes the version and then looks must count this message as delivered
+                    block.taken += 1
                     if state.version != since or monotonic() >= until_s:
                         block.taken -= 1
                         break
                     if where is None or self._is_wanted_of_stream(message):
                         yield message
         except GeneratorExit:
-            raise  # the program has got the last one
-        except BaseException:  # nobody knows whether it has
+            raise  # the program has received the last message
+        except BaseException:  # it is unknown whether the program has received it
             self._take_back()
             raise
 
     def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
-        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
+        """Return up to ``max_messages`` as soon as one is available; after ``timeout`` seconds an empty list."""
         if max_messages < 1 or timeout < 0:
             raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
         found: list[D] = []
@@ -106,14 +107,12 @@ class GroupReader(GroupMember[D]):
     def run(self, handler: Callable[[D], object], workers: int = 1) -> None:
         """Call ``handler`` with each message until ``stop`` is called.
 
-        A message is settled when ``handler`` returns (with ``auto_ack``). If it raises, the message is handed out
-        again, up to ``max_attempts`` times, with growing pauses, before anything else of its partition; then it is
-        rejected as ``on_reject`` says. With several ``workers`` partitions are handled at the same time, each one in
-        its order.
+        A message is settled when ``handler`` returns (with ``auto_ack``). If it raises, the message is delivered again,
+        up to ``max_attempts`` times with growing pauses, before anything else of its partition; then it is rejected as
+        ``on_reject`` says. With several ``workers``, several partitions are handled at the same time, each in order.
 
-        If ``run`` is interrupted, by Ctrl-C or because a handler raises what is no ``Exception``, the message whose
-        handler has not returned is handed out again by the next call, before others of its partition. That is no
-        further attempt.
+        If ``run`` is interrupted, by Ctrl-C or by an exception of a handler that is not an ``Exception``, the next call
+        delivers the unfinished message again, before others of its partition. That does not count as another attempt.
         """
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
@@ -138,48 +137,48 @@ class GroupReader(GroupMember[D]):
     # settling
 
     def commit(self) -> None:
-        """Settle everything that was handed out, and store the positions before returning.
+        """Settle all delivered messages, and store the positions before returning.
 
         Raises:
-            MetaqError: They cannot be stored now. They are kept, and stored later.
+            MetaqError: The positions cannot be stored now. They are kept, and stored later.
         """
         self._require_own()
         self._settle_handed()
         self._core.coordinator.save()
 
     def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
-        """Have what was handed out and is not settled delivered again, after a pause; return how many messages.
+        """Redeliver all unsettled messages after a pause; return their number.
 
         The first of each partition counts as refused once: after ``max_attempts`` it is rejected.
         """
         return self._roll_back(partitions)
 
     def seek(self, where: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, that of a message.
+        """Continue at ``offset``, at which a message must begin.
 
         Raises:
-            PartitionLost: The partition is not this consumer's (any more).
+            PartitionLost: The partition does not belong to this consumer (any more).
         """
         self._seek(where, offset)
 
     # what is visible
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        """Return the lag of each partition in bytes (RocketMQ: messages); asks the brokers."""
         self._require_own()
         return self._core.lag()
 
     # the end
 
     def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group. Further calls do nothing.
+        """Settle the delivered messages (with ``auto_ack``), save positions, leave the group. Further calls do nothing.
 
-        What another thread was handed that still runs is not settled: it may not have dealt with it yet.
+        Messages delivered to another thread that still runs are not settled: it may not have processed them yet.
         """
         self._close(settle=True, handed=not self._is_read_elsewhere())
 
     def _end_with_client(self, timeout: float | None = None) -> None:
-        """Leave the group at once, without settling what was handed out last: the client is closed."""
+        """Leave the group at once, without settling the last delivered messages: the client is closed."""
         self._close(settle=False)
 
     def _close(self, *, settle: bool, handed: bool = True) -> None:
@@ -240,7 +239,7 @@ class GroupReader(GroupMember[D]):
         return None
 
     def _wait(self, left_s: float) -> None:
-        """Wait for a change, with the lock."""
+        """Wait for a change. The caller has the lock."""
         self._state.changed.wait(self._state.wait_s(left_s, self._core.clock.monotonic()))
 
     def _check(self) -> None:
@@ -248,7 +247,7 @@ class GroupReader(GroupMember[D]):
             raise self._state.failure
 
     def _take(self, *, filtered: bool = True) -> D | None:
-        """Hand out the next message that is there, if there is any."""
+        """Take the next available message, if there is one."""
         while not self._stopped:
             with self._state.lock:
                 self._check()
@@ -276,7 +275,7 @@ class GroupReader(GroupMember[D]):
             self._core.changes_done()
 
     def _is_wanted_of_stream(self, delivery: D) -> bool:
-        """As ``_is_wanted``, of the message that an iteration took last."""
+        """Apply the filter to the message that an iteration took last."""
         try:
             return bool(self._options.where is None or self._options.where(delivery))
         except Exception:
@@ -299,27 +298,27 @@ class GroupReader(GroupMember[D]):
                 else:
                     self._handle_block(handler, delivery, block)
         except BaseException:
-            self._take_back()  # what the handler has not returned from is not settled
+            self._take_back()  # unfinished messages are not settled
             raise
         finally:
             self._is_handled = False
 
     def _handle_block(self, handler: Callable[[D], object], delivery: D, block: Block[D]) -> None:
-        """Handle a message and those of a stream behind it: to take one settles the one before."""
+        """Handle a message and the streamed ones behind it: taking one settles the one before."""
         state, since, where = self._state, self._streamed_since, self._options.where
         until_s, monotonic = self._streamed_until_s, self._core.clock.monotonic
         try:
             if where is None or where(delivery):
                 handler(delivery)
             for message in islice(block.messages, block.taken, block.stream_end):
-                block.taken += 1  # first, as when iterating
+                block.taken += 1  # first, as in the iteration
                 if state.version != since or monotonic() >= until_s:
                     block.taken -= 1
                     break
                 delivery = message
                 if where is None or where(message):
                     handler(message)
-        except Exception as error:  # of the program: any
+        except Exception as error:  # any error of the program's handler
             self._end_stream()
             if self._core.refused(delivery) is Verdict.REJECT:
                 self._reject(delivery, error)
@@ -333,7 +332,7 @@ class GroupReader(GroupMember[D]):
                 handler(delivery)
                 if not self._options.auto_ack:
                     return
-        except Exception as error:  # of the program: any
+        except Exception as error:  # any error of the program's handler
             if self._core.refused(delivery) is Verdict.REJECT:
                 self._reject(delivery, error)
             return

@@ -1,8 +1,8 @@
-"""Which of its partitions a consumer hands out of next: round robin, a bounded number of messages of each. Pure.
+"""Fair order of a consumer's partitions: round robin, with a bounded number of messages of each. Pure.
 
-Partitions that may have messages wait in a queue. The one in front hands out ``SHARE`` messages and goes to the end.
-One that has nothing leaves the queue until something of it was fetched. So a message waits for at most ``SHARE``
-messages of each other partition, however many those have. A partition that waits alone has no such limit.
+Partitions that may have messages are in a queue. The first one delivers ``SHARE`` messages and goes to the end. An
+empty partition leaves the queue until it has fetched data. So a message waits for at most ``SHARE`` messages of each
+other partition. A partition that is alone in the queue has no limit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from metaq.client.groups.deliveries import D
 from metaq.client.groups.owned import Owned
 
 SHARE: Final = 128
-"""Messages of one partition that are handed out before the next one is looked at."""
+"""Messages of one partition that are delivered before the next partition."""
 
 
 class RoundRobin(Generic[D]):
-    """Not thread-safe."""
+    """A fair order of partitions. Not thread-safe."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[Owned[D, Any, Any], None] = OrderedDict()
@@ -29,11 +29,11 @@ class RoundRobin(Generic[D]):
         return len(self._queue)
 
     def add(self, partition: Owned[D, Any, Any]) -> None:
-        """A partition may have messages now."""
+        """Add a partition that may have messages."""
         self._queue[partition] = None
 
     def discard(self, partition: Owned[D, Any, Any]) -> None:
-        """A partition is not handed out of any more."""
+        """Remove a partition."""
         if partition in self._queue:
             if partition is self.front:
                 self._left = SHARE
@@ -41,22 +41,22 @@ class RoundRobin(Generic[D]):
 
     @property
     def front(self) -> Owned[D, Any, Any] | None:
-        """The partition to hand out of."""
+        """The partition to deliver from."""
         return next(iter(self._queue), None)
 
     @property
     def left(self) -> int:
-        """How many messages of it may be handed out."""
+        """How many messages of ``front`` may be delivered."""
         return self._left if len(self._queue) > 1 else sys.maxsize
 
     def handed(self, count: int) -> None:
-        """So many messages of it were."""
+        """Count delivered messages of ``front``."""
         self._left -= count
         if self._left <= 0:
             self.go_on(stays=True)
 
     def go_on(self, *, stays: bool) -> None:
-        """Have the next one in front. ``stays``: the one that was may have more messages."""
+        """Move to the next partition. ``stays``: the current one may have more messages."""
         partition, _ = self._queue.popitem(last=False)
         self._left = SHARE
         if stays:

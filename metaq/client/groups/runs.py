@@ -1,8 +1,8 @@
-"""What was fetched of a partition and is not decoded yet: runs of bytes in any sizes. Pure.
+"""Fetched and not yet decoded data of a partition: runs of bytes of any size. Pure.
 
-A run may cut a frame anywhere; the front of a cut frame waits for the rest, however long the frame is. Then that frame
-is decoded by itself, and the run that completed it from there on: a whole run is not copied for the sake of one frame.
-What is damaged is found again each time, unless damaged messages are to be skipped.
+A run may end inside a frame; the first part of such a frame waits for the rest, however long the frame is. The frame is
+then decoded alone, followed by the rest of the run that completed it: no whole run is copied for one frame. Damage is
+detected again on each call, unless damaged messages are skipped.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from metaq.errors import CodecMissing, CorruptFrame
 from metaq.formats.frames import HEADER_BYTES, Frame, frame_bytes, walk
 
 CHUNK_MESSAGES: Final = 500
-"""Messages that are decoded at a time: the first of a large run does not wait for all of them. So few objects are made
-and freed again before Python's garbage collector looks for cycles in them (700, if the program does not say otherwise).
+"""Messages that are decoded at a time, so that the first of a large run does not wait for all of them. The objects are
+created and freed in numbers that do not trigger Python's garbage collector (700 by default).
 """
 
 
 class FetchedRuns:
-    """Not thread-safe."""
+    """The buffered runs of a partition. Not thread-safe."""
 
     def __init__(self, offset: int, *, skip_corrupt: bool) -> None:
         self._skip_corrupt = skip_corrupt
         self._waiting: deque[Run | Filtered | Moved] = deque()
-        self._data, self._at, self._data_offset = b"", 0, offset  # the run that is decoded, from byte ``_at`` on
-        self._parts: list[bytes] = []  # what follows behind a frame that is cut, until the frame is whole
-        self._need_bytes = 0  # of those
-        self._behind: tuple[bytes, int] | None = None  # the run that has completed a cut frame, and where that ends
-        self._frames: deque[Frame] = deque()  # of a selection, which ends where the run begins
+        self._data, self._at, self._data_offset = b"", 0, offset  # the run being decoded, from byte ``_at`` on
+        self._parts: list[bytes] = []  # data behind a cut frame, until the frame is complete
+        self._need_bytes = 0  # bytes missing there
+        # the run that has completed a cut frame, and where the frame ends in it
+        self._behind: tuple[bytes, int] | None = None
+        self._frames: deque[Frame] = deque()  # of a filtered result, which ends where the run begins
 
     @property
     def is_waiting(self) -> bool:
-        """Whether runs wait behind the one that is decoded."""
+        """Whether further runs wait behind the one being decoded."""
         return bool(self._waiting)
 
     def add(self, fetched: Run | Filtered | Moved) -> None:
-        """Take what was fetched behind everything before."""
+        """Append fetched data."""
         self._waiting.append(fetched)
 
     def decode(self, epoch: ReadEpoch) -> Chunk[Delivery] | None:
-        """Return the next messages; ``None``: there is no whole one.
+        """Return the next messages; ``None`` if none is complete.
 
         Raises:
             CorruptFrame: The next message is damaged.
@@ -64,7 +65,7 @@ class FetchedRuns:
                 return jump
 
     def _begin(self, fetched: Run | Filtered | Moved) -> Chunk[Delivery] | None:
-        """Have this decoded next; return what is known of it already."""
+        """Begin to decode fetched data; return messages that need no decoding."""
         match fetched:
             case Run(_, data):
                 self._append(data)
@@ -82,7 +83,7 @@ class FetchedRuns:
         self._behind = None
 
     def _append(self, data: bytes) -> None:
-        """Have a run decoded behind what is left, which is the front of a frame, if anything."""
+        """Append a run to the undecoded rest, which is a part of a frame, if anything."""
         if self._at:
             self._data_offset += self._at
             self._data, self._at = self._data[self._at :], 0
@@ -98,7 +99,7 @@ class FetchedRuns:
             self._parts = []
 
     def _go_on(self, data: bytes, at: int) -> None:
-        """Decode a run from byte ``at`` on, behind a frame that has been dealt with."""
+        """Continue to decode a run at byte ``at``, behind a finished frame."""
         self._data_offset += len(self._data) - at
         self._data, self._at, self._behind = data, at, None
 
@@ -113,7 +114,7 @@ class FetchedRuns:
         return None
 
     def _pass_damaged(self, epoch: ReadEpoch) -> bool:
-        """Skip the damaged frame that comes next, or raise its error; false: it is cut."""
+        """Skip the damaged frame at the current position, or raise its error; return ``False`` if it is only cut."""
         offset, where = self._data_offset + self._at, str(epoch.where)
         size = frame_bytes(self._data, self._at)
         if not 0 <= size - HEADER_BYTES <= FRAME_BYTES_MAX:
@@ -138,7 +139,7 @@ class FetchedRuns:
                 messages.append(delivery_of(frames[0], epoch))
             except (CorruptFrame, CodecMissing) as error:
                 if messages:
-                    break  # they come first
+                    break  # deliver the messages before it first
                 if isinstance(error, CodecMissing) or not self._skip_corrupt:
                     raise
             frames.popleft()

@@ -1,17 +1,17 @@
-"""Saves the positions of a consumer, and none of a partition that has become another consumer's meanwhile.
+"""Saves a consumer's positions, but not those of partitions that now belong to another consumer.
 
-A process that was frozen (a stopped process, a paused machine) goes on as if no time had passed, and learns only later
-that its partitions were given to others. So before each save the registry of the group is asked whose they are now, and
-a storage that can do so saves only where it still has what this consumer knows to be there. If it has something else:
+A frozen process (stopped, or on a paused machine) continues as if no time had passed, and learns only later that its
+partitions were assigned to others. So before each save the group's registry is asked for the current owners, and a
+storage that can compare saves only where it still has the offset that this consumer knows. If it has another one:
 
 ==================================  ====================================================================================
-a partition has one owner           it is asked again who that is; a position of this consumer's replaces what a former
+a partition has one owner           the registry is asked again; this consumer's position replaces one that a former
                                     owner has written late
-else (RocketMQ without locks)       who is further wins
+else (RocketMQ without locks)       the higher position wins
 ==================================  ====================================================================================
 
 A storage with ``load`` and ``save`` only cannot compare: a process that freezes between the registry's answer and the
-save may write over the offset of the next owner. Then messages are repeated; none is lost.
+save may overwrite the offset of the next owner. Then messages are repeated; none is lost.
 
 Source: docs/client.md, "Where offsets are stored".
 """
@@ -31,7 +31,7 @@ from metaq.errors import MetaqError, ZooKeeperAway
 from metaq.model import TopicPartition
 
 ATTEMPTS_MAX: Final = 3
-"""How often the offset of a partition is compared in one save, while others go on writing it."""
+"""Most comparisons of a partition's offset in one save, while other consumers keep writing it."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -39,19 +39,19 @@ _LOG: Final = logging.getLogger(__name__)
 class _Kept(NamedTuple):
     position: GroupOffset
     saved: GroupOffset | None
-    """What the storage had."""
+    """The offset that was in the storage."""
 
 
 class PositionSaver:
-    """One thread at a time."""
+    """Saves the positions of one consumer. One thread at a time."""
 
     def __init__(self, state: GroupState[Any, Any, Any], membership: Membership, storage: OffsetStorage) -> None:
         self._state, self._membership, self._storage = state, membership, storage
         self._kept: dict[TopicPartition, _Kept] = {}
-        """Of partitions that are not this consumer's any more, and could not be saved."""
+        """Unsaved positions of partitions that this consumer has lost."""
 
     def save(self, places: Collection[TopicPartition] | None = None) -> bool:
-        """Save the positions that have moved, of ``places`` only, if given; return whether none was refused.
+        """Save the changed positions, of ``places`` only if given; return whether none was refused.
 
         Raises:
             MetaqError: The registry or the storage could not be used. Positions are kept.
@@ -75,15 +75,15 @@ class PositionSaver:
         refused |= due.keys()
         if refused:
             named = ", ".join(map(str, sorted(refused)))
-            _LOG.warning("group %s: positions are not saved, another consumer has %s", self._membership.group, named)
+            _LOG.warning("group %s: positions are not saved: another consumer owns %s", self._membership.group, named)
         return not refused
 
     def save_first(
         self, starts: Mapping[TopicPartition, GroupOffset]
     ) -> tuple[Mapping[TopicPartition, GroupOffset], Mapping[TopicPartition, GroupOffset]]:
-        """Save where the group begins, so that nobody decides that again; return where it does, and what is saved.
+        """Save where the group begins, so that it is decided once; return the start offsets, and those that are saved.
 
-        Another member may have been quicker. While the storage cannot be used, nothing is saved.
+        Another member may have saved one before. While the storage cannot be used, nothing is saved.
 
         Raises:
             ZooKeeperAway: The session has ended.
@@ -96,15 +96,15 @@ class PositionSaver:
             if not error.retryable:
                 raise
             named = ", ".join(map(str, sorted(starts)))
-            _LOG.warning("group %s: where it begins in %s is not saved yet: %s", self._membership.group, named, error)
+            _LOG.warning("group %s: the start in %s is not saved yet: %s", self._membership.group, named, error)
             return starts, {}
         begun = {where: found.get(where) or start for where, start in starts.items()}
         return begun, begun
 
-    # partitions that are not this consumer's now
+    # partitions that do not belong to this consumer now
 
     def save_unclaimed(self, places: Collection[TopicPartition], *, and_kept: bool = False) -> None:
-        """Save the positions of ``places``, also those that are kept, where the storage still has what it had.
+        """Save the positions of ``places``, and the kept ones, where the storage still has the expected offset.
 
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
@@ -124,19 +124,19 @@ class PositionSaver:
         self.forget(stored)
 
     def keep(self, partitions: Collection[Owned[Any, Any, Any]]) -> None:
-        """Keep the positions of these, which are read no more, as far as they are not saved."""
+        """Keep the unsaved positions of partitions that are not read any more."""
         for one in partitions:
             if one.position != one.saved:
                 self._kept[one.where] = _Kept(one.position, one.saved)
 
     def kept(self) -> dict[TopicPartition, GroupOffset | None]:
-        """Return the partitions whose positions are kept, and what the storage had."""
+        """Return the partitions whose positions are kept, and the offset in the storage."""
         return {where: kept.saved for where, kept in self._kept.items()}
 
     def take_kept(
         self, places: Collection[TopicPartition], stored: Mapping[TopicPartition, GroupOffset]
     ) -> dict[TopicPartition, GroupOffset]:
-        """Return where this consumer is in those of ``places`` that it goes on with, unless somebody is further."""
+        """Return this consumer's kept positions in ``places``, except where the stored one is further ahead."""
         found = {where: self._kept.pop(where) for where in places if where in self._kept}
         return {
             where: kept.position
@@ -145,7 +145,7 @@ class PositionSaver:
         }
 
     def forget(self, places: Collection[TopicPartition]) -> None:
-        """Keep nothing of these."""
+        """Drop the kept positions of ``places``."""
         for where in places:
             self._kept.pop(where, None)
 
@@ -156,9 +156,9 @@ class PositionSaver:
         *,
         is_compared: bool,
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """Save; return what the storage has in the partitions where that is something else than was expected.
+        """Save; return the stored offsets of partitions where they differ from ``expected``.
 
-        ``is_compared``: also if the storage cannot do so in one step.
+        ``is_compared``: compare even if the storage cannot do so atomically.
         """
         if not due:
             return {}

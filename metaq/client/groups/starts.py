@@ -1,4 +1,4 @@
-"""Where a group begins in a partition that it has no offset of."""
+"""Where a group begins in a partition without a stored offset."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from metaq.errors import BrokerError
 from metaq.model import INT64_MAX, Partition, TopicPartition
 
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int] | Mapping[TopicPartition, int]
-"""The first message, the end of what is there, the first message at or after a time (ms since 1970, or a datetime), or
-an offset for each partition; partitions that a mapping does not name begin at their first message."""
+"""The first message, the current end, the first message at or after a time (ms since 1970, or a datetime), or an offset
+for each partition; partitions missing in a mapping begin at their first message.
+"""
 
 
 StartPosition = Literal["earliest", "latest"] | int | Mapping[Partition, int]
-"""What was checked. Keys of a mapping may be ``TopicPartition``, too, where several topics are read."""
+"""A checked start. Keys of a mapping may also be ``TopicPartition``, if several topics are read."""
 
 _PLACES: Final = "ms since 1970, a datetime with a time zone, or {partition: offset}"
 
 
 def checked_start(start: object) -> StartPosition:
-    """Return ``start`` if it can be one, a ``datetime`` as ms since 1970.
+    """Return a valid ``start``; a ``datetime`` is converted to ms since 1970.
 
     Raises:
         ValueError: It is of another type or value.
@@ -67,7 +68,7 @@ def checked_end(end: object) -> int | Mapping[Partition, int] | None:
 
 
 class StartResolver:
-    """Asks brokers for the offset that ``start`` means."""
+    """Asks brokers for the offset that ``start`` refers to."""
 
     def __init__(self, directory: Directory, pool: SessionPool, start: Start) -> None:
         self._directory, self._pool, self._start = directory, pool, checked_start(start)
@@ -76,9 +77,9 @@ class StartResolver:
         """Return the offset to begin at.
 
         Raises:
-            KeyError: No address is known of the partition's broker.
-            ValueError: No message begins at an offset that was named.
-            ExtensionMissing: ``start`` is a time, and the broker keeps none (a Java broker).
+            KeyError: No address of the partition's broker is known.
+            ValueError: No message begins at a given offset.
+            ExtensionMissing: ``start`` is a time, and the broker stores none (a Java broker).
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The broker could not be asked.
         """
         with self._pool.lease(self._directory.brokers()[where.partition.broker_id]) as session:
@@ -97,7 +98,7 @@ class StartResolver:
                             raise ValueError(f"{where}: no message begins at offset {asked}; one begins at {found}")
                         return GroupOffset(asked)
             except BrokerError as error:
-                if error.code == 404:  # nobody has written to it yet
+                if error.code == 404:  # the partition has no messages yet
                     return GroupOffset(0)
                 raise
 

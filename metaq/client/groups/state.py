@@ -1,9 +1,9 @@
-"""What a consumer owns, shared by who reads, who fetches and who divides the partitions. Does no I/O.
+"""A consumer's partitions, shared by the reader, the fetchers and the coordinator. Does no I/O.
 
-One lock guards everything. ``pause`` stops the hand-out, as long as nobody can say whether the partitions are still
-this consumer's. A process that was frozen is not paused, and does not know that time has passed: so before each hand-
-out the clock is compared with ``until_s``. Changes of the assignment are queued for the reader, so that a program's
-functions run where it reads.
+One lock guards everything. ``pause`` stops delivery while it is unknown whether the partitions still belong to this
+consumer. A frozen process is not paused and does not notice that time has passed: so the clock is compared with
+``until_s`` before each delivery. Changes of the assignment are queued for the reader, so that the program's callbacks
+run in the reading thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Change:
 
 
 class GroupState(Generic[D, Q, O]):
-    """``changed`` is notified whenever something may have become possible."""
+    """The state of a consumer. ``changed`` is notified whenever something may have become possible."""
 
     def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
         self.lock = threading.RLock()
@@ -43,20 +43,20 @@ class GroupState(Generic[D, Q, O]):
         self.partitions: dict[TopicPartition, Owned[D, Q, O]] = {}
         self.generation = 0
         self.paused: str | None = "the consumer has not joined its group yet"
-        """Why nothing is handed out; ``None``: it is."""
+        """Why nothing is delivered; ``None`` while messages are delivered."""
         self.until_s: Callable[[TopicPartition], float] = lambda where: inf
-        """Until when a partition is proven to be this consumer's; nothing of it is handed out later."""
+        """Until when a partition is proven to belong to this consumer; later, none of its messages is delivered."""
         self.failure: BaseException | None = None
-        """What ends the consumer; its reader raises it."""
+        """The error that ends the consumer; its reader raises it."""
         self.changes: deque[Change] = deque()
         self.callbacks_running = 0
         self.closing = False
         self.version = 0
-        """Counts notifications: who has looked at something and wants to wait sees whether one came in between."""
+        """Counts notifications: a thread that wants to wait detects one that it has missed."""
         self.wakers: list[Callable[[], None]] = []
         """Called with the lock when ``changed`` is notified, for readers that do not wait for it."""
         self.on_brokers: Callable[[set[int | str]], None] = lambda brokers: None
-        """Called with the lock when partitions of brokers were added, for who fetches."""
+        """Called with the lock when partitions of brokers were added, for the fetchers."""
         self.max_attempts: Final = max_attempts
         self._retry_max_s = retry_max_s
         self._seen: OrderedDict[int | str, None] = OrderedDict()
@@ -67,7 +67,7 @@ class GroupState(Generic[D, Q, O]):
         self._requests = 0
 
     def notify(self) -> None:
-        """Wake who waits for ``changed``. The caller has the lock."""
+        """Wake the threads that wait for ``changed``. The caller has the lock."""
         self.version += 1
         self.changed.notify_all()
         for wake in self.wakers:
@@ -86,7 +86,7 @@ class GroupState(Generic[D, Q, O]):
             self.notify()
 
     def keep(self, places: Collection[TopicPartition]) -> None:
-        """Go on with those of these that were suspended, or about to be released."""
+        """Resume the partitions among ``places`` that were suspended or about to be released."""
         with self.lock:
             kept = [where for where in places if self.partitions[where].revoking]
             is_changed = bool(kept) or any(self.partitions[where].suspended for where in places)
@@ -99,7 +99,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def suspend(self, places: Collection[TopicPartition]) -> None:
-        """Read nothing of these for now."""
+        """Stop reading ``places`` for now."""
         with self.lock:
             for where in places:
                 self.partitions[where].suspended = True
@@ -107,7 +107,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def revoke(self, places: Collection[TopicPartition]) -> None:
-        """Hand out nothing more of these; the reader is notified, once."""
+        """Stop delivery from ``places``; the reader is notified once."""
         with self.lock:
             new = sorted(where for where in places if not self.partitions[where].revoking)
             for where in new:
@@ -117,7 +117,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def remove(self, places: Collection[TopicPartition]) -> list[Owned[D, Q, O]]:
-        """Own these no more: what is acknowledged later is refused. Return those that were not lost before."""
+        """Disown partitions: late acknowledgements are refused. Return those that were not lost before."""
         with self.lock:
             removed = [self.partitions.pop(where) for where in places]
             left = [partition for partition in removed if not partition.lost]
@@ -133,32 +133,33 @@ class GroupState(Generic[D, Q, O]):
             partition.beside = len(self.partitions)
 
     def drained(self, places: Collection[TopicPartition], *, callbacks: bool) -> bool:
-        """Return whether no message of these is in hand, and, with ``callbacks``, the reader has dealt with changes."""
+        """Return whether no message of these is in hand and, with ``callbacks``, the reader has processed the
+        changes.
+        """
         if callbacks and (self.changes or self.callbacks_running):
             return False
         return not any(self.partitions[where].in_hand for where in places if where in self.partitions)
 
     def pause(self, why: str) -> None:
-        """Hand out nothing until ``resume``."""
+        """Stop delivery until ``resume``."""
         with self.lock:
             self.paused = why
             self.version += 1
 
     def explain(self, why: str) -> None:
-        """Say why nothing is handed out, if that is so."""
+        """Replace the reason why nothing is delivered, while that is so."""
         with self.lock:
             if self.paused is not None:
                 self.paused = why
 
     def resume(self) -> None:
-        """Hand out messages again."""
         with self.lock:
             if self.paused is not None:
                 self.paused = None
                 self.notify()
 
     def forked(self) -> None:
-        """In a child process: no thread has the lock, and what was handed out cannot be settled."""
+        """In a child process: no thread has the lock, and delivered messages cannot be settled."""
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.wakers.clear()
@@ -168,22 +169,22 @@ class GroupState(Generic[D, Q, O]):
         self._order = RoundRobin()
 
     def close(self) -> None:
-        """Hand out and fetch nothing any more."""
+        """Stop delivery and fetching for good."""
         with self.lock:
             self.closing = True
             self.pause("the consumer is closed")
 
     def fail(self, error: BaseException) -> None:
-        """End the consumer: its reader gets ``error``."""
+        """End the consumer: its reader raises ``error``."""
         with self.lock:
             self.failure = self.failure or error
             self.notify()
 
-    # what is fetched
+    # fetching
 
     def requests(self, broker: int | str, now_s: float, limit: int) -> list[tuple[Owned[D, Q, O], Q]]:
-        """Return the requests that are due at a broker, at most ``limit``: those of partitions that were asked for
-        longest ago; none while nothing is handed out. The caller has the lock.
+        """Return the requests that are due at a broker, at most ``limit``, least recently requested partitions first;
+        none while nothing is delivered. The caller has the lock.
         """
         if self.paused is not None:
             return []
@@ -199,7 +200,7 @@ class GroupState(Generic[D, Q, O]):
         return found
 
     def next_request_s(self, broker: int | str) -> float | None:
-        """Return when the next request is due at a broker, ``None``: not by itself. The caller has the lock."""
+        """Return when the next request to a broker is due; ``None``: not without a change. The caller has the lock."""
         if self.paused is not None:
             return None
         times = [at for partition in self._of(broker) if (at := partition.next_request_s()) is not None]
@@ -208,7 +209,7 @@ class GroupState(Generic[D, Q, O]):
     def fetched(
         self, asked: Sequence[tuple[Owned[D, Q, O], Q]], outcomes: Sequence[O | None], now_s: float
     ) -> list[Jump]:
-        """Take what came of requests; return where the broker did not have what was asked for any more."""
+        """Process the outcomes of requests; return the offsets that the broker does not store any more."""
         with self.lock:
             jumps = [
                 partition.fetched(request, outcome, now_s)
@@ -223,20 +224,20 @@ class GroupState(Generic[D, Q, O]):
     def _of(self, broker: int | str) -> Iterator[Owned[D, Q, O]]:
         return (one for where, one in self.partitions.items() if where.partition.broker == broker)
 
-    # what is handed out and settled
+    # delivery and settlement
 
     def may_hand_out(self, where: TopicPartition, now_s: float) -> bool:
-        """Whether a partition is proven to be this consumer's now. The caller has the lock."""
+        """Whether a partition is proven to belong to this consumer now. The caller has the lock."""
         return self.paused is None and now_s < self.until_s(where)
 
     def begin_call(self) -> None:
-        """The reader calls for messages; see ``take_back``."""
+        """The reader begins a call; see ``take_back``."""
         self._call += 1
 
     def take(self, now_s: float, *, free_only: bool = False) -> D | None:
-        """Hand out a message, of the partition that is due for one. The caller has the lock.
+        """Deliver a message of the partition that is next. The caller has the lock.
 
-        ``free_only``: the partition is handled from then on, and left alone, until ``handled`` is called.
+        ``free_only``: reserve the partition for the caller until ``handled`` is called.
 
         Raises:
             CorruptFrame, CorruptRecord: As ``Owned.take``.
@@ -261,7 +262,7 @@ class GroupState(Generic[D, Q, O]):
         return None
 
     def handled(self, where: TopicPartition) -> None:
-        """Messages of a partition are not handled any more."""
+        """End the reservation of a partition."""
         with self.lock:
             partition = self.partitions.get(where)
             if partition is not None:
@@ -269,7 +270,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def take_more(self, where: TopicPartition, now_s: float) -> D | None:
-        """Hand out the next message of one partition. The caller has the lock.
+        """Deliver the next message of one partition. The caller has the lock.
 
         Raises:
             CorruptFrame, CorruptRecord: As ``Owned.take``.
@@ -280,9 +281,9 @@ class GroupState(Generic[D, Q, O]):
         return self._take(partition, now_s)
 
     def take_many(self, count_max: int, now_s: float) -> list[D]:
-        """Hand out up to ``count_max`` messages of one partition, as ``take`` would if they are buffered.
+        """Deliver up to ``count_max`` buffered messages of one partition.
 
-        Never raises: what is damaged is found again by ``take``, as is what was refused.
+        Never raises: ``take`` finds damaged and refused messages again.
         """
         with self.lock:
             if self.paused is not None or self.failure is not None:
@@ -300,14 +301,14 @@ class GroupState(Generic[D, Q, O]):
                 if found:
                     order.handed(len(found))
                     return found
-                order.go_on(stays=True)  # ``take`` may find something
+                order.go_on(stays=True)  # ``take`` may find a message
         return []
 
     def stream(self, behind: HandedOut) -> Block[D] | None:
-        """Return messages that an iteration may take by itself; see ``Owned.stream``. The caller has the lock."""
+        """Return messages that an iteration may take itself; see ``Owned.stream``. The caller has the lock."""
         partition = self._order.front
         if partition is None or partition.where != behind.where or self.paused is not None or self._seen_max:
-            return None  # maybe its share is used up
+            return None  # its share may be used up
         block = partition.stream(behind)
         if block is not None:
             block.stream_end = min(len(block.messages), block.taken + self._order.left)
@@ -315,7 +316,7 @@ class GroupState(Generic[D, Q, O]):
         return block
 
     def end_stream(self, where: TopicPartition) -> None:
-        """Hand out by ``take`` again."""
+        """Return to delivery by ``take``."""
         with self.lock:
             if where in self.partitions:
                 self.partitions[where].end_stream()
@@ -335,7 +336,9 @@ class GroupState(Generic[D, Q, O]):
             return [] if partition is None else partition.within(span)
 
     def wait_s(self, longest_s: float, now_s: float) -> float:
-        """Return how long to wait for a change: less if a refused message is due before. The caller has the lock."""
+        """Return how long to wait for a change: less than ``longest_s`` if a refused message is due before. The caller
+        has the lock.
+        """
         may_be = (one for one in self.partitions.values() if not (one.rests or one.busy))
         times = (at for one in may_be if (at := one.retry_s) is not None and self.may_hand_out(one.where, now_s))
         due_s = min(times, default=None)
@@ -345,7 +348,7 @@ class GroupState(Generic[D, Q, O]):
         """Settle a message.
 
         Raises:
-            PartitionLost: That is too late.
+            PartitionLost: The partition was lost, or the message rolled back.
         """
         with self.lock:
             partition = self.partitions.get(delivery.where)
@@ -357,7 +360,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def acknowledge_spans(self, spans: Sequence[Span]) -> None:
-        """Settle messages; those whose partition is lost are left out: they are delivered again, here or elsewhere."""
+        """Settle messages; those of lost partitions are ignored: they are delivered again, here or elsewhere."""
         with self.lock:
             for span in spans:
                 partition = self.partitions.get(span.first.where)
@@ -371,7 +374,9 @@ class GroupState(Generic[D, Q, O]):
                     self.notify()
 
     def schedule_retry(self, delivery: D, now_s: float) -> bool:
-        """Hand a message out again after a pause that grows with its attempts; return whether it is still ours."""
+        """Deliver a message again after a pause that grows with its attempts; return whether its partition is still
+        owned.
+        """
         with self.lock:
             partition = self.partitions.get(delivery.where)
             if partition is None or partition.generation != delivery.generation:
@@ -381,7 +386,7 @@ class GroupState(Generic[D, Q, O]):
             return partition.retry(delivery, delivery.again(), due_s)
 
     def give_back(self, delivery: HandedOut) -> None:
-        """Hand a message out again, before others of its partition: its handler was interrupted."""
+        """Deliver a message again, before others of its partition: its handler was interrupted."""
         with self.lock:
             partition = self.partitions.get(delivery.where)
             if partition is not None:
@@ -390,7 +395,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def take_back(self) -> None:
-        """Hand out again what the last call has taken, and what is not settled of that: the call was interrupted."""
+        """Deliver the unsettled messages of the last call again: the call was interrupted."""
         with self.lock:
             for partition in self.partitions.values():
                 if partition.take_back(self._call):
@@ -398,11 +403,11 @@ class GroupState(Generic[D, Q, O]):
             self.notify()
 
     def pause_s(self, failures: int) -> float:
-        """Return how long to wait after a message was refused ``failures`` times."""
+        """Return the pause after a message was refused ``failures`` times."""
         return min(self._retry_max_s, self._retry_max_s / POLL_STEPS * failures)
 
     def roll_back(self, places: Collection[TopicPartition], now_s: float) -> int:
-        """Have what is in hand of these handed out again; return how many messages that are."""
+        """Have the unsettled messages of these partitions delivered again; return their number."""
         with self.lock:
             mine = [self.partitions[where] for where in places if where in self.partitions]
             count = sum(partition.roll_back(now_s, self.pause_s) for partition in mine)
@@ -415,8 +420,8 @@ class GroupState(Generic[D, Q, O]):
             return {where: partition.position for where, partition in self.partitions.items()}
 
     def unsaved(self, places: Collection[TopicPartition] | None = None) -> Mapping[TopicPartition, GroupOffset]:
-        """Return the positions that the offset storage does not have; of ``places`` only, if given; else of all that
-        are read.
+        """Return the positions that are not in the offset storage, of ``places`` if given, else of all read
+        partitions.
         """
         with self.lock:
             return {
@@ -428,21 +433,21 @@ class GroupState(Generic[D, Q, O]):
             }
 
     def note_saved(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """The offset storage has these."""
+        """Record offsets that the storage has."""
         with self.lock:
             for where, offset in offsets.items():
                 if where in self.partitions:
                     self.partitions[where].saved = offset
 
     def note_loaded(self, stored: Mapping[TopicPartition, GroupOffset], asked: Collection[TopicPartition]) -> None:
-        """Of what it was asked for, the offset storage has only these: what it has lost is to be saved again."""
+        """Record what the storage returned for ``asked``: offsets that it has lost must be saved again."""
         with self.lock:
             for where, partition in self.partitions.items():
                 if where in asked:
                     partition.saved = stored.get(where)
 
     def note_missing(self, places: Collection[TopicPartition]) -> None:
-        """The offset storage has nothing of these, whatever it had."""
+        """Record that the storage has no offsets of these, whatever it had before."""
         with self.lock:
             for where in places:
                 if where in self.partitions:

@@ -1,4 +1,4 @@
-"""Threads that handle the messages of several partitions at the same time, those of one partition in their order."""
+"""Threads that handle messages of several partitions in parallel, those of each partition in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from metaq.client.groups.state import GroupState
 from metaq.net.clock import Clock
 
 _QUANTUM: Final = 64
-"""Messages of a partition that a thread handles before it looks at the others."""
+"""Messages of a partition that a thread handles before it looks at other partitions."""
 
 _LOOK_S: Final = 0.5
 
 
 class Workers(Generic[D]):
-    """``count`` threads that call ``handle``. A daemon each: one that never returns does not keep the program alive."""
+    """``count`` daemon threads that call ``handle``: a handler that never returns does not keep the program alive."""
 
     def __init__(self, state: GroupState[D, Any, Any], count: int, handle: Callable[[D], object], clock: Clock) -> None:
         self._state, self._handle, self._clock = state, handle, clock
@@ -30,12 +30,14 @@ class Workers(Generic[D]):
             thread.start()
 
     def check(self) -> None:
-        """Raise what has ended a thread: a handler raised what is no ``Exception``, or a message cannot be given up."""
+        """Raise the error that ended a thread: a handler raised an exception other than ``Exception``, or rejecting
+        failed.
+        """
         if self._failure is not None:
             raise self._failure
 
     def stop(self, timeout_s: float) -> None:
-        """End behind the messages in hand; wait for them, at most ``timeout_s`` in all."""
+        """Stop after the current messages; wait for the threads, at most ``timeout_s`` in all."""
         self._stopped = True
         with self._state.lock:
             self._state.notify()
@@ -47,7 +49,7 @@ class Workers(Generic[D]):
         try:
             while (delivery := self._take()) is not None:
                 self._work_on(delivery)
-        except BaseException as error:  # the reader raises it
+        except BaseException as error:  # raised by the reader
             with self._state.lock:
                 self._failure = self._failure or error
                 self._state.notify()

@@ -1,1 +1,1 @@
-"""``RocketMQ``: a program's way to a cluster of RocketMQ brokers, with the names of ``MetaQ``."""
+"""``RocketMQ``: a client of a cluster of RocketMQ brokers, with the method names of ``MetaQ``."""

@@ -1,4 +1,4 @@
-"""The asyncio twins of ``Lookup`` and ``Topics``; every call asks the servers in a thread."""
+"""``Lookup`` and ``Topics`` for asyncio; every call asks the servers in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaq.model import Address
 
 
 class AsyncLookup:
-    """As ``Lookup``, which see."""
+    """``Lookup`` for asyncio."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -24,12 +24,14 @@ class AsyncLookup:
     async def by_key(
         self, topic: str, key: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[RocketReceived]:
-        """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 of a broker."""
+        """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 from
+        each broker.
+        """
         return await call_in_thread(self._lookup.by_key, topic, key, since_ms, until_ms)
 
 
 class AsyncTopics:
-    """As ``Topics``, which see."""
+    """``Topics`` for asyncio."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -37,7 +39,9 @@ class AsyncTopics:
     async def create(
         self, topic: str, queues: int = 8, permissions: str = "rw", brokers: Collection[str] | None = None
     ) -> dict[str, Address]:
-        """Make a topic with ``queues`` queues at each broker, or give it as many there; return the brokers."""
+        """Create a topic with ``queues`` queues at each broker, or change the number of its queues; return
+        the brokers.
+        """
         return await call_in_thread(self._topics.create, topic, queues, permissions, brokers)
 
     async def settings(self, topic: str, brokers: Collection[str] | None = None) -> list[TopicSettings]:
@@ -53,7 +57,7 @@ class AsyncTopics:
         permissions: str | None = None,
         brokers: Collection[str] | None = None,
     ) -> list[TopicSettings]:
-        """Change what is named at each broker that has the topic, and return it as it is then."""
+        """Change the given settings at each broker that has the topic, and return the new settings."""
         return await call_in_thread(
             self._topics.alter,
             topic,
@@ -64,5 +68,5 @@ class AsyncTopics:
         )
 
     async def delete(self, topic: str) -> dict[str, Address]:
-        """Delete a topic at every broker, with its messages, and its route at every name server; return the brokers."""
+        """Delete a topic with its messages at every broker, and its route at every name server; return the brokers."""
         return await call_in_thread(self._topics.delete, topic)

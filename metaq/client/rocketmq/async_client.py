@@ -33,10 +33,10 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 
 class AsyncRocketMQ(AsyncClient):
-    """As ``RocketMQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
+    """``RocketMQ`` for ``async with``. Uses the running event loop; opens nothing before the first request.
 
     Raises:
-        ValueError: ``name_servers`` is no list of addresses.
+        ValueError: ``name_servers`` is not a list of addresses.
 
     Examples:
         >>> async with AsyncRocketMQ("127.0.0.1:9876") as mq:
@@ -59,7 +59,7 @@ class AsyncRocketMQ(AsyncClient):
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """As ``RocketMQ.from_env``."""
+        """Return a client configured from the environment; see ``RocketMQ.from_env``."""
         return cls(**read_profile(profile, None).rocketmq())
 
     def __repr__(self) -> str:
@@ -68,7 +68,9 @@ class AsyncRocketMQ(AsyncClient):
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
     ) -> AsyncRocketProducer:
-        """Return a producer for any topic. Raises as ``RocketMQ.producer``; with ``block`` a full window is awaited."""
+        """Return a producer for any topic. Raises as ``RocketMQ.producer``. With ``on_overflow="block"``, ``submit``
+        awaits space in the window.
+        """
         options["on_overflow"], waits = behind_loop(options.get("on_overflow", "block"))
         return AsyncRocketProducer(self._mq.producer(partitioner, group=group, **options), wait_for_window=waits)
 
@@ -106,7 +108,7 @@ class AsyncRocketMQ(AsyncClient):
         sql: str | None = None,
         group: str = GROUP,
     ) -> AsyncIterator[RocketReceived]:
-        """Yield the messages of ``topic`` that are there. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
+        """Yield the messages that ``topic`` holds now. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
         return in_threads(
             self._mq.browse(topic, partitions=partitions, start=start, end=end, tags=tags, sql=sql, group=group)
         )
@@ -118,17 +120,17 @@ class AsyncRocketMQ(AsyncClient):
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
     ) -> AsyncRocketConsumer:
-        """Return a consumer that reads all queues, whoever else does. See ``RocketMQ.broadcast_consumer``."""
+        """Return a consumer that reads all queues, whatever others read. See ``RocketMQ.broadcast_consumer``."""
         given = RocketOptions(group=group, topics=topics, **options)
         return self._ends(AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
-        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
         return self._mq.parked(group)
 
     @property
     def cluster(self) -> AsyncRocketClusterView:
-        """What the cluster holds: topics, queues, offsets, and the lag of groups."""
+        """A view of the cluster: topics, queues, offsets, and the lag of groups."""
         return AsyncRocketClusterView(self._mq.cluster)
 
     @property
@@ -138,12 +140,12 @@ class AsyncRocketMQ(AsyncClient):
 
     @property
     def topics(self) -> AsyncTopics:
-        """Makes, changes and deletes topics."""
+        """Creates, changes and deletes topics."""
         return AsyncTopics(self._mq.topics)
 
 
 class AsyncRocketClusterView:
-    """As ``RocketClusterView``, which see; every call asks the servers in a thread."""
+    """``RocketClusterView`` for asyncio; every call asks the servers in a thread."""
 
     def __init__(self, view: RocketClusterView) -> None:
         self._view = view
@@ -167,7 +169,7 @@ class AsyncRocketClusterView:
         return await call_in_thread(self._view.topic_statistics, topic)
 
     async def brokers(self) -> dict[str, Address]:
-        """Return broker name -> address to read from, of the brokers that have a topic of users."""
+        """Return broker name -> address to read from, for brokers with at least one user topic."""
         return await call_in_thread(self._view.brokers)
 
     async def topics(self) -> dict[str, list[Partition]]:
@@ -193,7 +195,7 @@ class AsyncRocketClusterView:
     async def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
-        """Return what ``reset`` is to set so that ``group`` begins at ``start``."""
+        """Return the changes for ``reset`` that make ``group`` begin at ``start``."""
         return await call_in_thread(self._view.plan_reset, group, topic, start, partitions)
 
     async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
@@ -201,13 +203,15 @@ class AsyncRocketClusterView:
         await call_in_thread(self._view.reset, group, changes)
 
     async def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
-        """Return how far ``group`` is behind in ``topics``, by default those that the brokers have its offsets of."""
+        """Return the lag of ``group`` in ``topics``, by default in all topics for which the brokers have its
+        offsets.
+        """
         return await call_in_thread(self._view.lag, group, topics)
 
     async def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
-        """Make a topic with ``queues`` queues at the master of every broker; return the brokers."""
+        """Create a topic with ``queues`` queues at the master of every broker; return the brokers."""
         return await call_in_thread(self._view.create_topic, topic, queues)
 
     async def delete_topic(self, topic: str) -> dict[str, Address]:
-        """Delete a topic at the master of every broker, with its messages; return the brokers."""
+        """Delete a topic with its messages at the master of every broker; return the brokers."""
         return await call_in_thread(self._view.delete_topic, topic)

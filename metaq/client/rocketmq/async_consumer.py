@@ -1,5 +1,5 @@
-"""The asyncio twin of ``RocketGroupConsumer``. Pulls are sent and received by the threads of the consumer's own client,
-two for each broker, as its heartbeats are; messages are decoded and handed out in the loop.
+"""``RocketGroupConsumer`` for asyncio. The consumer's own client sends and receives pulls in two threads per broker,
+and its heartbeats in another; messages are decoded and delivered in the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaq.client.thread_calls import carry_out
 
 
 class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
-    """As ``RocketGroupConsumer``, which see, for ``async with`` and ``async for``. One task reads; use it in one loop.
+    """``RocketGroupConsumer`` for ``async with`` and ``async for``. One task reads, in one event loop only.
 
     ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
     """
@@ -28,7 +28,7 @@ class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
 
     @property
     def parked(self) -> RocketParkedMessages:
-        """The messages that this group gave up on this machine."""
+        """The messages that consumers of this group parked on this machine."""
         return self._rocketmq.parked
 
     def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,6 @@
-"""The asyncio twins of ``RocketProducer`` and ``TransactionalProducer``.
+"""``RocketProducer`` and ``TransactionalProducer`` for asyncio.
 
-Messages are stored by the producer's one sending thread; the loop awaits them. No call blocks the loop.
+The producer's one sending thread stores the messages; the event loop awaits them. No call blocks the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcom
 
 
 class AsyncRocketProducer(AsyncSubmittingProducer):
-    """As ``RocketProducer``, which see. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
+    """``RocketProducer`` for asyncio. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
         super().__init__(producer)
@@ -72,14 +72,14 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         key: bytes | str | None = None,
         **options: Unpack[MessageOptions],
     ) -> asyncio.Future[RocketSent]:
-        """Take a message, as soon as the window has space, and return a future of where it is stored.
+        """Take a message as soon as the window has space, and return a future of where it is stored.
 
         Raises as ``RocketProducer.submit``.
         """
         if not self._producer.knows(topic):
             await self._producer.submissions.lookups.wait_in_loop(topic, self._producer.publish)
         message = message_of(data, **options)
-        if message.is_timed:  # its broker may have to be asked whether it can wait
+        if message.is_timed:  # the broker may have to be asked whether it supports timed delivery
             await call_in_thread(self._producer.require_timers, topic, partition)
         row = await self._prepared(topic, message, partition, key)
         taken = self._window.offer(topic, None, row, len(row.body))
@@ -90,7 +90,7 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
     ) -> Row:
         if len(message.data) <= BODY_BYTES_MAX // BYTES_OF_CHARACTER_MAX:
             return self._producer.prepare(topic, message, partition, key)
-        return await call_in_thread(self._producer.prepare, topic, message, partition, key)  # it may ask the broker
+        return await call_in_thread(self._producer.prepare, topic, message, partition, key)  # may ask the broker
 
     async def send_many(
         self,
@@ -112,16 +112,16 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         key: bytes | str | None = None,
         **options: Unpack[MessageOptions],
     ) -> str:
-        """Send one message for which no broker answers; return its ``message_id``. See ``RocketProducer``."""
+        """Send one message without a response; return its ``message_id``. See ``RocketProducer``."""
         return await call_in_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Take back a message that waits for its moment; return its id. Raises as ``RocketProducer.recall``."""
+        """Cancel a timed message; return its id. Raises as ``RocketProducer.recall``."""
         return await call_in_thread(self._producer.recall, topic, recall_handle)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):
-    """As ``TransactionalProducer``, for ``async with``. Made by ``AsyncRocketMQ.transactional_producer``.
+    """``TransactionalProducer`` for ``async with``. Made by ``AsyncRocketMQ.transactional_producer``.
 
     A ``check`` that is a coroutine function runs in the loop that entered the block.
     """
@@ -138,13 +138,13 @@ class AsyncTransactionalProducer(AsyncRocketProducer):
 
     @property
     def reached(self) -> frozenset[str]:
-        """Names of the brokers that know that this producer is there."""
+        """Names of the brokers that know this producer."""
         return self._transactional.reached
 
     def transaction(self, ask_after: int | None = None) -> AsyncRocketTransaction:
         """Return a transaction for an ``async with`` block; see ``TransactionalProducer.transaction``."""
         if self._loop is None:
-            raise ValueError("a transactional producer is used inside of its async with block")
+            raise ValueError("a transactional producer can only be used inside its async with block")
         return AsyncRocketTransaction(self._transactional.transaction(ask_after))
 
     def _in_loop(self, check: AsyncCheck) -> Check:
@@ -161,9 +161,9 @@ class AsyncTransactionalProducer(AsyncRocketProducer):
 
 
 class AsyncRocketTransaction(EndedByAsyncBlock):
-    """As ``RocketTransaction``: leaving the ``async with`` block commits it, an exception rolls it back.
+    """``RocketTransaction`` for asyncio: leaving the ``async with`` block commits it, an exception rolls it back.
 
-    A task that is cancelled leaves it open: the broker asks ``check``.
+    Cancelling the task leaves it open: the broker asks ``check``.
     """
 
     def __init__(self, transaction: RocketTransaction) -> None:
@@ -175,7 +175,7 @@ class AsyncRocketTransaction(EndedByAsyncBlock):
 
     @property
     def state(self) -> State:
-        """What became of it."""
+        """The state of the transaction."""
         return self._transaction.state
 
     async def send(
@@ -203,5 +203,5 @@ class AsyncRocketTransaction(EndedByAsyncBlock):
         await call_in_thread(self._transaction.rollback)
 
     def leave(self) -> None:
-        """Say nothing: the broker asks ``check``."""
+        """End the transaction without a decision: the broker asks ``check``."""
         self._transaction.leave()

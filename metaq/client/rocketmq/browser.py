@@ -1,4 +1,4 @@
-"""Reads a topic's messages without being a member of a group: what is there now, or that and all that follows."""
+"""Reads a topic's messages outside a group: what it holds now, or also what follows."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 RANGE_MESSAGES: Final = 10_000
-"""Most offsets of a queue that are read before its broker is asked for its offsets again."""
+"""Most offsets of a queue that are read before the broker is asked for the queue's range again."""
 
 
 class RocketBrowser(TopicBrowser[RocketReceived]):
     """An iterator over the messages of ``topic``.
 
     Queues are read one after the other, each in its order, up to what is readable when the iteration begins, or up to
-    ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
-    new queues are read from their first message. ``positions`` has the next offset of each queue that was read: pass it
-    as ``start`` to go on. No offset is committed to the group, in whose name messages are pulled.
+    ``end`` if that is reached first. With ``follow`` the iteration continues with new messages and never ends; new
+    queues are read from their first message. ``positions`` has the next offset of each queue that was read: pass it as
+    ``start`` to continue. Messages are pulled in the name of the group, but no offset is committed.
 
     Raises:
-        ValueError, TypeError: ``start``, ``end`` or ``partitions`` cannot be one.
+        ValueError, TypeError: ``start``, ``end`` or ``partitions`` is not valid.
 
     Iterating raises:
         TopicNotFound: No name server knows the topic.
-        TopicNotReadable: No broker gives the topic's messages out.
-        QueuesAway: The broker of a queue that is named is in no route.
-        ValueError: A queue that is named is none of the topic's.
-        OffsetOutOfRange: An offset in ``start`` is outside what the queue holds, or retention overtook the reader.
+        TopicNotReadable: No broker allows reads of the topic.
+        QueuesAway: The broker of a given queue is in no route.
+        ValueError: The topic does not have a given queue.
+        OffsetOutOfRange: An offset in ``start`` is outside the stored range, or retention overtook the reader.
         CorruptRecord, CodecMissing: A message is damaged or cannot be decompressed; those before it were yielded.
         RequestRefused, AccessDenied: A broker refuses reads.
-        ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: Nobody could be asked, after retries.
+        ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: No server could be asked, after retries.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
                 return {queue: given.get(queue, offsets.start) for queue, offsets in ranges.items()}
 
     def _end_offsets(self, ranges: Mapping[Partition, OffsetRange]) -> Mapping[Partition, int]:
-        """Where to stop, for queues that are not to be read to their end."""
+        """Return where to stop, for queues that are not read to their end."""
         match self._end:
             case None:
                 return {}
@@ -119,7 +119,9 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
         return {where.partition: offset for where, offset in found.items()}
 
     def _read(self, queue: Partition, offsets: OffsetRange) -> Iterator[RocketReceived]:
-        """Yield what the queue holds from its position on; an offset outside of it is the reader's to find out."""
+        """Yield the messages of a queue from its position on; the reader raises for an offset outside the
+        stored range.
+        """
         position = self.positions.setdefault(queue, offsets.start)
         if position > offsets.end:
             yield from self._read_range(queue, OffsetRange(position, position + 1))
@@ -127,7 +129,7 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
         while position < stop:
             wanted = OffsetRange(position, min(position + RANGE_MESSAGES, stop))
             yield from self._read_range(queue, wanted)
-            self.positions[queue] = position = wanted.end  # also behind messages that a filter left out
+            self.positions[queue] = position = wanted.end  # includes messages that the filter left out
 
     def _read_range(self, queue: Partition, wanted: OffsetRange) -> Iterator[RocketReceived]:
         records = read_messages(self._pool, self._directory, self._topic, queue, wanted, self._settings)

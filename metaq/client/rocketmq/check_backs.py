@@ -1,7 +1,7 @@
-"""Answers brokers that ask whether the transaction of a half message was committed (39), with a program's function.
+"""Answers check-backs (39): the broker's question whether the transaction of a half message was committed.
 
-A question comes to any member of the producer group, maybe long after the half message was sent, maybe more than once.
-The answer is the end of the transaction (37), which nobody answers: if it is lost, the broker asks again.
+A question goes to any member of the producer group, possibly long after the half message was sent and more than once.
+The answer is the end of the transaction (37), which has no response: if it is lost, the broker asks again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from metaq.model import Address, Partition
 from metaq.net.remoting_client import RemotingClient
 
 Check = Callable[[RocketReceived], Outcome]
-"""Looks up what became of the transaction of a message. May be called more than once for one message."""
+"""Returns the outcome of a message's transaction. May be called more than once for a message."""
 
 WAITING_MAX: Final = 1000
-"""Questions that wait for a thread; what comes beyond is left to the broker, which asks again."""
+"""Most questions that wait for a thread; others are dropped, and the broker asks again."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ _JOIN_S: Final = 2.0
 
 
 class CheckBacks:
-    """Asks ``check``, in up to ``workers`` threads, which begin with the first question.
+    """Calls ``check`` in up to ``workers`` threads, which start with the first question.
 
-    Messages of transactions that are open in this process (``is_open``, by message id) are answered with ``unknown``
-    without asking. ``broker_name`` gives the name of the broker at an address.
+    Questions about transactions that are open in this process (``is_open``, by message id) are answered with
+    ``unknown`` without a call. ``broker_name`` returns the name of the broker at an address.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class CheckBacks:
         self._is_open, self._broker_name, self._namespace = is_open, broker_name, namespace
         self._changed = threading.Condition()
         self._waiting: deque[CheckQuestion] = deque()
-        self._asked: set[str] = set()  # message ids that wait or are being looked up
+        self._asked: set[str] = set()  # message ids whose question is queued or being answered
         self._idle = 0
         self._threads: list[threading.Thread] = []
         self._closed = False
         receive_questions(client, self._received)
 
     def close(self) -> None:
-        """Take no more questions; wait a moment for those that are being answered."""
+        """Stop taking questions, and wait briefly for the answers in progress."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -71,12 +71,15 @@ class CheckBacks:
             thread.join(_JOIN_S)
 
     def _received(self, question: CheckQuestion) -> None:
-        """Take a question; it is answered later. Called in a thread of the client."""
+        """Queue a question. Called in a thread of the client."""
         with self._changed:
             if self._closed or question.message_id in self._asked:
                 return
             if len(self._waiting) >= WAITING_MAX:
-                _LOG.warning("group %s: too many check-backs wait, one is left to the broker", self._group)
+                _LOG.warning(
+                    "group %s: too many check-backs are queued; one is dropped, and the broker will ask again",
+                    self._group,
+                )
                 return
             self._asked.add(question.message_id)
             self._waiting.append(question)
@@ -112,7 +115,7 @@ class CheckBacks:
         try:
             message = RocketReceived.of(topic, Partition(name, record.queue_id), record)
             outcome = self._check(message)
-        except Exception as error:  # the caller's, or a body that cannot be read: the broker asks again
+        except Exception as error:  # an error of ``check`` or an unreadable body: the broker asks again
             fields = {"group": self._group, "message": message_id}
             _LOG.warning("check-back: %s: %s", type(error).__name__, error, exc_info=True, extra={"fields": fields})
             return "unknown"

@@ -1,4 +1,4 @@
-"""``RocketMQ``: one object a program needs to send, read and look at a cluster of RocketMQ brokers."""
+"""``RocketMQ``: the object with which a program sends to, reads from and inspects a cluster of RocketMQ brokers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 
 class RocketMQ(Client):
-    """A cluster: the brokers that are registered at ``name_servers``, ``host:port;host:port``.
+    """A client of the brokers registered at ``name_servers``, ``host:port;host:port``.
 
-    A proxy's remoting port is a name server, too. ``credentials`` are an account's keys, ``namespace`` is put in front
-    of topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
-    Methods and what they return may be used by several threads, a browser by one at a time.
+    A proxy's remoting port also works as a name server. ``credentials`` are an account's keys; ``namespace`` prefixes
+    topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
+    Methods and their results may be used by several threads, a browser by one at a time.
 
     Raises:
-        ValueError: ``name_servers`` is no list of addresses.
+        ValueError: ``name_servers`` is not a list of addresses.
 
     Examples:
         >>> with RocketMQ("127.0.0.1:9876") as mq:
@@ -66,16 +66,16 @@ class RocketMQ(Client):
         self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
         self._presence = Presence(self._directory, lambda: member_client(timeouts, tls, credentials))
         self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
-        """What consumers are made from."""
+        """The parts of the cluster that consumers use."""
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
-        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        """Return a client configured from the environment: ``$METAQ_CLUSTER``, and the profile ``profile`` or
         ``$METAQ_PROFILE``; see ``metaq.client.profile``.
 
         Raises:
             ProfileError: The profile cannot be used.
-            ValueError: It is MetaQ's.
+            ValueError: The profile is for MetaQ.
         """
         return cls(**read_profile(profile, None).rocketmq())
 
@@ -92,7 +92,7 @@ class RocketMQ(Client):
         """Return a producer for any topic; see ``RocketProducer`` and ``metaq.client.partitioners``.
 
         Raises:
-            ValueError: An option is outside of what is allowed.
+            ValueError: An option is outside its allowed range.
         """
         self._require_open()
         return self._ends(
@@ -112,7 +112,7 @@ class RocketMQ(Client):
         """Return a producer with transactions, a member of ``group``; see ``TransactionalProducer``.
 
         Raises:
-            ValueError, TypeError: An option is outside of what is allowed.
+            ValueError, TypeError: An option is outside its allowed range.
         """
         self._require_open()
         client = member_client(self._timeouts, self._tls, self._credentials)
@@ -139,11 +139,11 @@ class RocketMQ(Client):
     ) -> RocketBrowser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see its class.
 
-        ``tags``: ``*`` or those that are wanted, with ``||`` between. ``sql``: a condition over properties instead,
-        for brokers that are configured to filter by it.
+        ``tags``: ``*``, or the wanted tags separated by ``||``. ``sql``: a condition over properties instead, for
+        brokers that are configured to filter by SQL.
 
         Raises:
-            ValueError: ``tags`` or ``sql`` is no filter, or both are given.
+            ValueError: ``tags`` or ``sql`` is not a valid filter, or both are given.
         """
         self._require_open()
         if sql is not None and tags != "*":
@@ -158,7 +158,7 @@ class RocketMQ(Client):
         """Return a consumer of ``topics`` in ``group``; see ``RocketGroupConsumer``, and ``RocketOptions``.
 
         Raises:
-            ValueError, TypeError: An option is outside of what is allowed.
+            ValueError, TypeError: An option is outside its allowed range.
         """
         self._require_open()
         return self._ends(RocketGroupConsumer(self.consumers, RocketOptions(group=group, topics=topics, **options)))
@@ -166,21 +166,21 @@ class RocketMQ(Client):
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
     ) -> RocketGroupConsumer:
-        """Return a consumer that reads all queues, whoever else does. Raises as ``consumer``.
+        """Return a consumer that reads all queues, whatever others read. Raises as ``consumer``.
 
-        Offsets are in a file of this machine, unless ``offsets`` names another storage; what is given up is parked.
+        Offsets are in a file of this machine, unless ``offsets`` names another storage; rejected messages are parked.
         """
         self._require_open()
         given = RocketOptions(group=group, topics=topics, **options)
         return self._ends(RocketGroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
-        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
         self._require_open()
         return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
-        """Look at the name servers and each broker, and yield what is found; a step takes ``timeout`` seconds at most.
+        """Check the name servers and each broker, and yield the findings; a step takes ``timeout`` seconds at most.
 
         Servers that do not answer are findings, not errors.
         """
@@ -193,7 +193,7 @@ class RocketMQ(Client):
 
     @property
     def cluster(self) -> RocketClusterView:
-        """What the cluster holds: topics, queues, offsets, and the lag of groups."""
+        """A view of the cluster: topics, queues, offsets, and the lag of groups."""
         self._require_open()
         return RocketClusterView(self._directory, self._pool)
 
@@ -205,6 +205,6 @@ class RocketMQ(Client):
 
     @property
     def topics(self) -> Topics:
-        """Makes, changes and deletes topics."""
+        """Creates, changes and deletes topics."""
         self._require_open()
         return Topics(self._directory, self._pool)

@@ -1,4 +1,4 @@
-"""What a cluster of RocketMQ brokers holds: topics, queues, offsets, and how far consumer groups are."""
+"""Views of a cluster of RocketMQ brokers: topics, queues, offsets, and the lag of consumer groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from metaq.model import Address, OffsetRange, Partition, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue and what it holds: the messages ``[start, end)``. ``address`` is where it is read from."""
+    """A queue and its stored range: the messages ``[start, end)``. ``address`` is where the queue is read."""
 
     topic: str
     partition: Partition
@@ -36,16 +36,16 @@ class QueueInfo:
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Number of stored messages."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLag:
-    """How far a group is behind in a queue; ``position`` is ``None`` if it has not committed one.
+    """The lag of a group in a queue; ``position`` is ``None`` if the group has not committed one.
 
-    ``messages_behind`` counts from the position, or from the first message there is if that is behind the position or
-    there is none.
+    ``messages_behind`` counts from the position, or from the first stored message if there is no position or it is
+    lower.
     """
 
     group: str
@@ -57,7 +57,7 @@ class QueueLag:
 
 
 class RocketClusterView:
-    """Answers from the cluster as it is now.
+    """The state of the cluster at the time of each call.
 
     Methods raise ``TopicNotFound`` for a topic that no name server knows, ``NameServersAway`` if none answers, and
     ``ConnectionFailed``, ``DeadlineExceeded`` or ``BrokerAway`` with the broker that could not be asked.
@@ -70,24 +70,24 @@ class RocketClusterView:
 
     @property
     def _directory(self) -> NameServerDirectory:
-        self._pool.check_open()  # it may know by itself
+        self._pool.check_open()  # a directory may answer from memory, without the pool
         return self._servers
 
     def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read.
 
         Raises:
-            TopicListMissing: The name server does not list topics, as proxies do not.
+            TopicListMissing: The name server does not list topics (a proxy).
         """
         return {topic: self._directory.queues(topic) for topic in self._directory.topics()}
 
     def brokers(self) -> dict[str, Address]:
-        """Return broker name -> address to read from, of the brokers that have a topic of users."""
+        """Return broker name -> address to read from, for brokers with at least one user topic."""
         names = {queue.broker_name for queues in self.topics().values() for queue in queues}
         return {name: self._directory.read_address(name) for name in sorted(names)}
 
     def servers(self) -> set[Address]:
-        """Return the addresses of name servers and brokers; of the bundled broker, also that for MetaQ's clients.
+        """Return the addresses of name servers and brokers; for the bundled broker, also its port for MetaQ clients.
 
         A broker that does not answer that question is not asked again.
         """
@@ -128,7 +128,7 @@ class RocketClusterView:
         """Return the consumer groups that the brokers know, sorted; without RocketMQ's own.
 
         Raises:
-            RequestRefused: A broker does not list them, as proxies do not.
+            RequestRefused: A broker does not list them (a proxy).
         """
         return self._groups.names()
 
@@ -137,10 +137,10 @@ class RocketClusterView:
         return self._groups.members(group)
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
-        """Return how far ``group`` is behind in ``topics``, by default those that the brokers have its offsets of.
+        """Return the lag of ``group`` in ``topics``, by default in all topics for which the brokers have its offsets.
 
         Raises:
-            ValueError: No topic is named, and the brokers do not tell what a group reads, as proxies do not.
+            ValueError: No topic is named, and the brokers do not report what a group reads (a proxy).
         """
         found = []
         for topic in topics or self._groups.topics(group):
@@ -150,7 +150,7 @@ class RocketClusterView:
         return found
 
     def statistics(self) -> list[RocketBrokerStatistics]:
-        """Return what each broker says of itself, masters and slaves.
+        """Return the statistics of each broker, masters and slaves.
 
         Raises:
             RequestRefused, AccessDenied: A broker does not report it.
@@ -158,13 +158,13 @@ class RocketClusterView:
         return broker_statistics(self._directory, self._pool)
 
     def topic_statistics(self, topic: str) -> list[QueueStatistics]:
-        """Return what the queues of a topic hold, and when they got their last message. Raises as above."""
+        """Return the range of each queue of a topic, and when its last message was stored. Raises as ``statistics``."""
         return topic_statistics(self._directory, self._pool, topic)
 
     def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
-        """Return what ``reset`` is to set so that ``group`` begins at ``start``, for ``partitions`` or for all.
+        """Return the changes for ``reset`` that make ``group`` begin at ``start``, in ``partitions`` or in all.
 
         Raises:
             ValueError: The topic has no such queue, or the queue no such offset.
@@ -180,7 +180,7 @@ class RocketClusterView:
         self._groups.reset(group, changes)
 
     def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
-        """Make a topic at every broker; see ``Topics.create``."""
+        """Create a topic at every broker; see ``Topics.create``."""
         return Topics(self._directory, self._pool).create(topic, queues)
 
     def delete_topic(self, topic: str) -> dict[str, Address]:

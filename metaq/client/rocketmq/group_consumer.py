@@ -1,4 +1,4 @@
-"""A consumer of a group of RocketMQ's."""
+"""A consumer of a RocketMQ consumer group."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, RocketCor
 
 
 class RocketGroupConsumer(GroupReader[RocketDelivery]):
-    """Reads the queues that its group gives it. Made by ``RocketMQ.consumer``; joins the group at the first use.
+    """Reads the queues that its group assigns to it. Made by ``RocketMQ.consumer``; joins the group at the first use.
 
     With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
-    or ``commit()``. Leaving the ``with`` block settles what was handed out, saves positions and leaves the group; after
-    an exception, what was handed out last is not settled and will be delivered again. One thread reads; ``stop`` may be
-    called by any. ``assignment`` has the queues of the group's retry topic, too.
+    or ``commit()``. Leaving the ``with`` block settles the delivered messages, saves positions and leaves the group;
+    after an exception, the last delivered messages are not settled and will be delivered again. One thread reads;
+    ``stop`` may be called by any. ``assignment`` includes the queues of the group's retry topic.
 
     Reading raises:
         TopicNotFound: No name server knows one of the topics.
         ConsumerIdInUse: Another consumer with the same id runs in the group.
         CorruptRecord, CodecMissing: A damaged message, with ``on_corrupt="raise"``, or one that cannot be decompressed.
-        StoreFailed: A message that was given up cannot be parked. It is not settled.
-        RequestRefused, AccessDenied: A broker does not compile the SQL expression, or does not want this group.
+        StoreFailed: A rejected message cannot be parked. It is not settled.
+        RequestRefused, AccessDenied: A broker does not compile the SQL expression, or refuses this group.
     """
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
@@ -34,5 +34,5 @@ class RocketGroupConsumer(GroupReader[RocketDelivery]):
 
     @property
     def parked(self) -> RocketParkedMessages:
-        """The messages that this group gave up on this machine."""
+        """The messages that consumers of this group parked on this machine."""
         return self._rocketmq.parked

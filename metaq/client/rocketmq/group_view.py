@@ -1,4 +1,4 @@
-"""Consumer groups of a RocketMQ cluster as an administrator sees them: names, topics, members, offsets to be set."""
+"""Administration of the consumer groups of a RocketMQ cluster: names, topics, members, resetting offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class RocketGroupView:
-    """Asks the masters of all brokers. Methods raise as those of ``RocketClusterView``, and ``RequestRefused``."""
+    """Asks the masters of all brokers. Methods raise as in ``RocketClusterView``, and ``RequestRefused``."""
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool, offsets: Offsets) -> None:
         self._directory, self._pool, self._offsets = directory, pool, offsets
@@ -36,10 +36,10 @@ class RocketGroupView:
         return sorted(name for name in own if name is not None)
 
     def topics(self, group: str) -> list[str]:
-        """Return the topics of which the group has offsets, sorted, also that of messages that come again.
+        """Return the topics for which the group has offsets, sorted, including its retry topic.
 
         Raises:
-            ValueError: The brokers do not report it, as proxies do not.
+            ValueError: The brokers do not report it (a proxy).
         """
         name = self._name(group)
         try:
@@ -66,7 +66,7 @@ class RocketGroupView:
     def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
     ) -> list[OffsetChange]:
-        """Return what ``reset`` is to set so that ``group`` begins at ``start``, for ``partitions`` or for all.
+        """Return the changes for ``reset`` that make ``group`` begin at ``start``, in ``partitions`` or in all.
 
         Raises:
             ValueError: The topic has no such queue, or the queue no such offset.
@@ -100,7 +100,7 @@ class RocketGroupView:
         return with_namespace(group, self._directory.namespace)
 
     def _of_each(self, ask: Callable[[Session, str], _T]) -> list[_T]:
-        """What each broker answers."""
+        """Return the answers of all brokers."""
         answers = []
         for broker_name, address in self._directory.masters().items():
             with self._pool.lease(address) as session:

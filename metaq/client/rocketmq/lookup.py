@@ -1,4 +1,4 @@
-"""Single messages of a RocketMQ topic: by one of their ids, by a key."""
+"""Finds single messages of a RocketMQ topic by id or key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from metaq.model import INT64_MAX, Address, Partition
 
 
 class Lookup:
-    """Asks the brokers that have a topic; they look into their indexes, and nothing is scanned.
+    """Asks the brokers of a topic, which use their indexes; nothing is scanned.
 
-    Methods raise ``TopicNotFound`` for a topic that no name server knows, ``RequestRefused`` or ``AccessDenied`` for
-    what a broker refuses, ``CorruptRecord`` or ``CodecMissing`` for a message that cannot be read, and
-    ``ConnectionFailed``, ``DeadlineExceeded`` or ``BrokerAway`` with the broker that could not be asked.
+    Methods raise ``TopicNotFound`` for a topic that no name server knows, ``RequestRefused`` or ``AccessDenied`` if a
+    broker refuses, ``CorruptRecord`` or ``CodecMissing`` for a message that cannot be read, and ``ConnectionFailed``,
+    ``DeadlineExceeded`` or ``BrokerAway`` with the broker that could not be asked.
     """
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
@@ -28,8 +28,8 @@ class Lookup:
     def by_id(self, topic: str, message_id: str) -> list[RocketReceived]:
         """Return the message with an id: the broker's (offset message id), or its producer's (UNIQ_KEY).
 
-        The two look alike. One that begins with the address of a known broker is taken for the broker's, and for the
-        producer's if no message begins there. A message sent twice is found twice.
+        Both have the same form. An id that begins with the address of a known broker is taken for the broker's, or for
+        the producer's if no message begins at its offset. A message sent twice is found twice.
         """
         brokers = self._brokers(topic)
         stored = self._at(topic, message_id)
@@ -40,7 +40,9 @@ class Lookup:
     def by_key(
         self, topic: str, key: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[RocketReceived]:
-        """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 of a broker."""
+        """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 from
+        each broker.
+        """
         begin_ms, end_ms = since_ms or 0, INT64_MAX if until_ms is None else until_ms
         return list(self._queried(topic, key, self._brokers(topic), unique=False, begin_ms=begin_ms, end_ms=end_ms))
 
@@ -50,12 +52,12 @@ class Lookup:
         return {name: self._directory.read_address(name, topic=topic) for name in names}
 
     def _at(self, topic: str, message_id: str) -> RocketReceived | None:
-        """Read what an offset message id names. Only brokers of this cluster are asked: anybody can write an id."""
+        """Read the message of an offset message id. Only brokers of this cluster are asked: an id may be forged."""
         try:
             asked = OffsetMessageId.parse(message_id)
         except ValueError:
             return None
-        self._directory.masters()  # so that all brokers are known
+        self._directory.masters()  # loads all brokers
         for name, addresses in self._directory.brokers().items():
             if asked.address in map(str, addresses.values()):
                 address = next(at for at in addresses.values() if str(at) == asked.address)

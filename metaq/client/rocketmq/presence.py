@@ -1,7 +1,7 @@
-"""Brokers know which producers there are: each program tells those that it sends to, every 30 seconds.
+"""Announces the producers of a program to the brokers that they send to, every 30 seconds.
 
-One connection to a broker serves all producers of a ``RocketMQ``; it is opened by the first message for a topic of that
-broker. Nothing that is sent depends on it: what goes wrong here is no error, and is tried again.
+All producers of a ``RocketMQ`` share one connection to each broker, which the first message for one of its topics
+opens. Sending does not depend on it: failures here are retried, and raise nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaq.net.remoting_client import RemotingClient
 
 
 class Presence:
-    """``connect`` makes the client whose connections are the producers'. Thread-safe."""
+    """Announces producers. ``connect`` makes the client for their connections. Thread-safe."""
 
     def __init__(self, directory: NameServerDirectory, connect: Callable[[], RemotingClient]) -> None:
         self._directory, self._connect = directory, connect
@@ -28,7 +28,7 @@ class Presence:
         self._begin()
 
     def _begin(self) -> None:
-        """Have told nobody yet; also in a child process, which has an id and connections of its own."""
+        """Start without registrations; also in a child process, which gets its own id and connections."""
         self._lock = threading.Lock()
         self._groups = ProducerGroups()
         self._topics: dict[str, str] = {}
@@ -36,7 +36,7 @@ class Presence:
         self._heartbeats: Heartbeats | None = None
 
     def sends(self, group: str, topic: str, queues: Iterable[Partition]) -> None:
-        """Take note that a producer of ``group``, its full name, sends to queues of ``topic``; returns at once."""
+        """Register that a producer of ``group`` (full name) sends to queues of ``topic``. Returns at once."""
         with self._lock:
             if self._closed:
                 return
@@ -51,7 +51,7 @@ class Presence:
                 self._heartbeats.soon()
 
     def close(self) -> None:
-        """Say nothing more. Brokers forget the producers when the connections end."""
+        """Stop. Brokers remove the producers when the connections end."""
         with self._lock:
             self._closed = True
             heartbeats, client = self._heartbeats, self._client
@@ -67,6 +67,6 @@ class Presence:
         for name, topic in topics.items():
             try:
                 found[name] = self._directory.write_address(name, topic=topic)
-            except MetaqError:  # away: its queues are not sent to either
+            except MetaqError:  # the broker is away: no messages go to its queues either
                 continue
         return found

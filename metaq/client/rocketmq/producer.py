@@ -1,4 +1,4 @@
-"""Sends messages to the queues of RocketMQ topics, each acknowledged or an error."""
+"""Sends messages to the queues of RocketMQ topics; each is acknowledged or raises."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from metaq.model import Partition
 from metaq.sizes import parse_size
 
 DEFAULT_GROUP: Final = "metaq-producer"
-"""Producer group of this client, unless another is given. Brokers show it, and check permissions of it."""
+"""Default producer group. Brokers list it and check its permissions."""
 
 COMPRESS_FROM: Final = 4096
-"""Bytes of the shortest body that is compressed, if the program does not say otherwise. Java's, too."""
+"""Default minimum size in bytes for compression of a body. The same as in Java's client."""
 
 SUBMITTED_MESSAGES_MAX: Final = 10_000
-"""Most messages that are sent together. The sender makes requests of them, for each queue its own."""
+"""Most messages that are sent together. The sender splits them into requests by queue."""
 
 Sendable = bytes | str | RocketMessage
 
 
 class SendOptions(TypedDict, total=False):
-    """What may be said of a producer beside its partitioner and its group; see ``RocketProducer``."""
+    """Options of a producer beside its partitioner and group; see ``RocketProducer``."""
 
     linger_s: float
     window: int | str
@@ -49,7 +49,7 @@ class SendOptions(TypedDict, total=False):
 
 
 class MessageOptions(TypedDict, total=False):
-    """What may be said of a message beside its data; see ``RocketMessage``."""
+    """Options of a message beside its data; see ``RocketMessage``."""
 
     tag: str | None
     keys: Sequence[str]
@@ -62,15 +62,15 @@ class MessageOptions(TypedDict, total=False):
 class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     """Sends messages to the queues that ``partitioner`` chooses (default: by key, in turn without one).
 
-    A topic that does not exist is made by the first message, at brokers that allow that (``autoCreateTopicEnable``).
+    The first message for a missing topic creates it, at brokers that allow that (``autoCreateTopicEnable``).
     ``compression="zlib"`` compresses bodies of ``compress_from`` bytes and more; such messages are sent one by one.
-    ``failover``: when a broker does not take messages that have neither partition nor key, the partitioner chooses
-    again among the queues of the others; ``None`` means that this is so for the default partitioner only.
-    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for
-    ``submit``. Any number of threads may use it.
+    ``failover``: if a broker does not accept messages that have neither partition nor key, the partitioner chooses
+    again among the queues of other brokers; ``None``: only with the default partitioner. ``linger_s``, ``window``
+    (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for ``submit``. Any number of threads
+    may use it.
 
     Raises:
-        ValueError: An option is outside of what is allowed.
+        ValueError: An option is outside its allowed range.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         """Check early that topics can be sent to.
 
         Raises:
-            TopicNotFound: No name server knows one of them, and no broker would make it.
+            TopicNotFound: No name server knows one of them, and no broker would create it.
             ValueError: One has no queue that may be written to.
         """
         self.submissions.check_open()
@@ -131,15 +131,15 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
             self._sender.writable(topic)
 
     def knows(self, topic: str) -> bool:
-        """Return whether the queues of a topic are known, so that ``submit`` asks nobody."""
+        """Return whether the queues of a topic are known, so ``submit`` needs no look-up."""
         return self._sender.knows(topic)
 
     def require_timers(self, topic: str, partition: Partition | None = None) -> None:
-        """Check early that the brokers of a topic, or of one queue, wait for ``delay`` and ``deliver_at``.
+        """Check early that the brokers of a topic, or of one queue, support ``delay`` and ``deliver_at``.
 
         Raises:
-            ExtensionMissing: One of them cannot.
-            ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+            ExtensionMissing: A broker does not.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked.
             TopicNotFound: No name server knows the topic.
         """
         self.submissions.check_open()
@@ -165,9 +165,9 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         Raises:
             TopicNotFound: No name server knows the topic.
             ValueError, TypeError: The message cannot be sent as it is; nothing was sent.
-            ExtensionMissing: The broker cannot wait for ``delay`` or ``deliver_at``; nothing was sent.
+            ExtensionMissing: The broker does not support ``delay`` and ``deliver_at``; nothing was sent.
             SendFailed: The broker refused the message or could not be reached.
-            NameServersAway, RouteUnusable: Where the topic is could not be found out.
+            NameServersAway, RouteUnusable: The topic's route could not be looked up.
         """
         self.submissions.check_open()
         message = message_of(data, **options)
@@ -183,12 +183,12 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     ) -> list[RocketSent]:
         """Store messages in batches, several of them in flight, and return where each is, in the order given.
 
-        ``keys``: what the partitioner gets, one for each message. Messages of one queue are stored in the order given;
+        ``keys``: one for each message, for the partitioner. Messages of one queue are stored in the order given;
         delayed ones are sent one by one.
 
         Raises:
-            TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent. A ``ValueError`` of
-                a message is ``UnsendableMessage``, which has its number.
+            TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent. ``UnsendableMessage``
+                is a ``ValueError`` with the number of the message.
             SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
         self.submissions.check_open()
@@ -213,10 +213,10 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         key: bytes | str | None = None,
         **options: Unpack[MessageOptions],
     ) -> str:
-        """Send one message for which no broker answers; return its ``message_id``. It may be lost.
+        """Send one message without a response; return its ``message_id``. The message may be lost.
 
-        Nothing is tried again, and what the broker refuses, it refuses silently. Raises as ``send``; ``SendFailed``
-        means that the message could not be handed to the network.
+        Nothing is retried, and the broker does not report refusals. Raises as ``send``; ``SendFailed`` means that the
+        message could not be handed to the network.
         """
         self.submissions.check_open()
         message = message_of(data, **options)
@@ -241,15 +241,15 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     ) -> Future[RocketSent]:
         """Take a message to be sent in the background, and return a future of where it is stored.
 
-        The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
-        ``send``. Messages of one queue are stored in the order of their submission. What does not fit into the window
-        waits here, raises, or is given to a function, as ``on_overflow`` says.
-        It waits here, for ``max_block_s`` at most, where the topic's queues are not known yet, or the window is full.
+        The acknowledgement settles the future, without further calls; its exception is the one that ``send`` would
+        raise. Messages of one queue are stored in the order of their submission. If the window is full, the call waits,
+        raises, or passes the message to a function, as ``on_overflow`` says. It waits ``max_block_s`` at most, for
+        space or for the look-up of the topic's queues.
 
         Raises:
             TopicNotFound, ValueError, TypeError, NameServersAway, RouteUnusable: As ``send``.
-            TopicLookupTimeout: The topic's queues were not found out within ``max_block_s``.
-            WindowFull: The window is full, with ``on_overflow="raise"``, or for ``max_block_s``.
+            TopicLookupTimeout: The look-up of the topic's queues took longer than ``max_block_s``.
+            WindowFull: The window is full, with ``on_overflow="raise"``, or had no space within ``max_block_s``.
         """
         if not self._sender.knows(topic):
             self.submissions.lookups.wait(topic, self.publish)
@@ -258,7 +258,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         return future_of(self.submissions.put(topic, None, row, len(row.body)))
 
     def prepare(self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None) -> Row:
-        """Return a message for ``submissions``, which have one queue for all. Raises as ``send``."""
+        """Return a message in the form for ``submissions``, which use one queue for all. Raises as ``send``."""
         return self._sender.row(topic, message, partition, key)
 
     def _store(self, topic: str, batches: Sequence[Batch[Row, RocketSent]]) -> None:
@@ -272,19 +272,19 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
                 batch.settle(cast("Sequence[RocketSent | None]", error.sent), alone)
 
     def recall(self, topic: str, recall_handle: str) -> str:
-        """Take back a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.
+        """Cancel a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.
 
         Raises:
-            ValueError: ``recall_handle`` is none.
+            ValueError: ``recall_handle`` is not valid.
             RequestRefused, AccessDenied: The broker refuses; the message may have been delivered.
-            ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: It could not be asked.
+            ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: The broker could not be asked.
         """
         self.submissions.check_open()
         return recall(self._sender.pool, self._sender.directory, self.group, topic, recall_handle)
 
 
 def message_of(data: bytes | str, **options: Unpack[MessageOptions]) -> RocketMessage:
-    """Return a message of its own: what the caller does with what was given does not change it."""
+    """Return a separate copy of the message: later changes of the caller's objects do not affect it."""
     own = options.copy()
     if "keys" in options and not isinstance(options["keys"], str):
         own["keys"] = tuple(options["keys"])

@@ -1,4 +1,4 @@
-"""What a program sends to RocketMQ and receives from it, as small immutable records."""
+"""The records that a program sends to and receives from RocketMQ: small and immutable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWN_NAMES: Final = (
 
 
 class UnsendableMessage(ValueError):
-    """Message ``number``, counted from 0, of those that were given cannot be sent as it is; none was sent."""
+    """The message at index ``number`` cannot be sent; no message of the call was sent."""
 
     def __init__(self, number: int, reason: str) -> None:
         self.number, self.reason = number, reason
@@ -50,15 +50,15 @@ class UnsendableMessage(ValueError):
 class RocketMessage:
     """A message to send.
 
-    ``data``: a text is sent as UTF-8. ``tag`` is what consumers filter by, one word; ``keys`` are what the message can
-    be found by. ``properties`` have names and values that are not empty. ``delay_level`` 1..18 makes the broker keep
-    the message back, 1 s to 2 h unless it is configured otherwise; 0 does not. Brokers of 5.x and the bundled one also
-    wait for ``delay``, seconds or a ``timedelta``, or until ``deliver_at``, a ``datetime`` with a time zone or
-    milliseconds since 1970; a moment that has passed means now.
+    ``data``: a text is sent as UTF-8. ``tag`` is one word by which consumers filter; the message can be looked up by
+    its ``keys``. ``properties`` have non-empty names and values. ``delay_level`` 1..18 delays delivery, by 1 s to 2 h
+    unless the broker is configured otherwise; 0 does not. Brokers of 5.x and the bundled one also support ``delay``,
+    seconds or a ``timedelta``, and ``deliver_at``, a ``datetime`` with a time zone or milliseconds since 1970; a time
+    in the past means now.
 
     Raises:
-        TypeError: ``data``, the tag, a key, or a property is not of the class that it must be.
-        ValueError: The tag, a key or a delay cannot be sent; the text says why.
+        TypeError: ``data``, the tag, a key, or a property has a wrong type.
+        ValueError: The tag, a key or a delay is not valid; the error says why.
     """
 
     data: bytes | str = field(repr=False)
@@ -108,7 +108,7 @@ class RocketMessage:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is to wait for a moment, which not all brokers can do, and none for a message of a batch."""
+        """Whether ``delay`` or ``deliver_at`` is set: not all brokers support that, and none in a batch."""
         return self.delay is not None or self.deliver_at is not None or TIMER_DELAY_SEC in self.properties
 
     def body(self) -> bytes:
@@ -120,7 +120,7 @@ class RocketMessage:
         return bytes_of(self.data, "data")
 
     def all_properties(self, unique_key: str) -> dict[str, str]:
-        """Return the properties with those that the other fields become."""
+        """Return the properties to send, including those made from the other fields."""
         found = dict(self.properties)
         if self.tag is not None:
             found[TAGS] = self.tag
@@ -138,12 +138,12 @@ class RocketMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketSent:
-    """An acknowledged message: where the broker stored it. ``offset`` counts the messages of the queue.
+    """Where the broker stored an acknowledged message. ``offset`` is its number in the queue.
 
-    ``message_id`` is the id that this client gave (UNIQ_KEY), ``offset_message_id`` the broker's. Of a delayed message
-    both ``partition`` and ``offset`` are those of the queue in which it waits. ``is_durable`` is false if the broker
-    stored it with less durability than it is configured for (a slave or the disk was too slow). ``recall_handle`` is
-    what a message that waits for a moment is taken back with. ``offset`` is -1 for a message of a transaction.
+    ``message_id`` is the id that this client gave (UNIQ_KEY), ``offset_message_id`` the broker's. For a delayed
+    message, ``partition`` and ``offset`` refer to the queue in which it waits. ``is_durable`` is false if the broker
+    stored it with less durability than configured (a slave or the disk was too slow). ``recall_handle`` cancels a timed
+    message. ``offset`` is -1 for a message of a transaction.
     """
 
     topic: str
@@ -156,17 +156,17 @@ class RocketSent:
 
 
 sent_to: Final[Callable[[str, Partition, int, str, str | None, bool, str | None], RocketSent]] = maker(RocketSent)
-"""(topic, queue, offset, message id, the broker's id, whether it is durable, recall handle) -> the record."""
+"""Creates a ``RocketSent`` from topic, queue, offset, message id, the broker's id, durability and recall handle."""
 
 
 @made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketReceived:
-    """A message as it is stored. ``offset`` counts the messages of the queue; a reader goes on at ``end``.
+    """A message as it is stored. ``offset`` is its number in the queue; a reader continues at ``end``.
 
-    ``message_id`` is its producer's (UNIQ_KEY), the broker's if there is none. Times are in ms since 1970:
-    ``timestamp_ms`` is when the broker stored it, ``born_timestamp_ms`` when the producer made it. ``data`` is
-    decompressed. ``properties`` are all of them.
+    ``message_id`` is the producer's id (UNIQ_KEY), else the broker's. Times are in ms since 1970: ``timestamp_ms`` is
+    when the broker stored it, ``born_timestamp_ms`` when the producer made it. ``data`` is decompressed. ``properties``
+    has all properties.
     """
 
     topic: str
@@ -185,12 +185,12 @@ class RocketReceived:
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset of the next message."""
         return self.offset + 1
 
     @property
     def attribute(self) -> str | None:
-        """The tag, under the name that MetaQ's messages have for it."""
+        """The tag, under MetaQ's name for it."""
         return self.tag
 
     @classmethod
@@ -204,10 +204,10 @@ class RocketReceived:
         return cls(**received_fields(topic, partition, record))
 
     def copy(self) -> RocketMessage:
-        """Return a message with the same body, tag and keys, and with its properties, those of RocketMQ's own left out.
+        """Return a message with the same body, tag, keys and properties, without RocketMQ's own properties.
 
         Raises:
-            ValueError: Its tag or a key is of a form that this client does not send.
+            ValueError: The tag or a key has a form that this client does not send.
         """
         own = {name: value for name, value in self.properties.items() if name not in RESERVED}
         return RocketMessage(data=self.data, tag=self.tag, keys=self.keys, properties=own)

@@ -1,9 +1,9 @@
-"""How a producer's messages get to the brokers: rows, batches, and another broker where one takes nothing.
+"""Sends a producer's messages: rows, batches, and failover to other brokers.
 
-A row is a message that is ready to be sent. Rows of one broker go over one connection, those of several brokers are
-under way together. What a broker refuses for a reason that may pass, or does not answer, is sent again: to the same
-broker, or, if all rows for it ``may_move``, at once to queues of brokers that have not failed yet. When none is left,
-each gets all tries that the policy allows.
+A row is a message that is ready to be sent. Rows of one broker share a connection; several brokers are sent to in
+parallel. Rows that a broker refuses for a temporary reason, or does not acknowledge, are sent again: to the same
+broker, or, if all its rows ``may_move``, at once to queues of brokers that have not failed yet. When no such broker is
+left, each broker gets all retries that the policy allows.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import RetryPolicy, TimeLimit
 
 BLOCK_BYTES_MAX: Final = 512 << 10
-"""Most bytes of one request; a longer message goes alone."""
+"""Most bytes of one request; a longer message is sent alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
 """Most messages of one request."""
 
 Codec = Literal["zlib"]
 
 MONTH_AGE_MS_MAX: Final = 1000
-"""For how long the beginning of the month is not looked up again."""
+"""Seconds in milliseconds for which the beginning of the month is cached."""
 
 QUEUES_AGE_S_MAX: Final = 30.0
-"""For how long the queues of a topic are not looked up again, unless something fails. Java's clients do the same."""
+"""Seconds for which the queues of a topic are cached, unless a request fails. The same as in Java's client."""
 
 _ONE_TRY: Final = RetryPolicy(retries=0)
 
 
 class _Known(NamedTuple):
-    """The queues of a topic that may be written to, and until when that stands."""
+    """The writable queues of a topic, and until when they are cached."""
 
     queues: list[Partition]
     until_s: float
@@ -65,8 +65,8 @@ class _Known(NamedTuple):
 class Row:
     """A message that is ready to be sent; it takes ``size`` bytes of a batch.
 
-    ``message`` is what the program gave. A row with ``alone`` is none of a batch: it is delayed, compressed, large, or
-    a half message. ``may_move``: a queue of another broker will do. ``number`` is its place among those sent together.
+    ``message`` is the program's object. A row with ``alone`` is not put into a batch: it is delayed, compressed, large,
+    or a half message. ``may_move``: a queue of another broker is acceptable. ``number`` is its index in the call.
     """
 
     message: RocketMessage
@@ -84,7 +84,7 @@ class Row:
 
 
 class Sender:
-    """Chooses queues and sends. Thread-safe. ``compress_from``: bodies of that many bytes are compressed, if at all."""
+    """Chooses queues and sends. Thread-safe. ``compress_from``: minimum size in bytes of a body to compress."""
 
     def __init__(
         self,
@@ -106,28 +106,28 @@ class Sender:
         self._policy = RetryPolicy() if policy is None else policy
         self._ids = _new_ids()
         self._month_ms = self._month_until_ms = 0
-        self._lock = threading.Lock()  # around ids and the partitioner, which is the caller's
+        self._lock = threading.Lock()  # guards ids and the partitioner, which belongs to the program
         notify_after_fork(self._forked)
         self._queues: dict[str, _Known] = {}
         self._with_timers: set[Address] = set()
         self._largest: dict[Address, int] = {}
 
     def _forked(self) -> None:
-        """In a child process: its ids must differ from the parent's, and nobody has the lock."""
+        """In a child process: its ids must differ from the parent's, and no thread has the lock."""
         self._ids, self._lock = _new_ids(), threading.Lock()
 
     def knows(self, topic: str) -> bool:
-        """Return whether the queues of a topic are known and not old, so that ``choose`` asks nobody."""
+        """Return whether the cached queues of a topic are valid, so ``choose`` needs no look-up."""
         known = self._queues.get(topic)
         return known is not None and self.pool.clock.monotonic() < known.until_s
 
     def writable(self, topic: str) -> list[Partition]:
-        """Return the queues that may be written to, or where a topic is made by the first message for it.
+        """Return the writable queues of a topic, or the queues at which its first message will create it.
 
         Raises:
             TopicNotFound: No name server knows the topic.
-            ValueError: It has no such queue now.
-            NameServersAway, RouteUnusable: Where the topic is could not be found out.
+            ValueError: The topic has no writable queue now.
+            NameServersAway, RouteUnusable: The topic's route could not be looked up.
         """
         known, now_s = self._queues.get(topic), self.pool.clock.monotonic()
         if known is not None and now_s < known.until_s:
@@ -144,13 +144,13 @@ class Sender:
         return found
 
     def choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
-        """Return ``partition``, or what the partitioner says. Raises as ``writable``."""
+        """Return ``partition``, or the partitioner's choice. Raises as ``writable``."""
         queues = self.writable(topic)
         if partition is None:
             with self._lock:
                 partition = self._partitioner(topic, queues, None if key is None else bytes_of(key, "key"))
         Partition.require(partition)
-        if partition not in queues:  # a broker may have registered the topic since
+        if partition not in queues:  # a broker may have registered the topic meanwhile
             self._forget(topic)
             queues = self.writable(topic)
         if partition not in queues:
@@ -167,13 +167,14 @@ class Sender:
         *,
         half: bool = False,
     ) -> Row:
-        """Return a message as it is sent, with the properties ``more``; ``half``: as a half message.
+        """Return a message in the form in which it is sent, with the properties ``more``; ``half``: as a half message.
 
         Raises:
-            ValueError, TypeError: It cannot be sent as it is.
-            ExtensionMissing: It is to wait for a moment, which its broker cannot do.
+            ValueError, TypeError: The message is not valid.
+            ExtensionMissing: It has a delivery time, which its broker does not support.
             TopicNotFound, NameServersAway, RouteUnusable: As ``writable``.
-            ConnectionFailed, DeadlineExceeded, ProtocolError: It is large, and its broker could not be asked its limit.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: It is large, and its broker could not be asked for its
+                limit.
         """
         queue = self.choose(topic, partition, key)
         if message.is_timed:
@@ -210,7 +211,7 @@ class Sender:
             return self._ids.next(now_ms, self._month_ms)
 
     def send(self, topic: str, rows: Sequence[Row]) -> list[RocketSent]:
-        """Store messages, and return where each is.
+        """Store messages, and return where each is stored.
 
         Raises:
             SendFailed: A broker refused messages or could not be reached; ``sent`` is what was acknowledged.
@@ -220,13 +221,13 @@ class Sender:
         sent: list[RocketSent | None] = [None] * len(rows)
         failure = self._deliver(topic, rows, sent)
         if failure is not None:
-            self._queues.pop(topic, None)  # its queues may be elsewhere by now
+            self._queues.pop(topic, None)  # its queues may have moved
             reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
             raise SendFailed(topic, reason, _may_pass(failure), tuple(sent)) from failure
         return [one for one in sent if one is not None]
 
     def require_timers(self, topic: str, queue: Partition) -> None:
-        """Make sure that the broker of a queue delivers messages at moments of their own; it is asked once.
+        """Check that the broker of a queue supports delivery times; it is asked once.
 
         Raises:
             ExtensionMissing: It does not.
@@ -238,7 +239,7 @@ class Sender:
             self._with_timers.add(address)
 
     def _require_size(self, topic: str, queue: Partition, size: int) -> None:
-        """Make sure that the broker of a queue takes a body of ``size`` bytes; it is asked unless it said so before."""
+        """Check that the broker of a queue accepts a body of ``size`` bytes; it is asked once for its limit."""
         address = self.directory.write_address(queue.broker_name, topic=topic)
         if size > self._largest.get(address, 0):
             self._largest[address] = limit = body_bytes_max(self.pool, queue.broker_name, address)
@@ -247,7 +248,7 @@ class Sender:
                 raise ValueError(f"{what} (its maxMessageSize)")
 
     def _deliver(self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None]) -> MetaqError | None:
-        """Send ``rows``, and note in ``sent`` what is acknowledged; return why not all are."""
+        """Send ``rows``, and record in ``sent`` what is acknowledged; return why not all are."""
         failed: set[str] = set()
         limit = TimeLimit(self.pool.timeouts.all_tries_s, self.pool.clock)
         while True:
@@ -275,10 +276,10 @@ class Sender:
         quick: set[str],
         limit: TimeLimit,
     ) -> dict[str, MetaqError]:
-        """Try each broker's rows, once and for half of the time if it is in ``quick``.
+        """Send each broker's rows; brokers in ``quick`` get one attempt and half of the time.
 
         Returns:
-            Broker name -> what went wrong there.
+            Broker name -> its error.
         """
         failures: dict[str, MetaqError] = {}
         half = limit.half()
@@ -306,7 +307,7 @@ class Sender:
         return others and all(row.may_move for row in rows)
 
     def _moved(self, topic: str, rows: list[Row], failed: set[str]) -> list[Row]:
-        """Return ``rows`` with queues of brokers that have not failed; as they are, if there are none."""
+        """Return ``rows`` with queues of brokers that have not failed; unchanged if there are none."""
         self._forget(topic)
         try:
             others = [queue for queue in self.writable(topic) if queue.broker_name not in failed]
@@ -323,12 +324,12 @@ class Sender:
 
 
 def _new_ids() -> UniqueKeys:
-    """What gives ids that differ from those of every other producer. No address: they say nothing of this machine."""
+    """Return a generator of ids that differ from every other producer's. They do not contain this machine's address."""
     return UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
 
 
 class _BrokerRows:
-    """The rows of one broker, and the requests that they become."""
+    """The rows of one broker, and their requests."""
 
     def __init__(self, topic: str, writer: BatchWriter, rows: Sequence[Row]) -> None:
         self._topic, self._writer = topic, writer
@@ -338,7 +339,7 @@ class _BrokerRows:
         self._requests: list[list[Row]] = []
 
     def post(self) -> None:
-        """Send all requests; the last ones may still be on their way."""
+        """Send all requests; the last ones may still be in flight on return."""
         for queue, rows in self._of_queues.items():
             for request in _requests(rows):
                 self._requests.append(request)
@@ -354,11 +355,10 @@ class _BrokerRows:
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
 
     def wait(self) -> None:
-        """Wait for all acknowledgements."""
         self._writer.wait()
 
     def note(self, sent: list[RocketSent | None]) -> None:
-        """Note in ``sent`` what was acknowledged, also after a failure."""
+        """Record in ``sent`` what was acknowledged, also after a failure."""
         for number, receipt in self._writer.take_receipts().items():
             partition, offset, is_durable = receipt.queue.partition, receipt.offset, receipt.is_durable
             ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
@@ -370,7 +370,7 @@ class _BrokerRows:
 
 
 def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows of one queue as they are sent: batches up to the limits, and rows that go alone."""
+    """Yield rows of one queue in requests: batches up to the limits, and rows that are sent alone."""
     taken: list[Row] = []
     size = 0
     for row in rows:
@@ -385,6 +385,6 @@ def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _may_pass(failure: MetaqError) -> bool:
-    """Whether what a writer gave up for may not be so another time, or at another broker."""
+    """Whether a retry, or another broker, may succeed after this failure."""
     cause = failure.__cause__ if isinstance(failure, WriterFailed) else failure
     return isinstance(cause, MetaqError) and cause.retryable

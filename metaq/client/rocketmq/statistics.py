@@ -1,4 +1,4 @@
-"""What RocketMQ's brokers say of themselves and of a topic: requests 28 and 202."""
+"""Statistics of RocketMQ brokers and topics: requests 28 and 202."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUNTIME: Final = re.compile(r"\[ *(\d+) days?, *(\d+) hours?, *(\d+) minutes?, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketBrokerStatistics:
-    """A broker's figures by RocketMQ's names, as it writes them; ``broker_id`` is 0 for the master."""
+    """A broker's figures under RocketMQ's names, as the broker writes them; ``broker_id`` is 0 for the master."""
 
     broker: str
     broker_id: int
@@ -32,31 +32,31 @@ class RocketBrokerStatistics:
 
     @property
     def uptime_s(self) -> int | None:
-        """For how long it has been running, in whole seconds."""
+        """Seconds since the broker started."""
         return uptime_s(self.figures)
 
     def number(self, name: str) -> int | None:
-        """Return a figure as a number; ``None`` if the broker does not tell it."""
+        """Return a figure as a number; ``None`` if the broker does not report it."""
         text = self.figures.get(name, "")
         return int(text) if re.fullmatch(r"-?\d+", text) else None
 
     def rate(self, *names: str) -> float | None:
-        """Return the first of three rates, that of the last ten seconds, under the first name that is there.
+        """Return the rate of the last ten seconds, the first of three, under the first of ``names`` that is reported.
 
-        A broker that has just started tells none.
+        ``None``: a broker that has just started reports none.
         """
         words = next((self.figures[name].split() for name in names if name in self.figures), [])
         return _float(words[0]) if words else None
 
     @property
     def disk_ratio(self) -> float | None:
-        """How much of the disk with the messages is in use, 0..1."""
+        """Used part of the disk with the messages, 0..1."""
         return disk_ratio(self.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatistics:
-    """A queue and what it holds: the messages ``[start, end)``. ``last_ms``: when the last one was stored."""
+    """A queue and its stored range: the messages ``[start, end)``. ``last_ms``: when the last one was stored."""
 
     topic: str
     partition: Partition
@@ -66,13 +66,13 @@ class QueueStatistics:
 
 
 def broker_statistics(directory: NameServerDirectory, pool: SessionPool) -> list[RocketBrokerStatistics]:
-    """Ask each broker that is registered, masters and slaves.
+    """Ask each registered broker, masters and slaves.
 
     Raises:
         NameServersAway: No name server answers.
         ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: A broker does not report it.
     """
-    directory.masters()  # what is registered now
+    directory.masters()  # refreshes the registrations
     found = []
     for name, addresses in sorted(directory.brokers().items()):
         for broker_id, address in sorted(addresses.items()):
@@ -83,11 +83,11 @@ def broker_statistics(directory: NameServerDirectory, pool: SessionPool) -> list
 
 
 def topic_statistics(directory: NameServerDirectory, pool: SessionPool, topic: str) -> list[QueueStatistics]:
-    """Ask the brokers of a topic for what its queues hold, and when they got their last message.
+    """Ask the brokers of a topic for the range of each queue, and the time of its last message.
 
     Raises:
-        TopicNotFound: No name server knows it.
-        NameServersAway, ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: Somebody does not report it.
+        TopicNotFound: No name server knows the topic.
+        NameServersAway, ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: A server does not report it.
     """
     names = sorted({queue.broker_name for queue in directory.queues(topic)})
     found = []
@@ -108,7 +108,7 @@ def topic_statistics(directory: NameServerDirectory, pool: SessionPool, topic: s
 
 
 def uptime_s(figures: Mapping[str, str]) -> int | None:
-    """Return what ``runtime`` says, in seconds; ``None`` if it is not written as RocketMQ does."""
+    """Return ``runtime`` in seconds; ``None`` if it does not have RocketMQ's form."""
     match = _RUNTIME.fullmatch(figures.get("runtime", "").strip())
     if match is None:
         return None
@@ -117,13 +117,13 @@ def uptime_s(figures: Mapping[str, str]) -> int | None:
 
 
 def clock_ms(figures: Mapping[str, str]) -> int | None:
-    """Return what the broker's clock showed, to the second: when it started, and for how long it has been running."""
+    """Return the time of the broker's clock, to the second, from its start time and uptime."""
     started, ran_s = figures.get("bootTimestamp", ""), uptime_s(figures)
     return None if ran_s is None or not started.isdecimal() else int(started) + ran_s * 1000
 
 
 def disk_ratio(figures: Mapping[str, str]) -> float | None:
-    """Return ``commitLogDiskRatio``, how much of a disk is in use; ``None`` if the broker does not report it."""
+    """Return ``commitLogDiskRatio``, the used part of a disk; ``None`` if the broker does not report it."""
     ratio = _float(figures.get("commitLogDiskRatio", ""))
     return ratio if ratio is not None and 0 <= ratio <= 1 else None
 

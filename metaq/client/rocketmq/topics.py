@@ -1,4 +1,4 @@
-"""Topics of a RocketMQ cluster as an administrator sees them: made, changed and deleted at the masters of brokers."""
+"""Administration of the topics of a RocketMQ cluster: created, changed and deleted at the masters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from metaq.errors import TopicNotFound
 from metaq.model import Address
 
 PERMISSIONS: Final = {"rw": READABLE | WRITABLE, "r": READABLE, "w": WRITABLE, "none": 0}
-"""What readers and writers may do with a topic."""
+"""The permissions of readers and writers of a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """A topic at one broker: its queues for readers and for writers; ``permissions`` is one of ``PERMISSIONS``."""
+    """A topic at one broker: its queues for readers and for writers; ``permissions`` is a key of ``PERMISSIONS``."""
 
     broker: str
     read_queues: int
@@ -40,8 +40,8 @@ class TopicSettings:
 class Topics:
     """Settings of topics; ``brokers`` limits a change to brokers of these names.
 
-    Methods raise ``RequestRefused`` or ``AccessDenied`` for what a broker refuses, ``NameServersAway`` if no name
-    server answers, and ``ConnectionFailed`` or ``DeadlineExceeded`` with the broker that could not be asked.
+    Methods raise ``RequestRefused`` or ``AccessDenied`` if a broker refuses, ``NameServersAway`` if no name server
+    answers, and ``ConnectionFailed`` or ``DeadlineExceeded`` with the broker that could not be asked.
     """
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
@@ -50,12 +50,12 @@ class Topics:
     def create(
         self, topic: str, queues: int = 8, permissions: str = "rw", brokers: Collection[str] | None = None
     ) -> dict[str, Address]:
-        """Make a topic with ``queues`` queues at each broker, or give it as many there; return the brokers.
+        """Create a topic with ``queues`` queues at each broker, or change the number of its queues; return the brokers.
 
-        Routes have the topic when the brokers have registered it, in a moment.
+        Name servers list the topic when the brokers have registered it, after a moment.
 
         Raises:
-            ValueError: ``queues`` is not 1..1024, ``permissions`` is unknown, or a broker is not.
+            ValueError: ``queues`` is not 1..1024, or ``permissions`` or a broker is unknown.
         """
         require_queues(queues)
         perm = _perm(permissions)
@@ -69,7 +69,7 @@ class Topics:
         """Return the topic at each broker that has it.
 
         Raises:
-            TopicNotFound: None has it.
+            TopicNotFound: No broker has it.
             ValueError: A broker in ``brokers`` is unknown.
         """
         return [_settings(name, config) for name, _, config in self._read(topic, brokers)]
@@ -83,9 +83,10 @@ class Topics:
         permissions: str | None = None,
         brokers: Collection[str] | None = None,
     ) -> list[TopicSettings]:
-        """Change what is named at each broker that has the topic, and return it as it is then. Raises as ``settings``.
+        """Change the given settings at each broker that has the topic, and return the new settings. Raises as
+        ``settings``.
 
-        Messages in queues at and above ``read_queues`` stay stored, and nobody can read them.
+        Messages in queues at and above ``read_queues`` stay stored but cannot be read.
         """
         for count in (read_queues, write_queues):
             if count is not None:
@@ -104,7 +105,7 @@ class Topics:
         return changed
 
     def delete(self, topic: str) -> dict[str, Address]:
-        """Delete a topic at every broker, with its messages, and its route at every name server; return the brokers."""
+        """Delete a topic with its messages at every broker, and its route at every name server; return the brokers."""
         masters = self._masters(None)
         for name, address in masters.items():
             delete_topic(self._pool, name, address, self._name(topic))
@@ -138,7 +139,7 @@ def require_queues(count: int) -> None:
     """Check a number of queues.
 
     Raises:
-        ValueError: It is not 1..1024.
+        ValueError: ``count`` is not 1..1024.
     """
     if not 1 <= count <= QUEUES_MAX:
         raise ValueError(f"{count} queues: expected 1..{QUEUES_MAX}")

@@ -1,8 +1,8 @@
-"""Transactions of RocketMQ: half messages, which the broker delivers when it hears that they are committed.
+"""RocketMQ transactions: half messages, which the broker delivers when it learns that they are committed.
 
-Each message is a transaction of its own for its broker; it hears of the end of each. A broker that hears nothing asks
-a member of the producer group (``check_backs``). So whatever dies in between, the message is delivered if the program
-can still say that its own work was done, and only then::
+For the broker each message is a separate transaction, whose end it must learn. A broker that does not learn it asks a
+member of the producer group (``check_backs``). So after any failure in between, the message is delivered if and only if
+the program can still report that its own work was done::
 
     transaction.send     half message ── stored ──▶ │ killed here: asked, "rollback"
     the program's work   done                       │ killed here: asked, "commit"
@@ -41,19 +41,19 @@ from metaq.model import Address, Partition
 from metaq.net.remoting_client import RemotingClient
 
 CHECK_WORKERS: Final = 4
-"""Most calls of ``check`` at a time, if the program does not say otherwise."""
+"""Default limit on concurrent calls of ``check``."""
 
 State = Literal["open", "committed", "rolled back", "left open"]
-"""``left open``: the broker was not notified of the end, or not known to be; it asks."""
+"""``left open``: the broker was not notified of the end, or may not have been; it will ask."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class TransactionalProducer(RocketProducer):
-    """A member of a producer group, for a ``with`` block: as ``RocketProducer``, and with transactions.
+    """A ``RocketProducer`` with transactions, a member of a producer group, for a ``with`` block.
 
-    ``check`` is called with a message of the group, in a thread, when a broker asks what became of its transaction; it
-    returns ``"commit"``, ``"rollback"`` or ``"unknown"``. What it raises is logged, and means ``"unknown"``. All
+    ``check`` is called in a thread with a message of the group when a broker asks for the outcome of its transaction;
+    it returns ``"commit"``, ``"rollback"`` or ``"unknown"``. An exception is logged and counts as ``"unknown"``. All
     members of the group must be able to answer for all of its messages. At most ``check_workers`` calls run at a time.
     Brokers know the producer from the beginning of the ``with`` block, or from its first transaction.
     """
@@ -95,7 +95,7 @@ class TransactionalProducer(RocketProducer):
         return self
 
     def start(self) -> None:
-        """Become a member of the group, so that brokers ask; returns at once. Further calls do nothing.
+        """Join the group, so that brokers ask; returns at once. Further calls do nothing.
 
         Raises:
             ValueError: The producer is closed.
@@ -109,16 +109,16 @@ class TransactionalProducer(RocketProducer):
 
     @property
     def reached(self) -> frozenset[str]:
-        """Names of the brokers that know that this producer is there."""
+        """Names of the brokers that know this producer."""
         return self._heartbeats.reached
 
     def transaction(self, ask_after: int | None = None) -> RocketTransaction:
         """Return a transaction for a ``with`` block.
 
-        Brokers ask about it no earlier than after ``ask_after`` seconds (default: as they are configured, 6).
+        Brokers ask about it no earlier than after ``ask_after`` seconds (default: the broker's setting, 6).
 
         Raises:
-            ValueError: ``ask_after`` is no whole number of seconds above 0, or the producer is closed.
+            ValueError: ``ask_after`` is not a whole number of seconds above 0, or the producer is closed.
         """
         if ask_after is not None and (not isinstance(ask_after, int) or ask_after < 1):
             raise ValueError(f"ask_after {ask_after!r}: expected whole seconds, 1 or more")
@@ -129,7 +129,7 @@ class TransactionalProducer(RocketProducer):
         return RocketTransaction(self._sender, self._heartbeats, self._open, properties, self.submissions.check_open)
 
     def close(self, timeout: float | None = None) -> None:
-        """As ``RocketProducer.close``, and leave the group."""
+        """Leave the group and close the producer; see ``RocketProducer.close``."""
         super().close(timeout)
         with self._starting:
             started, self._ended = self._started and not self._ended, True
@@ -144,11 +144,11 @@ class TransactionalProducer(RocketProducer):
 
 
 class RocketTransaction:
-    """Leaving the ``with`` block commits it, an exception rolls it back.
+    """A transaction. Leaving the ``with`` block commits it, an exception rolls it back.
 
-    ``KeyboardInterrupt`` and other exceptions that are no ``Exception`` leave it open: nobody knows what was done, and
-    the broker asks ``check``. A lost connection leaves it open, too. Consumers get the messages one by one, as each is
-    committed. Its steps are carried out one after the other, whichever threads they come from.
+    ``KeyboardInterrupt`` and other exceptions that are not an ``Exception`` leave it open, because it is unknown what
+    was done; the broker asks ``check``. A lost connection leaves it open, too. Consumers get the messages one by one,
+    as each is committed. Steps from several threads run one after the other.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class RocketTransaction:
         notify_after_fork(self._forked)
 
     def _forked(self) -> None:
-        """In a child process: the parent ends it."""
+        """In a child process: only the parent ends the transaction."""
         self._state, self._ended_text = "left open", forked_text("the transaction")
         self._step = threading.Lock()
 
@@ -178,7 +178,7 @@ class RocketTransaction:
 
     @property
     def state(self) -> State:
-        """What became of it: ``open``, ``committed``, ``rolled back``, or ``left open`` to the question of a broker."""
+        """The state: ``open``, ``committed``, ``rolled back``, or ``left open`` for the broker to ask."""
         return self._state
 
     def send(
@@ -192,10 +192,10 @@ class RocketTransaction:
         partition: Partition | None = None,
         key: bytes | str | None = None,
     ) -> RocketSent:
-        """Store a half message. Its ``offset`` is -1: it has none before the commit.
+        """Store a half message. The ``offset`` is -1: the message has none before the commit.
 
         ``check`` gets the same ``message_id``, keys and properties. Raises as ``RocketProducer.send``; after
-        ``SendFailed`` the message may be stored all the same, and be asked about.
+        ``SendFailed`` the message may still be stored, and the broker may ask about it.
 
         Raises:
             ValueError: The transaction has ended.
@@ -231,17 +231,17 @@ class RocketTransaction:
         return replace(sent, offset=-1, offset_message_id=None)
 
     def commit(self) -> None:
-        """Have the messages delivered. If a broker does not answer, the state is ``left open``, and it asks.
+        """Have the messages delivered. If a broker does not answer, the state is ``left open``, and the broker asks.
 
         Raises:
-            TransactionError: A broker refuses, as for a half message that it has given up or rolled back since.
+            TransactionError: A broker refuses, because it has discarded a half message or rolled it back.
             ValueError: The transaction has ended.
         """
         with self._step:
             self._end("commit", "committed")
 
     def rollback(self) -> None:
-        """Have the messages dropped. If a broker does not answer, the state is ``left open``, and it asks.
+        """Have the messages dropped. If a broker does not answer, the state is ``left open``, and the broker asks.
 
         Raises:
             TransactionError: A broker refuses.
@@ -251,7 +251,7 @@ class RocketTransaction:
             self._end("rollback", "rolled back")
 
     def leave(self) -> None:
-        """Say nothing: the broker asks ``check``.
+        """End the transaction without a decision: the broker asks ``check``.
 
         Raises:
             ValueError: The transaction has ended.
@@ -271,7 +271,7 @@ class RocketTransaction:
         if kind is None:
             self.commit()
         elif issubclass(kind, Exception):
-            with suppress(MetaqError):  # the broker asks; what went wrong first is raised
+            with suppress(MetaqError):  # the broker asks; the first error is raised
                 self.rollback()
         else:
             self.leave()

@@ -1,7 +1,7 @@
-"""A mirror: reads topics of one cluster, writes them to another, and remembers how far it is.
+"""A mirror: reads topics of one cluster, writes them to another, and records its progress.
 
-Copies are acknowledged before the position is saved, so that a mirror that is stopped anywhere copies some messages
-again, and never leaves one out.
+Copies are acknowledged before the position is saved, so a mirror that is stopped at any point copies some messages
+again and never omits one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from metaq.operate.mirror.sides import AnyReceived, target_of, targets_in
 from metaq.operate.mirror.targets import assign
 
 BATCH_MESSAGES: Final = 5000
-"""Most messages that are read before they are written, and their positions saved."""
+"""Most messages that are read before they are written and their positions saved."""
 BATCH_BYTES: Final = 4 << 20
 
 
 @dataclass(slots=True)
 class Copied:
-    """How many messages of a partition were copied since the start, where to, and the offset to go on from."""
+    """How many messages of a partition were copied since the start, their target, and the next offset."""
 
     topic: str
     partition: Partition
@@ -37,7 +37,8 @@ class Copied:
 class Mirror:
     """Copies ``topics`` from ``source`` to ``target``, under their names with ``prefix`` in front.
 
-    ``start``: where a topic begins that ``progress`` does not know. ``fold``: partitions may share one of the target.
+    ``start``: where to begin with a topic that ``progress`` does not have. ``fold``: several partitions may share one
+    target.
 
     Raises:
         ValueError: A topic would be copied to itself, or is the copy of another.
@@ -74,11 +75,11 @@ class Mirror:
         return [self._copied[key] for key in sorted(self._copied, key=lambda key: (key[0], str(key[1])))]
 
     def settle(self) -> None:
-        """Give every partition of the topics its target, and save that; partitions that have one keep it.
+        """Assign a target to every partition of the topics, and save that; existing assignments do not change.
 
         Raises:
             TooFewPartitions: The target has not enough.
-            TopicNotFound: The source does not have a topic, or the target does not take it.
+            TopicNotFound: The source does not have a topic, or the target does not accept it.
             StoreFailed: The progress cannot be saved.
             MetaqError: A cluster could not be asked.
         """
@@ -87,16 +88,16 @@ class Mirror:
         self._progress.save()
 
     def copy(self) -> int:
-        """Copy what is there now and was not copied; return how many messages.
+        """Copy all messages that are stored now and were not copied; return their number.
 
-        After a failure, another call goes on with what was read and not acknowledged.
+        After a failure, another call continues with messages that were read and not acknowledged.
 
         Raises:
             CannotCopy: A message cannot be written to the target.
             MetaqError: A cluster could not be asked, or the progress cannot be saved.
         """
         before = sum(one.messages for one in self._copied.values())
-        self._send()  # what a failure has left
+        self._send()  # messages left by a failure
         for topic, browser in self._browsers.items():
             byte_count = 0
             for message in browser.poll():
@@ -116,7 +117,7 @@ class Mirror:
             known.targets = assign(topic, sources, targets, known.targets, fold=self._fold)
 
     def _note_positions(self, topic: str, positions: dict[Partition, int]) -> None:
-        """Save where an empty partition begins: it matters for a mirror that began at the end."""
+        """Save where an empty partition begins: a mirror that began at the end needs it."""
         known = self._progress.of(topic)
         new = {partition: at for partition, at in positions.items() if partition not in known.positions}
         if new:
@@ -125,7 +126,7 @@ class Mirror:
             self._progress.save()
 
     def _send(self) -> None:
-        """Write the messages that were read, and save the positions behind those that were acknowledged."""
+        """Write the messages that were read, and save the positions behind the acknowledged ones."""
         if not self._unsent:
             return
         try:
@@ -137,7 +138,7 @@ class Mirror:
     def _send_block(self, block: Sequence[AnyReceived]) -> None:
         topic, partition, end = block[0].topic, block[0].partition, block[-1].end
         known = self._progress.of(topic)
-        if partition not in known.targets:  # it is new at the source
+        if partition not in known.targets:  # the partition is new at the source
             self._settle(topic, self._source.cluster.partitions(topic))
             self._progress.save()
         target = known.targets[partition]
@@ -150,18 +151,14 @@ class Mirror:
 
 
 def _leading(messages: Sequence[AnyReceived]) -> Sequence[AnyReceived]:
-    """Return the messages at the front that are of one partition."""
+    """Return the leading messages that belong to one partition."""
     partition = messages[0].partition
     count = next((at for at, message in enumerate(messages) if message.partition != partition), len(messages))
     return messages[:count]
 
 
 def refuse_circles(topics: Sequence[str], prefix: str) -> None:
-    """A mirror among the same servers must not read what it writes.
-
-    Raises:
-        ValueError: A topic would be copied to itself, or is the copy of another.
-    """
+    """Check that a mirror within one cluster does not read its own copies."""
     if not prefix:
         raise ValueError("--prefix: needed where source and target share a server; a topic is not copied to itself")
     for topic in topics:

@@ -1,10 +1,10 @@
-"""What a mirror has settled and done: the target and the next offset of each partition, in a JSON file.
+"""The progress of a mirror: target and next offset of each partition, in a JSON file.
 
 ::
 
     {"v": 1, "source": "...", "target": "...", "prefix": "", "topics": {"orders": {"0-0": {"to": "7-0", "next": 57}}}}
 
-The file is replaced as a whole, and locked as long as a mirror uses it.
+The file is replaced as a whole, and locked while a mirror uses it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ VERSION: Final = 1
 
 @dataclass(slots=True)
 class TopicProgress:
-    """Of one topic: where each partition's copies go, and the offset to go on from."""
+    """The target of each partition of a topic, and the next offset."""
 
     targets: dict[Partition, Partition] = field(default_factory=dict)
     positions: dict[Partition, int] = field(default_factory=dict)
 
 
 class ProgressFile:
-    """The file at ``path`` for a mirror from ``source`` to ``target``, for a ``with`` block; made if it is not there.
+    """The file at ``path`` for a mirror from ``source`` to ``target``, for a ``with`` block; created if it does not
+    exist.
 
     Entering raises:
-        StoreFailed: It cannot be read or written, another mirror uses it, or it is that of another mirror.
+        StoreFailed: The file cannot be read or written, is in use, or belongs to another mirror.
     """
 
     def __init__(self, path: Path, source: str, target: str, prefix: str) -> None:
@@ -89,12 +90,12 @@ class ProgressFile:
             version, names = tree["v"], {name: tree[name] for name in self._names}
             topics = {topic: _topic(rows) for topic, rows in tree["topics"].items()} if version == VERSION else {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._failed(f"it is no progress of a mirror: {error!r}") from None
+            raise self._failed(f"it is not a progress file of a mirror: {error!r}") from None
         if version != VERSION:
-            raise self._failed(f"its form is {version}, known is {VERSION}")
+            raise self._failed(f"its version is {version}, expected {VERSION}")
         for name, value in self._names.items():
             if names[name] != value:
-                raise self._failed(f"it is of a mirror with {name} {names[name]!r}, not {value!r}")
+                raise self._failed(f"it belongs to a mirror with {name} {names[name]!r}, not {value!r}")
         return topics
 
     def _failed(self, reason: str) -> StoreFailed:

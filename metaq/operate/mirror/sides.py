@@ -1,7 +1,7 @@
-"""The source and the target of a mirror: MetaQ or RocketMQ, asked in the same way, and copies in the form of either.
+"""The source and the target of a mirror, MetaQ or RocketMQ, behind one interface, and the conversion of copies.
 
-An attribute of MetaQ is a tag of RocketMQ, and the other way round. RocketMQ's keys and properties go along where the
-target is RocketMQ; MetaQ's messages have neither.
+A MetaQ attribute corresponds to a RocketMQ tag. RocketMQ's keys and properties are copied if the target is RocketMQ;
+MetaQ messages have neither.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CannotCopy(ValueError):
 
 
 def targets_in(mq: MetaQ | RocketMQ, topic: str) -> list[Partition]:
-    """Return the partitions that take messages of a topic.
+    """Return the partitions of a topic that accept messages.
 
     Raises:
         TopicNotFound: There are none.
@@ -43,8 +43,6 @@ def targets_in(mq: MetaQ | RocketMQ, topic: str) -> list[Partition]:
 
 
 class MetaQTarget:
-    """Writes to MetaQ's brokers."""
-
     def __init__(self, mq: MetaQ) -> None:
         self._producer = mq.producer()
 
@@ -60,8 +58,6 @@ class MetaQTarget:
 
 
 class RocketMQTarget:
-    """Writes to RocketMQ's brokers."""
-
     def __init__(self, mq: RocketMQ) -> None:
         self._producer = mq.producer()
 
@@ -71,10 +67,10 @@ class RocketMQTarget:
 
 
 def rocket_copy(message: AnyReceived) -> RocketMessage:
-    """Return a message as RocketMQ is to have it.
+    """Return a message in RocketMQ's form.
 
     Raises:
-        CannotCopy: The attribute can be no tag.
+        CannotCopy: The attribute is not a valid tag.
     """
     try:
         if isinstance(message, RocketReceived):
@@ -91,5 +87,5 @@ def rocket_copy(message: AnyReceived) -> RocketMessage:
 
 
 def target_of(mq: MetaQ | RocketMQ) -> MetaQTarget | RocketMQTarget:
-    """Return what writes to a cluster."""
+    """Return the target that writes to a cluster."""
     return MetaQTarget(mq) if isinstance(mq, MetaQ) else RocketMQTarget(mq)

@@ -1,7 +1,7 @@
-"""Which partition of the target takes the copies of a partition of the source: the rule of all that copy topics.
+"""Which target partition receives the copies of a source partition, for all programs that copy topics.
 
-A target is settled once for each partition of the source and never changes, so that copies of a partition's messages
-stay in one partition, one behind the other.
+The target of a source partition is assigned once and never changes, so the copies of a partition stay in one partition,
+in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from metaq.model import Partition
 
 
 class TooFewPartitions(ValueError):
-    """A target has no partition of its own for every partition of the source."""
+    """The target has fewer partitions than the source."""
 
 
 def assign(
@@ -23,10 +23,10 @@ def assign(
     *,
     fold: bool,
 ) -> dict[Partition, Partition]:
-    """Return ``known``, and a target for each of ``sources`` that had none.
+    """Return ``known``, and a target for each of ``sources`` that has none.
 
-    In the order of broker and index, the sources take those ``targets`` (at least one) that are not taken, in the same
-    order. With ``fold``, the n-th source (from 0) that finds none free shares target n modulo their number.
+    Sources in order of broker and index get the free ``targets`` in the same order. With ``fold``, the n-th source
+    (from 0) that finds none free shares target n modulo their number.
 
     Raises:
         TooFewPartitions: None is free, and ``fold`` is false. Names ``topic``.

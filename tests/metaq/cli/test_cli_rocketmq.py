@@ -114,5 +114,5 @@ def test_keys_of_an_account_come_from_the_profile(
     assert main(["--profile", "mixed", "topics"]) == 2
     err = capsys.readouterr().err
     assert "access_key and secret_key: expected both or none" in err
-    assert "access_key: it is for clusters that begin with rocketmq://, not '127.0.0.1:1'" in err
+    assert "access_key: only for clusters that begin with rocketmq://, not for '127.0.0.1:1'" in err
     assert "secret-1" not in err

@@ -78,7 +78,7 @@ def test_what_cannot_be_asked_is_said(address: Address, capsys: pytest.CaptureFi
     assert main([*cluster, "stats", "nothing"]) == 1
     assert capsys.readouterr().err == f"metaq: topic 'nothing' does not exist on {address}\n"
     assert main([*cluster, "stats", "reset"]) == 2  # the broker would set its counters to 0
-    assert "takes this word for something else" in capsys.readouterr().err
+    assert "the name is reserved in MetaQ" in capsys.readouterr().err
     assert main([*cluster, "stats", "orders", "--all"]) == 2
     assert "--all: it is for the figures of brokers" in capsys.readouterr().err
 

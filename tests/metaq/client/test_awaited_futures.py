@@ -149,5 +149,5 @@ def test_failures_that_nobody_asks_for_are_logged(asked: bool, caplog: pytest.Lo
 
     with caplog.at_level(logging.ERROR, "metaq"):
         asyncio.run(fail())
-    logged = ["1 messages to orders were not acknowledged, and nobody asked for their futures: away"]
+    logged = ["1 messages to orders were not acknowledged, and their futures were never awaited: away"]
     assert caplog.messages == ([] if asked else logged)

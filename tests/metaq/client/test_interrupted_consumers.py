@@ -165,7 +165,7 @@ def test_a_forked_process_is_notified_and_harms_nobody(setting: Setting) -> None
         def in_vain() -> bool:
             calls: list[Callable[[], object]] = [consumer.fetch, consumer.commit, consumer.rollback, consumer.lag]
             for call in (*calls, lambda: next(iter(consumer)), lambda: consumer.seek(P0, 0)):
-                with pytest.raises(ValueError, match=r"the consumer belongs to the process .*, which forked this one"):
+                with pytest.raises(ValueError, match=r"the consumer belongs to the process .*, the parent of this one"):
                     call()
             with pytest.raises(PartitionLost):
                 message.ack()

@@ -171,7 +171,7 @@ def test_what_was_sent_from_a_spool_that_cannot_be_written_is_not_sent_again(
         assert producer.send("orders", "last") is not None
     assert [one.data for one in mq.browse("orders")] == [b"0", b"1", b"2", b"last"]
     assert [record.getMessage().partition(":")[0] for record in caplog.records if "sent" in record.getMessage()] == [
-        "messages that were sent cannot be deleted yet"
+        "sent messages cannot be deleted yet"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Consumer groups of RocketMQ's: what differs from ``metaq.client.groups``, which has the rest."""
+"""RocketMQ's consumer groups: the differences to ``metaq.client.groups``."""

@@ -1,6 +1,6 @@
 """RocketMQ's consistent hashing of queues, with the arithmetic of its Java client. Pure.
 
-Its usual division, "averagely", gives the same blocks as ``metaq.client.groups.assignment.range_of``.
+RocketMQ's default strategy, "averagely", gives the same blocks as ``metaq.client.groups.assignment.range_of``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from metaq.model import Partition
 
 POINTS: Final = 10
-"""Points that each consumer has on the ring."""
+"""Points of each consumer on the ring."""
 
 
 def consistent(topic: str, consumer: str, consumers: Sequence[str], queues: Sequence[Partition]) -> list[Partition]:
-    """Return the queues that a ring of hashes gives to ``consumer``.
+    """Return the queues that consistent hashing assigns to ``consumer``.
 
-    A member that joins or leaves moves only queues of its own; shares are uneven.
+    When a member joins or leaves, only its own queues move; shares are uneven.
     """
     ring = {_hash(f"{each}-{number}"): each for each in consumers for number in range(POINTS)}
     points = sorted(ring)

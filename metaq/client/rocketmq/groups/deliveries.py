@@ -1,4 +1,4 @@
-"""A message of RocketMQ's as a consumer of a group hands it out."""
+"""RocketMQ messages as a consumer of a group delivers them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from metaq.formats.rocketmq.records import Record
 from metaq.model import TopicPartition
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
-"""Property of a message that comes again: the topic that it was sent to."""
+"""Property of a redelivered message: the topic that it was sent to."""
 
 
 @made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketDelivery(RocketReceived):
-    """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1.
+    """A message of a consumer group. ``attempt`` counts its deliveries by this consumer, from 1.
 
-    ``reconsume_times`` is how often a member of the group has sent it back before. ``topic`` is the one that it was
-    sent to, also if it comes again; ``where`` is the queue that it was read from, and ``log_offset`` its place in the
-    log of its broker.
+    ``reconsume_times`` is how often members of the group have sent it back. ``topic`` is the topic that it was sent to,
+    also if it is redelivered; ``where`` is the queue that it was read from, and ``log_offset`` its offset in the
+    broker's log.
     """
 
     attempt: int
@@ -33,11 +33,11 @@ class RocketDelivery(RocketReceived):
 
     @property
     def generation(self) -> int:
-        """The assignment of the consumer that brought the queue."""
+        """The assignment in which this consumer got the queue."""
         return self.epoch.generation
 
     def ack(self) -> None:
-        """Settle this message: the position moves past it once all earlier ones of its queue are settled, too.
+        """Settle this message: the position moves past it once all earlier messages of the queue are settled, too.
 
         Raises:
             PartitionLost: The queue has been released, or the message was rolled back.
@@ -45,7 +45,7 @@ class RocketDelivery(RocketReceived):
         self.epoch.settler.acknowledge(self)
 
     def again(self, refusals: int = 1) -> RocketDelivery:
-        """Return the delivery that comes next, if this one is refused so often."""
+        """Return the delivery that follows if this one is refused ``refusals`` times."""
         return replace(self, attempt=self.attempt + refusals)
 
 

@@ -1,7 +1,7 @@
-"""Pulls what a consumer owns: one thread for each broker sends, however many queues it has.
+"""Pulls the queues that a consumer owns: one sending thread per broker, whatever the number of queues.
 
-Each queue has one pull at its broker, which waits there for messages. Answers are taken in by the thread that receives
-on the connection. A broker that hangs delays nobody else's queues.
+Each queue has one pull at its broker, where it waits for messages. The connection's receiving thread processes the
+answers. A broker that hangs delays only its own queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Queue = Owned[RocketDelivery, Pull, QueueAnswer]
 
 
 class PullThreads(FetchThreads[Pull, QueueAnswer]):
-    """The threads; ``close`` ends them. ``client`` is closed by its owner."""
+    """The sending threads; ``close`` ends them. ``client`` is closed by its owner."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
         is_master: bool,
         outcome: Outcome | MetaqError,
     ) -> None:
-        """Take what came of a pull, in whatever thread knows it first."""
+        """Process the outcome of a pull, in the thread that gets it."""
         if isinstance(outcome, MetaqError):
             if isinstance(outcome, ConnectionFailed | DeadlineExceeded) and not self._state.closing:
                 self._directory.avoid(address)

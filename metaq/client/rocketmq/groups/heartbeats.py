@@ -1,5 +1,5 @@
-"""Tells brokers that a consumer is there, as long as it is: a heartbeat every 30 seconds, and at once on a new
-connection, because a broker forgets a member whose connection has ended.
+"""Announces a consumer to the brokers: a heartbeat every 30 seconds, and at once on a new connection, because a broker
+removes a member whose connection has ended.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from metaq.model import Address
 from metaq.net.clock import Clock
 
 AGAIN_S: Final = 1.0
-"""Pause after heartbeats that did not reach every broker that they had reached before."""
+"""Pause after heartbeats that did not reach every broker that the previous ones reached."""
 
 FORGOTTEN_S: Final = 120.0
-"""How long brokers count a member that says nothing."""
+"""Seconds after which brokers remove a silent member."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class MemberHeartbeats:
-    """A thread that sends heartbeats to all ``brokers()``, also slaves; ``on_lost``: called when nobody takes them."""
+    """A thread that sends heartbeats to all ``brokers()``, also slaves. ``on_lost`` is called when no broker accepts
+    them.
+    """
 
     def __init__(
         self,
@@ -38,19 +40,20 @@ class MemberHeartbeats:
     ) -> None:
         self._clock = clock
         self.until_s = inf
-        """Until when brokers count this consumer as a member, if they hear nothing more; before the first heartbeat
-        without end."""
+        """Until when brokers count this consumer as a member without another heartbeat; infinite before the
+        first one.
+        """
         self._requests, self._brokers, self._on_lost = requests, brokers, on_lost
         self._beating = threading.Lock()
         self._wake, self._stopped = threading.Event(), False
         self._said = ""
         self.reached: set[Address] = set()
-        """The brokers that took the last heartbeat."""
+        """The brokers that accepted the last heartbeat."""
         self._missing: set[Address] = set()
         self._thread = threading.Thread(target=self._run, name=f"metaq-heartbeat-{requests.group}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; the first heartbeat is ``beat``'s."""
+        """Start the thread. The caller sends the first heartbeat with ``beat``."""
         self._thread.start()
 
     def soon(self) -> None:
@@ -58,14 +61,14 @@ class MemberHeartbeats:
         self._wake.set()
 
     def beat(self) -> None:
-        """Send heartbeats and wait for the answers; any thread may do so.
+        """Send heartbeats and wait for the answers. Thread-safe.
 
         Raises:
-            MetaqError: No broker took one; why one of them did not.
+            MetaqError: No broker accepted one; the reason of one of them.
         """
         with self._beating:
             sent_s = self._clock.monotonic()
-            if sent_s >= self.until_s:  # this process was frozen: others may have read its queues
+            if sent_s >= self.until_s:  # this process was frozen: other members may have read its queues
                 self._on_lost()
             failures = self._requests.beat(set(self._brokers()))
             reached = {address for address, failure in failures.items() if failure is None}
@@ -82,11 +85,11 @@ class MemberHeartbeats:
         text = "" if failure is None else str(failure)
         if text and text != self._said:
             group = self._requests.group
-            _LOG.warning("group %s: a broker did not take a heartbeat, trying again: %s", group, text)
+            _LOG.warning("group %s: a broker did not accept a heartbeat, trying again: %s", group, text)
         self._said = text
 
     def close(self) -> None:
-        """End the thread, and tell the brokers that the member has left."""
+        """End the thread, and announce to the brokers that the member has left."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
@@ -102,7 +105,7 @@ class MemberHeartbeats:
             if self._stopped:
                 return
             was_reached = bool(self.reached)
-            with suppress(MetaqError):  # it was said
+            with suppress(MetaqError):  # logged already
                 self.beat()
             if was_reached and not self.reached:
                 self._on_lost()

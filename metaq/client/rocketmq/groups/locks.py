@@ -1,7 +1,7 @@
-"""Locks of queues at their brokers, for members that read each queue in order: one member at a time has a queue.
+"""Locks of queues at their brokers, for members that read in order: one member at a time has a queue.
 
-A broker forgets a lock that was not renewed for 60 s; a member renews its locks every 20 s, and counts one as lost that
-it could not renew for 30 s.
+A broker drops a lock that was not renewed for 60 s; a member renews its locks every 20 s, and counts a lock as lost
+that it could not renew for 30 s.
 """
 
 from __future__ import annotations
@@ -23,29 +23,27 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class MemberLocks:
-    """The locks of a member. A thread renews them; ``on_change`` is called when one is lost."""
+    """The locks of a member. A thread renews them and calls ``on_change`` when one is lost."""
 
     def __init__(self, requests: GroupRequests, clock: Clock) -> None:
         self._requests, self._clock, self._group = requests, clock, requests.group
-        self._lock = threading.RLock()  # around the requests, and what came of them
+        self._lock = threading.RLock()  # held during requests, until their outcome is recorded
         self._locked: dict[TopicPartition, float] = {}
         self._stopped = threading.Event()
         self._on_change: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name=f"metaq-locks-{requests.group}", daemon=True)
 
     def start(self, on_change: Callable[[], None]) -> None:
-        """Start the thread."""
         self._on_change = on_change
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(2 * ANSWER_S)
 
     def lock(self, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Lock queues, or renew their locks; return those that are locked now."""
+        """Lock queues, or renew their locks; return the queues that are locked now."""
         with self._lock:
             for broker_name, of_broker in _by_broker(queues).items():
                 now_s = self._clock.monotonic()
@@ -63,10 +61,10 @@ class MemberLocks:
             return {queue for queue in queues if queue in self._locked}
 
     def renew(self, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Renew those of these locks that were never lost; return those that are locked now.
+        """Renew the locks of ``queues`` that were never lost; return the queues that are still locked.
 
-        A lock that was not renewed in time, because the process was frozen, counts as lost, even if it is free: another
-        member may have had it meanwhile.
+        A lock that was not renewed in time, because the process was frozen, counts as lost even if it is free now:
+        another member may have held it meanwhile.
         """
         with self._lock:
             now_s = self._clock.monotonic()
@@ -79,7 +77,7 @@ class MemberLocks:
         return self._locked.get(queue, -VALID_S) + VALID_S
 
     def unlock(self, queues: Collection[TopicPartition]) -> None:
-        """Give locks back; those that cannot be given back end by themselves."""
+        """Release locks; locks that cannot be released expire."""
         with self._lock:
             for broker_name, of_broker in _by_broker(one for one in queues if one in self._locked).items():
                 for queue in of_broker:
@@ -91,7 +89,7 @@ class MemberLocks:
 
     def _run(self) -> None:
         while not self._stopped.wait(RENEW_S):
-            with self._lock:  # what is unlocked meanwhile stays so
+            with self._lock:  # nothing may be unlocked during the renewal
                 queues = set(self._locked)
                 kept = self.renew(queues)
             if kept != queues:

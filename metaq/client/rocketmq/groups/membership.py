@@ -1,7 +1,7 @@
-"""A consumer's membership of a group of RocketMQ's: heartbeats say who is there, each member divides the queues itself.
+"""Membership of a RocketMQ group: heartbeats announce the members, and each computes the assignment itself.
 
-Nothing keeps two members from reading one queue for a moment while they see different lists of members: the next owner
-begins where the last one has saved its position. With ``ordered`` queues are locked at their brokers instead.
+While two members see different lists of members, both may read one queue for a short time: the next owner begins at the
+last saved position. With ``ordered``, queues are locked at their brokers instead.
 
 Source: docs/client.md, "Groups of RocketMQ".
 """
@@ -30,14 +30,14 @@ from metaq.net.clock import Clock
 from metaq.net.remoting_client import RemotingClient
 
 REFRESH_S: Final = 20.0
-"""Pause between two looks at members and queues, as Java's client has it."""
+"""Interval of checks of members and queues, the same as in Java's client."""
 NEW_TOPIC_S: Final = 1.0
-"""The same while a topic has no queues yet."""
+"""The interval while a topic has no queues yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """``own_id``: whether the program chose the id, which another may then have, too."""
+    """``own_id``: whether the program chose the id, which another consumer may have chosen, too."""
 
     ordered: bool = False
     broadcast: bool = False
@@ -45,7 +45,7 @@ class MemberSettings:
 
 
 class RocketMembership:
-    """The consumer ``consumer_id`` of ``group``. ``client`` is closed with the membership.
+    """The membership of consumer ``consumer_id`` in ``group``. ``client`` is closed with it.
 
     All methods raise ``MetaqError``. One thread at a time, beside the client's own.
     """
@@ -77,8 +77,7 @@ class RocketMembership:
         self._queues: dict[str, list[Partition]] = {}
 
     def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
-        """Take note of what to call: ``on_lost`` when no broker takes heartbeats any more, ``on_change`` after any
-        change."""
+        """Set the callbacks: ``on_lost`` when no broker accepts heartbeats any more, ``on_change`` after any change."""
         self._on_change, self._on_lost = on_change, on_lost
         self._requests.when_members_change(on_change)
         self._heartbeats.start()
@@ -87,7 +86,7 @@ class RocketMembership:
         self._started = True
 
     def when_brokers_are_away(self, call: Callable[[Collection[str]], None]) -> None:
-        """Have ``call`` called at each look at the queues, with the brokers that had some and are in no route now."""
+        """Set a callback for each check of the queues: it gets the brokers that had queues and are in no route now."""
         self._on_away = call
 
     def _lost(self) -> None:
@@ -95,18 +94,18 @@ class RocketMembership:
         self._on_change()
 
     def link_ended(self, address: Address) -> None:
-        """A connection has ended: its broker has forgotten this member."""
+        """A connection has ended: its broker has removed this member."""
         if not self._closed and address in self._heartbeats.reached:
             self._heartbeats.soon()
 
     @property
     def connected(self) -> bool:
-        """Brokers can be asked at any time; ``registered`` says whether they answer."""
+        """Always true: brokers can be asked at any time; ``registered`` shows whether they answer."""
         return self._started
 
     @property
     def registered(self) -> bool:
-        """Whether a broker took the last heartbeat."""
+        """Whether a broker accepted the last heartbeat."""
         return self._joined and bool(self._heartbeats.reached)
 
     @property
@@ -115,12 +114,12 @@ class RocketMembership:
         return NEW_TOPIC_S if waits else REFRESH_S
 
     def register(self) -> None:
-        """Make this consumer a member.
+        """Join the group.
 
         Raises:
             TopicNotFound: No name server knows one of the topics.
-            ConsumerIdInUse: Another consumer has this id, as far as brokers know.
-            RequestRefused: The brokers do not compile the SQL expression, or do not want this consumer.
+            ConsumerIdInUse: The brokers know another consumer with this id.
+            RequestRefused: The brokers do not compile the SQL expression, or refuse this consumer.
         """
         for topic in self._subscriptions.topics:
             self._queues[topic] = self._directory.queues(topic)
@@ -132,7 +131,7 @@ class RocketMembership:
         self._joined = True
 
     def _check_filter(self) -> None:
-        """Have a broker compile an SQL expression."""
+        """Have a broker compile the SQL expression, if there is one."""
         for topic in self._subscriptions.topics:
             subscription = self._subscriptions.of(topic)
             if subscription.type == "TAG" or not self._queues[topic]:
@@ -150,7 +149,7 @@ class RocketMembership:
             raise ConsumerIdInUse(self.group, self.consumer_id, self.registry)
 
     def view(self) -> GroupView:
-        """Return who is a member, as the brokers of each topic know, and the queues that can be read."""
+        """Return the members that the brokers of each topic know, and the readable queues."""
         for topic in self._subscriptions.all_topics:
             try:
                 self._queues[topic] = self._directory.queues(topic)
@@ -161,7 +160,7 @@ class RocketMembership:
         self._broker_names |= names
         self._on_away(self._broker_names - names)
         if set(self._brokers()) - self._heartbeats.reached:
-            self._heartbeats.soon()  # a broker that is new, or that has come back
+            self._heartbeats.soon()  # a broker is new, or has restarted
         if self._settings.broadcast:
             return GroupView({self.consumer_id: topics}, self._queues)
         members: dict[str, list[str]] = {}
@@ -173,12 +172,12 @@ class RocketMembership:
     def _members_with_us(self, topic: str) -> Collection[str]:
         """Return the members that any broker of a topic knows.
 
-        All of them are asked: one that has just come back knows only those whose heartbeats it has got since, and who
-        went by it would take the queues of the others.
+        All brokers are asked: one that has just restarted knows only members that sent a heartbeat since, and an
+        assignment by its list alone would take queues from other members.
         """
         listed = self._lists(topic)
         if any(self.consumer_id not in members for members in listed):
-            self._heartbeats.beat()  # a broker has forgotten us, or has just started
+            self._heartbeats.beat()  # a broker has removed this member, or has just started
             listed = self._lists(topic)
         found = {member for members in listed for member in members}
         if self.consumer_id not in found:
@@ -186,7 +185,7 @@ class RocketMembership:
         return found
 
     def _lists(self, topic: str) -> list[Collection[str]]:
-        """Return the members as each broker of a topic knows them that answers; at least one does."""
+        """Return the member list of each broker of a topic that answers; raise if none does."""
         found: list[Collection[str]] = []
         failure: MetaqError | None = None
         for address in self._readable_at(topic):
@@ -209,7 +208,7 @@ class RocketMembership:
         raise failure or _NotListed(self.consumer_id, topic)
 
     def _readable_at(self, topic: str) -> list[Address]:
-        """Return where the brokers of a topic are read from: those that took the last heartbeat, else all."""
+        """Return the read addresses of a topic's brokers that accepted the last heartbeat; of all if none did."""
         addresses = []
         for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
             with suppress(BrokerAway):
@@ -223,11 +222,11 @@ class RocketMembership:
         return [address for name in names for address in known.get(name, {}).values()]
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of these that are this consumer's: all, or those that it could lock."""
+        """Return the partitions that are claimed: all, or with locks those that could be locked."""
         return set(partitions) if self._locks is None else self._locks.lock(partitions)
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of these whose locks were never lost or, without locks, whose brokers list this consumer."""
+        """Return the partitions whose locks were never lost or, without locks, whose brokers list this consumer."""
         if self._locks is not None:
             return self._locks.renew(partitions)
         if self._settings.broadcast:
@@ -245,12 +244,11 @@ class RocketMembership:
         return inf if self._settings.broadcast else self._heartbeats.until_s
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Unlock these, if they are locked."""
+        """Unlock the partitions, if they are locked."""
         if self._locks is not None:
             self._locks.unlock(partitions)
 
     def close(self) -> None:
-        """Leave the group, and close the client."""
         self._closed = True
         if self._locks is not None:
             self._locks.close()

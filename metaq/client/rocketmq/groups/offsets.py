@@ -1,15 +1,16 @@
-"""Offsets of a group at its brokers, and where it begins in queues that it has none of.
+"""Offsets of a group at its brokers, and where the group begins in queues without one.
 
-A consumer remembers what it has saved. If it gets a queue back in the next minute (while its broker is away, no time
-passes), or a broker was away when it saved, it goes on there, unless somebody was further: a broker that was killed may
-have lost the last offsets, and a Java consumer that had the queue for a moment saves the older offset that it began at.
+A consumer remembers the offsets that it has saved. If it gets a queue back within a minute (time does not count while
+its broker is away), or a broker was away during a save, it continues at the remembered offset unless a higher one was
+committed: a killed broker may have lost the last offsets, and a Java consumer that had the queue for a moment saves the
+older offset at which it began.
 
-While the master is in no route any more, because it was killed, its slave is asked where the group is, as Java's client
-does; what was committed in the last seconds may come again. A slave that knows nothing of the group proves nothing: it
-may have copied no offsets yet, so a queue that has none there waits for its master.
+While a killed master is in no route, its slave is asked for the group's offsets, as Java's client does; messages
+committed in the last seconds may be delivered again. A slave without an offset of the group proves nothing, because it
+may not have copied the offsets yet: such a queue waits for its master.
 
-Brokers of 4.9 and the bundled one say 0 for a group that they do not know, as long as a queue has its first message in
-memory. Where that matters, because the group is not to begin at the first message, they are asked for all offsets.
+Brokers of 4.9 and the bundled one report 0 for an unknown group while the queue's first message is in memory. Where
+that matters, because the group does not begin at the first message, they are asked for all offsets.
 """
 
 from __future__ import annotations
@@ -32,26 +33,28 @@ from metaq.model import Partition, TopicPartition
 from metaq.net.clock import Clock
 
 OWN_S: Final = 60.0
-"""How long an offset that this consumer has saved counts, whatever a broker says later."""
+"""Seconds for which an offset saved by this consumer counts, whatever a broker reports later."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class BrokerOffsets:
-    """The offset storage of a group without another one. The masters have the offsets, each those of its queues.
+    """The default offset storage of a group: each master stores the offsets of its queues.
 
     ``verify_zero``: find out whether an offset of 0 was really saved.
     """
 
     def __init__(self, offsets: Offsets, clock: Clock, *, verify_zero: bool = False) -> None:
         self._offsets, self._clock, self._verify_zero = offsets, clock, verify_zero
-        self._lock = threading.Lock()  # around changes of the next one
-        self._own: dict[TopicPartition, tuple[int, float]] = {}  # what was saved last, and how long that counts
-        self._zeros: set[TopicPartition] = set()  # saved, without doubt
+        self._lock = threading.Lock()  # guards ``_own``
+        self._own: dict[TopicPartition, tuple[int, float]] = {}  # the offset saved last, and until when it counts
+        self._zeros: set[TopicPartition] = set()  # offsets of 0 that were certainly saved
         self._away: Collection[str] = ()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        """See ``OffsetStorage``; without those whose broker does not answer, which whoever needs them finds out."""
+        """Return the offsets; queues whose broker does not answer are left out, as callers notice when they
+        read them.
+        """
         found: dict[TopicPartition, GroupOffset] = {}
         for broker_name, queues in _by_broker(partitions).items():
             try:
@@ -59,14 +62,14 @@ class BrokerOffsets:
             except MetaqError as error:
                 if not error.retryable:
                     raise
-                _LOG.warning("group %s: the offsets at broker %s are not known now: %s", group, broker_name, error)
+                _LOG.warning("group %s: the offsets at broker %s are not available: %s", group, broker_name, error)
                 continue
             found |= {where: GroupOffset(offset) for where, offset in committed.items() if offset is not None}
             found |= self._ours(group, committed)
         return found
 
     def note_away(self, names: Collection[str]) -> None:
-        """Take note of the brokers that are away: what was saved there counts until they have been back for a while."""
+        """Note which brokers are away: offsets saved there count until the brokers have been back for a while."""
         if names == self._away:
             return
         now_s, back = self._clock.monotonic(), set(self._away) - set(names)
@@ -79,7 +82,7 @@ class BrokerOffsets:
         self._away = names
 
     def _ours(self, group: str, committed: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, GroupOffset]:
-        """Return the offsets that this consumer has saved and the broker has not, and save them again."""
+        """Return remembered offsets that the broker does not have, and save them again."""
         now_s = self._clock.monotonic()
         lost = {}
         for where, offset in committed.items():
@@ -87,12 +90,12 @@ class BrokerOffsets:
             if now_s < until_s and (offset is None or offset < ours):
                 lost[where] = ours
         if lost:
-            with suppress(MetaqError):  # they are remembered
+            with suppress(MetaqError):  # they stay remembered
                 self._offsets.commit(group, lost)
         return {where: GroupOffset(offset) for where, offset in lost.items()}
 
     def committed(self, group: str, queues: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Return what the group has saved in queues of one broker. Raises as ``Offsets``.
+        """Return the group's offsets in queues of one broker. Raises as ``Offsets``.
 
         If a slave had to be asked, only queues for which the group has an offset there are returned.
         """
@@ -112,7 +115,7 @@ class BrokerOffsets:
     def _certain(
         self, group: str, committed: Mapping[TopicPartition, int | None], *, at_slaves: bool = False
     ) -> dict[TopicPartition, int | None]:
-        """Return what was committed without the zeros that nobody has saved."""
+        """Return the committed offsets, without zeros that no member has saved."""
         found = dict(committed)
         uncertain = {where for where, offset in found.items() if offset == 0} - self._zeros
         if (self._verify_zero or at_slaves) and uncertain:
@@ -125,7 +128,7 @@ class BrokerOffsets:
         return found
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """All brokers are tried, whatever one of them answers."""
+        """Save the offsets at all brokers, even if one of them fails."""
         self._save_each(group, offsets, lambda queues: queues)
 
     def save_if_unchanged(
@@ -134,13 +137,13 @@ class BrokerOffsets:
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """Brokers cannot compare: their offsets are asked for just before they are set."""
+        """Compare and save. Brokers cannot compare: their offsets are read just before they are set."""
         changed: dict[TopicPartition, GroupOffset | None] = {}
 
         def unchanged(queues: Collection[TopicPartition]) -> Collection[TopicPartition]:
             for where, offset in self._offsets.committed(group, queues).items():
                 before = expected.get(where)
-                is_zero = offset == 0 and before is None and where not in self._zeros  # of a group that is not known
+                is_zero = offset == 0 and before is None and where not in self._zeros  # possibly of an unknown group
                 there = None if offset is None or is_zero else GroupOffset(offset)
                 if not is_unchanged(there, before, offsets[where]):
                     changed[where] = there
@@ -155,7 +158,7 @@ class BrokerOffsets:
         offsets: Mapping[TopicPartition, GroupOffset],
         select: Callable[[Collection[TopicPartition]], Collection[TopicPartition]],
     ) -> None:
-        """Save at each broker what ``select`` says of its queues."""
+        """Save at each broker the offsets of the queues that ``select`` returns."""
         failure: MetaqError | None = None
         for queues in _by_broker(offsets).values():
             try:
@@ -181,16 +184,16 @@ class BrokerOffsets:
 
 
 class RocketStarts:
-    """Where a group begins: where ``committed`` says that it is, if that is given, else at ``start``.
+    """Where a group begins: at the offset that ``committed`` reports, if given, else at ``start``.
 
-    What comes again is always read from its first message.
+    Retry topics are always read from their first message.
     """
 
     def __init__(self, offsets: Offsets, group: str, start: Start, committed: BrokerOffsets | None) -> None:
         self._offsets, self._group, self._start, self._committed = offsets, group, start, committed
 
     def resolve(self, where: TopicPartition) -> GroupOffset:
-        """Return the offset to begin at. Raises as ``Offsets``."""
+        """Return the start offset. Raises as ``Offsets``."""
         if self._committed is not None:
             offset = self._committed.committed(self._group, [where])[where]
             if offset is not None:

@@ -1,4 +1,4 @@
-"""Options of a consumer of RocketMQ's beyond those that consumers of both systems have."""
+"""Options that only consumers of RocketMQ groups have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaq.client.rocketmq.groups.queue import QueueSettings
 from metaq.client.rocketmq.records import DELAY_LEVEL_MAX
 
 SEND_BACK: Final = "retry"
-"""Value of ``on_reject``: the broker delivers the message again, to any member, later."""
+"""Value of ``on_reject``: the broker delivers the message again later, to any member."""
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {"range": range_of, "consistent": consistent}
 
@@ -32,12 +32,12 @@ class MoreRocketOptions(SharedOptions[RocketDelivery], total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketOptions(GroupOptions[RocketDelivery]):
-    """See ``RocketMQ.consumer`` and ``GroupOptions``.
+    """Options of ``RocketMQ.consumer``; see ``GroupOptions``.
 
-    ``tags``: ``*`` or those that are wanted, with ``||`` between; ``sql``: a condition over properties instead.
-    ``on_reject`` is ``retry`` unless another is named: the message is sent back to the broker, which delivers it again
-    after ``delay_level`` (0: later each time), up to ``reconsume_max`` times, and then moves it to the group's dead
-    letters. With ``ordered`` a queue is locked at its broker as long as this consumer reads it.
+    ``tags``: ``*``, or the wanted tags separated by ``||``; ``sql``: a condition over properties instead. ``on_reject``
+    is ``retry`` by default: the message is sent back to the broker, which delivers it again after ``delay_level`` (0: a
+    delay that grows), up to ``reconsume_max`` times, and then moves it to the group's dead letters. With ``ordered`` a
+    queue is locked at its broker while this consumer reads it.
     """
 
     on_reject: OnReject[RocketDelivery] = SEND_BACK
@@ -57,7 +57,7 @@ class RocketOptions(GroupOptions[RocketDelivery]):
         if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
             raise ValueError(f"delay_level {self.delay_level}: expected 0..{DELAY_LEVEL_MAX}")
         if self.ordered and self.broadcast:
-            raise ValueError("ordered: a broadcast consumer reads all queues, no queue can be locked for it")
+            raise ValueError("ordered: not for a broadcast consumer, which reads all queues without locks")
         self.subscription()
 
     @staticmethod
@@ -70,18 +70,18 @@ class RocketOptions(GroupOptions[RocketDelivery]):
 
     @property
     def strategy(self) -> Strategy:
-        """How queues are divided."""
+        """The assignment strategy."""
         return STRATEGIES[self.assignment] if isinstance(self.assignment, str) else self.assignment
 
     def subscription(self) -> Subscription:
         """Return the filter.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not valid.
         """
         return Subscription(self.tags) if self.sql is None else Subscription(self.sql, "SQL92")
 
     def queue_settings(self, subscription: Subscription, namespace: str | None) -> QueueSettings:
-        """Return how queues with this filter are read."""
+        """Return the settings for reading queues with this filter."""
         skip = self.on_corrupt == "skip"
         return QueueSettings(subscription, namespace, self.fetch_size(), self.poll_max_s, skip)

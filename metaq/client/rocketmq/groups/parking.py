@@ -1,4 +1,4 @@
-"""Messages of RocketMQ's that a consumer gave up on, kept on this machine until somebody replays or discards them.
+"""Rejected RocketMQ messages, stored on this machine until they are replayed or discarded.
 
 Source: docs/client.md, "When a handler fails".
 """
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS parked_rocketmq (
 
 
 class RocketParkedMessages(ParkedStore[RocketReceived]):
-    """The parked messages of a group, in the same file as those of MetaQ's groups; see ``ParkedStore``."""
+    """The parked messages of a RocketMQ group, in the same file as MetaQ's; see ``ParkedStore``."""
 
     table, schema = "parked_rocketmq", _TABLE
     columns = (

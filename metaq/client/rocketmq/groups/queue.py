@@ -1,7 +1,7 @@
-"""A queue that a consumer owns: what is pulled of it, and the messages in that. Pure.
+"""A queue that a consumer owns: pulled answers, and their messages. Pure.
 
-Answers are kept as they came and decoded when a message is handed out. A broker compares hashes of tags, and sends
-inner batches as one record, so tags and offsets are looked at here before a message is handed out.
+Answers are stored as received and decoded when a message is delivered. A broker compares hashes of tags, and sends
+inner batches as one record, so tags and offsets are checked here before a message is delivered.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from metaq.formats.rocketmq.sys_flags import INNER_BATCH
 from metaq.model import TopicPartition
 
 WAITED_S: Final = 0.5
-"""A broker that answers "nothing new" sooner did not wait for messages; it is not asked again at once."""
+"""If a broker answers "nothing new" sooner, it did not wait for messages; the next pull is delayed."""
 
 
 class QueueAnswer(NamedTuple):
-    """What a broker answered to a pull, and whether the queue's master did: only that knows where the queue ends."""
+    """A broker's answer to a pull, and whether it is from the master: only the master knows where the queue ends."""
 
     outcome: Outcome
     from_master: bool
@@ -37,7 +37,7 @@ class QueueAnswer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """A pull of ``where`` at ``offset``, to be sent to the broker with this id; sent at ``asked_s``."""
+    """A pull of ``where`` at ``offset``, sent to the broker with this id at ``asked_s``."""
 
     where: TopicPartition
     offset: int
@@ -47,8 +47,9 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How queues are read. ``buffer_bytes``: what of a queue is pulled ahead; ``poll_max_s``: longest pause after one
-    answer too many."""
+    """How queues are read. ``buffer_bytes``: bytes of a queue that are pulled ahead; ``poll_max_s``: longest pause
+    after an answer without messages.
+    """
 
     subscription: Subscription = ALL
     namespace: str | None = None
@@ -58,7 +59,7 @@ class QueueSettings:
 
 
 class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
-    """See the module and ``Owned``. Not thread-safe."""
+    """A RocketMQ queue. Not thread-safe."""
 
     def __init__(
         self,
@@ -76,16 +77,16 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         self._restart(start.offset)
 
     def _restart(self, offset: int) -> None:
-        self._fetched = self._end = offset  # of what was pulled, and of what was decoded
+        self._fetched = self._end = offset  # of the pulled and of the decoded messages
         self._answers: deque[Found | Moved] = deque()
         self._buffered = 0
         self._found: Found | None = None
-        self._at = 0  # of the next record of that
-        self._batch: Iterator[Record] = iter(())  # what is left of a record with several messages
-        self._current: Record | None = None  # the message to look at next
+        self._at = 0  # position of its next record
+        self._batch: Iterator[Record] = iter(())  # rest of a record with several messages
+        self._current: Record | None = None  # the next message to check
         self._asked: Pull | None = None
 
-    # what is fetched
+    # fetching
 
     def request(self, now_s: float) -> Pull | None:
         if self._waits() or now_s < self._not_before:
@@ -102,7 +103,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
 
     def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> Jump | None:
         if request is not self._asked:
-            return None  # rolled back since
+            return None  # rolled back meanwhile
         self._asked = None
         if outcome is None:
             self._broker_id = 0
@@ -125,13 +126,14 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         return None
 
     def _move(self, asked: int, moved: Moved, from_master: bool, now_s: float) -> Jump | None:
-        is_another = moved.first == 0 and from_master  # it ends before the position, and has its first message
+        # a new queue: it ends before the position, and has its first message
+        is_another = moved.first == 0 and from_master
         to = moved.first if asked < moved.first or is_another else moved.end
         if to == asked or not (from_master or to > asked):  # a slave may be behind
             self._broker_id = 0
             self._pause(now_s)
             return None
-        self._answers.append(Moved(to, to))  # what was pulled before comes first
+        self._answers.append(Moved(to, to))  # earlier answers are processed first
         self._fetched = to
         return Jump(self.where, asked, to)
 
@@ -139,10 +141,10 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         self._pause_s = min(self._settings.poll_max_s, self._pause_s + self._settings.poll_max_s / POLL_STEPS)
         self._not_before = now_s + self._pause_s
 
-    # what is handed out
+    # delivery
 
     def _decode(self) -> Chunk[RocketDelivery] | None:
-        """Decode what is left of one answer: messages of many would be more than the buffer is to have."""
+        """Decode the rest of one answer: the messages of several would exceed the buffer's size."""
         if self._found is None:
             if not self._answers:
                 return None
@@ -156,13 +158,13 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
                 self._current = None
         except MetaqError:
             if not messages:
-                raise  # else they come first, and this is found again
+                raise  # deliver the messages before it first; this error is found again
         else:
             self._end_answer()
         return Chunk(messages, self._end)
 
     def _wanted(self, record: Record) -> list[RocketDelivery]:
-        """Return the message of a record; none if its tag is another one, or it is damaged and to be skipped."""
+        """Return the message of a record; empty if its tag does not match, or if it is damaged and skipped."""
         tags, where = self._settings.subscription.tags, self.where
         if tags is not None and record.property_map().get(TAGS) not in tags:
             return []
@@ -177,7 +179,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         return [RocketDelivery(**fields, **own, attempt=1)]
 
     def _next_record(self) -> Record | None:
-        """Return the next message of the answer; it stays the next one until it was dealt with."""
+        """Return the next message of the answer; it stays the current one until it was processed."""
         while self._current is None:
             self._current = next(self._batch, None)
             if self._current is None and not self._next_batch():

@@ -1,4 +1,4 @@
-"""What a consumer of RocketMQ's brokers is made of: its cluster, its membership, its offsets."""
+"""The parts of a consumer of RocketMQ brokers: cluster, membership, offsets."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _LOG: Final = logging.getLogger(__name__)
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest answer that is accepted."""
 REQUESTS_MAX: Final = 1 << 14
-"""Each queue has a request that waits at its broker."""
+"""Most requests in flight: each queue has one that waits at its broker."""
 ID_WAIT_S: Final = 30.0
-"""How long another consumer with the same id may take to leave."""
+"""Longest wait for another consumer with the same id to leave."""
 OFFSETS_S: Final = 5.0
-"""How long a broker may take to answer about offsets: the queues of others wait meanwhile. Java's, too."""
+"""Longest wait for a broker's answer about offsets, during which other queues wait. The same as in Java's client."""
 _NO_RETRIES: Final = RetryPolicy(retries=0)
-"""The coordinator tries again by itself."""
+"""The coordinator retries by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RocketCluster:
-    """What a consumer needs to know of its cluster; ``name`` is what the program called it."""
+    """The parts of a cluster that consumers use; ``name`` is the cluster argument of the program."""
 
     name: str
     directory: NameServerDirectory
@@ -65,11 +65,11 @@ class RocketCluster:
 
     @property
     def state_folder(self) -> Path:
-        """Where consumers of this cluster keep files on this machine."""
+        """Folder of this cluster's consumers on this machine."""
         return state_folder(self.name)
 
     def client(self, settings: ClientSettings) -> RemotingClient:
-        """Return a client for many brokers, with this cluster's keys. It connects when it is used.
+        """Return a client for many brokers, with this cluster's keys. It connects on first use.
 
         Raises:
             ValueError: A file for TLS cannot be used.
@@ -80,7 +80,7 @@ class RocketCluster:
 
 
 class RocketCore(ConsumerCore[RocketDelivery]):
-    """One consumer of RocketMQ's brokers."""
+    """One consumer of RocketMQ brokers."""
 
     options: RocketOptions
     state: GroupState[RocketDelivery, Pull, QueueAnswer]
@@ -131,7 +131,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         )
 
     def pull_threads(self) -> PullThreads:
-        """Return what pulls for this consumer; it starts when there are queues."""
+        """Return the pulling threads of this consumer; they start when there are queues."""
         directory = self.cluster.directory
         return PullThreads(self.state, directory, self.client, self.group, self.subscriptions, self.clock)
 
@@ -139,7 +139,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._membership.link_ended(address)
 
     def _set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Go on where an administrator says, in what is this consumer's."""
+        """Continue at the offsets that an administrator has set, in queues of this consumer."""
         with self.state.lock:
             mine = offsets.keys() & self.state.partitions.keys()
             for where in mine:
@@ -179,9 +179,9 @@ class RocketCore(ConsumerCore[RocketDelivery]):
 
 
 def broadcast(options: RocketOptions, cluster: RocketCluster) -> RocketOptions:
-    """Return the options of a consumer that reads all queues by itself, and stores its offsets on this machine.
+    """Return the options of a consumer that reads all queues and stores its offsets on this machine.
 
-    Brokers deliver nothing again for it: a message that is given up is parked, unless the options say something else.
+    Brokers do not redeliver to it: rejected messages are parked, unless the options say otherwise.
     """
     offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
     on_reject = "park" if options.on_reject == SEND_BACK else options.on_reject
@@ -189,7 +189,7 @@ def broadcast(options: RocketOptions, cluster: RocketCluster) -> RocketOptions:
 
 
 def _begins_at(start: object) -> BeginsAt:
-    """What brokers show of where the group begins."""
+    """Return the start of the group in the form that heartbeats report."""
     match start:
         case "latest":
             return "latest"

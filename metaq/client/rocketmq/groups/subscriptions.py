@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: its topics, and the group's retry topic if its members share the messages."""
+"""The subscriptions of a consumer: its topics, and the group's retry topic unless it broadcasts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 from metaq.backends.rocketmq.pulls import ALL, Subscription
 
 RETRY_PREFIX: Final = "%RETRY%"
-"""What the name of the topic begins with in which messages come again that a member has sent back."""
+"""Prefix of the topic in which a group's rejected messages are delivered again."""
 
 
 class Subscriptions:
-    """The topics of ``group``. ``broadcast``: nothing comes again."""
+    """The topics of ``group``. ``broadcast``: there is no retry topic."""
 
     def __init__(self, group: str, topics: Sequence[str], subscription: Subscription, *, broadcast: bool) -> None:
         self.group = group
         self.topics = list(dict.fromkeys(topics))
-        """What the program has named."""
+        """The topics that the program has named."""
         self.retry_topic = None if broadcast else RETRY_PREFIX + group
         self._subscription = subscription
 
@@ -27,5 +27,5 @@ class Subscriptions:
         return self.topics if self.retry_topic is None else [*self.topics, self.retry_topic]
 
     def of(self, topic: str) -> Subscription:
-        """Return the filter for a topic; what comes again has passed it already."""
+        """Return the filter for a topic; messages of the retry topic have passed it already."""
         return ALL if topic == self.retry_topic else self._subscription

@@ -80,8 +80,8 @@ class TestMetaq:
 
     def test_one_broker_under_two_addresses(self, address: Address, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["-c", f"{address},localhost:{address.port}", "doctor"]) == 1
-        assert ("fail", f"broker id 0 is that of {address} and localhost:{address.port}, of which only one may be"
-                " named here") in found(capsys)  # fmt: skip
+        assert ("fail", f"broker id 0 is used by {address} and localhost:{address.port}; name only one of them"
+                " here") in found(capsys)  # fmt: skip
 
     def test_zookeeper_that_is_away(self, capsys: pytest.CaptureFixture[str]) -> None:
         port = free_port()
@@ -131,7 +131,7 @@ class TestRocketmq:
             failed = [rest for level, rest in found(capsys) if level == "fail"]
         assert f"name server {cluster.name_servers[1]} connect Connection refused" in failed
         assert f"broker broker-b {cluster.broker('broker-b').address()} connect Connection refused" in failed
-        assert "route of orders has queues at broker-b, where nobody answers" in failed
+        assert "route of orders has queues at broker-b, which does not answer" in failed
         assert (
             f"broker broker-a {cluster.broker().address()} disk 91% full; by default it refuses messages at 90%"
             in failed
@@ -167,7 +167,7 @@ class TestRocketmq:
         both, one = KnownBrokers(("c",), {"a": {0: AT}, "b": {0: OTHER}}), KnownBrokers(("c",), {"a": {0: AT}})
         (line,) = rocketmq_checkup.registration_findings({AT: both, OTHER: one})
         assert (line.level, line.what, line.detail) == (
-            "warn", f"name server {OTHER} registration", "does not have b, as another one does",
+            "warn", f"name server {OTHER} registration", "does not have b, which another name server has",
         )  # fmt: skip
 
     def test_routes_without_an_address(self) -> None:
@@ -175,7 +175,7 @@ class TestRocketmq:
         routes = {"t": route, "unknown": None, "u": TopicRoute({"a": QueueCounts(1, 1)}, {"a": {0: AT, 1: OTHER}})}
         lines = list(rocketmq_checkup.route_findings(routes, {"v": "static"}, [OTHER]))
         assert [(line.what, line.detail) for line in lines] == [
-            ("route of t", "has queues at gone, where nobody answers"), ("route of v", "static"),
+            ("route of t", "has queues at gone, which does not answer"), ("route of v", "static"),
         ]  # fmt: skip
 
 

@@ -190,7 +190,7 @@ def test_reading_goes_on_and_the_end_names_what_is_not_saved(
     reader.close()
     assert time.monotonic() - began_s < 60
     (said,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
-    assert "the last positions are not saved, messages will be repeated of orders" in said
+    assert "the last positions are not saved, messages of orders" in said
     assert SAYS in said
     assert not storage.is_closed, "it is in use"
     storage.answers.set()

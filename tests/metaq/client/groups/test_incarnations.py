@@ -81,7 +81,7 @@ def test_a_group_begins_anew_at_another_broker(
     assert read(server, len(NEW), offsets=storage) == NEW
     (warning,) = warnings(caplog)
     assert "group g, orders/0-0: offset" in warning
-    assert "the topic was made anew, or another broker is at this address; beginning at 0" in warning
+    assert "the topic was created again, or another broker is at this address; beginning at 0" in warning
     assert read(server, 0, offsets=storage) == []
     assert len(warnings(caplog)) == 1
 
@@ -173,7 +173,7 @@ def test_a_group_goes_on_with_what_came_since(
     since = [f"old {number + 100}"[:5] for number in range(count)]
     send(server, since)
     assert read(server, count, offsets=storage) == since
-    assert len([record for record in caplog.records if "was put back to an older copy" in record.message]) == 1
+    assert len([record for record in caplog.records if "was restored from an older copy" in record.message]) == 1
     send(server, ["later"])
     assert read(server, 1, offsets=storage) == ["later"]
 

@@ -102,7 +102,7 @@ def test_a_late_save_of_a_lost_partition_is_refused(storage: OffsetStorage, capl
     with caplog.at_level(logging.WARNING):
         assert not consumer.saver.save()
     assert consumer.stored() == [90, 20]
-    assert "another consumer has orders/0-0" in caplog.text
+    assert "another consumer owns orders/0-0" in caplog.text
     storage.close()
 
 

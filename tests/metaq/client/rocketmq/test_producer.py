@@ -324,7 +324,7 @@ def test_ctrl_c_does_not_wait_long_for_what_was_submitted(
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert time.monotonic() - before < 1
-    assert "a producer was left with 65 bytes that are not acknowledged" in caplog.text
+    assert "a producer was closed with 65 bytes that are not acknowledged" in caplog.text
 
 
 # ---- bad input
