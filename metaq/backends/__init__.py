@@ -1,1 +1,1 @@
-"""Conversations with one system each: sessions, reads, writes, transactions."""
+"""Clients of one system each: sessions, reads, writes, transactions."""

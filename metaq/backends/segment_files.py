@@ -1,4 +1,4 @@
-"""Opening a broker's segment file by the place that the broker gave, safely."""
+"""Opens a broker's segment file safely, by the place that the broker reported."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 from metaq.protocols.file_location import FileLocation
 
 _SEGMENT_NAME: Final = re.compile(r"\d{20}\.meta(\.new)?", re.ASCII)
-"""Of segment files; with the suffix, before it has its final name."""
+"""Names of segment files; with the suffix before a file has its final name."""
 
 READ_CHUNK_BYTES: Final = 512 << 10
-"""Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
+"""Bytes read from a file at a time, unless a message is longer: they are still in the core's cache when decoded."""
 
 
 def open_segment(place: FileLocation, folder: str) -> int | None:
-    """The file that the broker means, open for reading; ``None`` if there is none here, or another one.
+    """Open the file that the broker reported, for reading; ``None`` if it does not exist here, or is another one.
 
-    Whoever listens at the broker's address is not to choose what this process opens: only a regular file that has the
-    name of a segment, lies in the folder of the partition that was asked for and has no second name is opened.
+    A process that listens at the broker's address must not choose which files are opened: only a regular file is
+    accepted that has the name of a segment, lies in the folder of the requested partition and has no second name.
     """
     parent, _, name = place.path.rpartition("/")
     if not _SEGMENT_NAME.fullmatch(name) or parent.rpartition("/")[2] != folder:

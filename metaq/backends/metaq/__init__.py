@@ -1,1 +1,1 @@
-"""Conversations with MetaQ brokers over the text protocol. Import from the modules; nothing is loaded here."""
+"""A client of MetaQ brokers over the text protocol. Import from the modules; nothing is loaded here."""

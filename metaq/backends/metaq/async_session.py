@@ -1,9 +1,9 @@
-"""One connection to one broker for asyncio: requests out, replies in, matched by opaque.
+"""One connection to one broker for asyncio. Replies are matched to requests by opaque.
 
-The same decoder, commands and rules as ``session``: after any error the connection is closed and not used again.
-Everything runs in the loop that ``connect`` was awaited in.
+Uses the decoder, commands and rules of ``session``: after any error the connection is closed and not used again. All
+work runs in the event loop that awaited ``connect``.
 
-Bodies are received into one buffer that stays, and copied from there once. Asyncio's streams copy them twice more, and
+Bodies are received into one permanent buffer and copied from there once. Asyncio's streams copy them twice more and
 allocate each piece.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import ssl
 
 _HEAD_BYTES: Final = 4 << 10
-"""Received at a time while no body is: the line in front of one, so that little is copied twice."""
+"""Bytes received at a time outside a body: the line in front of one, so that little is copied twice."""
 _BODY_BYTES_MAX: Final = 1 << 20
-"""Longest body that is received into the buffer; others are put together from their pieces."""
+"""Longest body that is received into the buffer; longer ones are joined from pieces."""
 
 Request = Get | GetFiltered | Version
-"""What this session sends."""
+"""The requests that this session sends."""
 
 
 class AsyncSession(asyncio.BufferedProtocol, TextReplies):
@@ -57,7 +57,7 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
         """Open a connection, with TLS if a ``context`` is given.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer in ``timeouts.connect_s``.
+            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer within ``timeouts.connect_s``.
         """
         name = None if context is None else address.host
         loop = asyncio.get_running_loop()
@@ -74,11 +74,10 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
 
     @property
     def closed(self) -> bool:
-        """Whether this session can no longer be used."""
         return self._failure is not None
 
     async def extensions(self) -> frozenset[str]:
-        """Return what the broker offers beyond MetaQ 1.4; asked once. Raises as ``call_all``."""
+        """Return the broker's extensions to MetaQ 1.4; asked once. Raises as ``call_all``."""
         if self._extensions is None:
             command = Version(0)
             (reply,) = await self.call_all([command])
@@ -86,16 +85,16 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
         return self._extensions
 
     async def call_all(self, commands: Sequence[Request]) -> list[Reply]:
-        """Send ``commands``, all before the first reply is waited for, and return the replies in their order.
+        """Send all ``commands`` before waiting for the first reply; return the replies in order.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
-            ValueError: A command cannot be written, or there are too many. Nothing was sent.
+            ValueError: A command cannot be encoded, or there are too many. Nothing was sent.
         """
         if self._failure is not None:
             raise self._failure
         if len(self._waiting) + len(commands) > OUTSTANDING_MAX:
-            raise ValueError(f"{len(commands)} requests: at most {OUTSTANDING_MAX} can be under way")
+            raise ValueError(f"{len(commands)} requests: at most {OUTSTANDING_MAX} can be in flight")
         numbered = [command._replace(opaque=1 + next(self._numbers) % (NO_OPAQUE - 1)) for command in commands]
         written = b"".join(map(encode, numbered))
         loop = asyncio.get_running_loop()
@@ -111,36 +110,35 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
             raise
 
     async def poll_all(self, requests: Sequence[PartitionRequest]) -> list[Polled]:
-        """As ``polls.poll_all``."""
+        """Poll several partitions; see ``polls.poll_all``."""
         extensions = await self.extensions()
         commands = [request.command(extensions) for request in requests]
         replies = await self.call_all(commands)
         return [read_polled(self, command, reply) for command, reply in zip(commands, replies, strict=True)]
 
     def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an answer that no broker gives; the error to raise."""
+        """Close the session because of an invalid answer; return the error to raise."""
         error = ProtocolError(what, address=self.address)
         self._fail(error)
         return error
 
     async def close(self) -> None:
-        """Drop the connection."""
         self._fail(ConnectionFailed(self.address, "call", "closed by the caller"))
         await self._lost.wait()
 
     def _fail(self, error: MetaqError) -> MetaqError:
-        """Close the connection; everybody who waits gets ``error``."""
+        """Close the connection; all waiting calls raise ``error``."""
         if self._failure is None:
             self._failure = error
             self._transport.close()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # looked at: nobody may wait for it any more
+                    future.exception()  # retrieve the exception: no task may be waiting any more
             self._waiting.clear()
         return error
 
-    # what the transport calls
+    # callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -177,7 +175,7 @@ class AsyncSession(asyncio.BufferedProtocol, TextReplies):
     def _settle(self, reply: Reply | Filled) -> None:
         future = self._waiting.pop(reply.opaque, None)
         if future is None:
-            raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
+            raise ProtocolError(f"a reply to request {reply.opaque}, which is not in flight")
         if future.done():
             return
         if isinstance(reply, Filled):

@@ -1,13 +1,14 @@
-"""Writes many blocks over one session: several under way at once, in order, at least once.
+"""Writes many blocks over one session: pipelined, in order, at least once.
 
-A writer has one topic, and can be given another with each block: a thousand topics need one connection to a broker.
+A writer has one topic, and can be given another with each block: one connection to a broker serves any number of
+topics.
 
-Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. When the connection is lost,
-what was under way may or may not be stored, so everything unacknowledged is sent again, from the oldest on: every
-message is stored, the first copies of all messages are in order, and some may be there twice.
+Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. After a lost connection, it
+is unknown which blocks in flight are stored, so all unacknowledged blocks are sent again, oldest first: every message
+is stored, the first copies of all messages are in order, and some messages may be stored twice.
 
-Our broker carries out the commands of one connection in order, so pipelining keeps it. A broker without ``mput`` does
-not; there, blocks are taken apart and each message waits for the one before.
+The bundled broker executes the commands of one connection in order, so pipelining keeps the order. A broker without
+``mput`` does not; there, blocks are split and each message waits for the previous one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PENDING_BYTES_MAX: Final = 16 << 20
 PENDING_BLOCKS_MAX: Final = 16
 
 RETRIES: Final = DEFAULT_POLICY.retries
-"""How often in a row a session is connected again, unless the caller says otherwise."""
+"""Default limit on consecutive reconnections of a session."""
 
 _NO_RETRIES: Final = RetryPolicy(0)
 _T = TypeVar("_T")
@@ -37,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class _Unit:
-    """One command on its way. ``opaque`` is ``None`` while it has to be sent (again)."""
+    """A command in flight. ``opaque`` is ``None`` while it has to be sent (again)."""
 
     command: Put | PutBatch
     opens_block: bool
@@ -49,12 +50,12 @@ class _Unit:
 
 
 class BatchWriter:
-    """Pipelines blocks over ``session``, which is its own until ``flush`` returned.
+    """Pipelines blocks over ``session``, which it owns until ``flush`` has returned.
 
-    At most ``blocks_max`` commands and ``bytes_max`` bytes are unacknowledged (a single larger block goes alone). After
-    a lost connection or a missed deadline the session is connected again, as often as ``policy`` says. Inside a
-    transaction nothing is sent again: whether a put was taken cannot be known there, so the failure is raised and the
-    transaction has to be rolled back.
+    At most ``blocks_max`` commands and ``bytes_max`` bytes are unacknowledged (a single larger block is sent alone).
+    After a lost connection or a missed deadline the session is reconnected, as often as ``policy`` says. Inside a
+    transaction nothing is sent again, because it is unknown whether a put was stored: the failure is raised, and the
+    transaction must be rolled back.
     """
 
     def __init__(
@@ -86,19 +87,19 @@ class BatchWriter:
 
     @property
     def acknowledged(self) -> Sequence[Receipt]:
-        """Receipts of the oldest blocks that ``flush`` has not handed out: after a failure, what is stored for sure."""
+        """Receipts that ``flush`` has not returned yet: after a failure, the blocks that are certainly stored."""
         return self._receipts
 
     def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
-        """Send a block of ``count`` whole frames; waits for older ones first if too much is unacknowledged.
+        """Send a block of ``count`` whole frames; first wait for older blocks if too much is unacknowledged.
 
-        ``topic``: another one than the writer's, at the same broker; all share the connection and the bounds.
+        ``topic``: a topic other than the writer's, at the same broker; all topics share the connection and the limits.
 
         Raises:
             BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
             ConnectionFailed, DeadlineExceeded: Retrying did not help.
             ProtocolError: The answer is not MetaQ's protocol.
-            ValueError: The block or the topic cannot be written; nothing was sent and the writer goes on.
+            ValueError: The block or the topic is not valid; nothing was sent, and the writer stays usable.
 
         After any but the last, every further call raises the same error.
         """
@@ -115,9 +116,10 @@ class BatchWriter:
                 raise
 
     def flush(self) -> list[Receipt]:
-        """Wait until everything is acknowledged; one receipt per block (its first message), in the order of ``write``.
+        """Wait until everything is acknowledged; return one receipt per block (its first message), in order of
+        ``write``.
 
-        Receipts are handed out once: a further call returns those of later blocks only. Raises as ``write``.
+        Each receipt is returned once. Raises as ``write``.
         """
         while self._pending:
             self._until_done(self._collect_oldest)
@@ -140,7 +142,7 @@ class BatchWriter:
         for unit in self._pending:
             if unit.opaque is None:
                 if isinstance(unit.command, PutBatch) and EXT_PUT_BATCH not in self._session.extensions:
-                    raise ExtensionMissing(self._session.address, EXT_PUT_BATCH, "sending again what was under way")
+                    raise ExtensionMissing(self._session.address, EXT_PUT_BATCH, "sending unacknowledged blocks again")
                 unit.opaque = self._session.post(unit.command)
 
     def _forget(self, unit: _Unit) -> None:
@@ -158,7 +160,7 @@ class BatchWriter:
         self._attempts.progressed()
 
     def _until_done(self, step: Callable[[], _T]) -> _T:
-        """Do ``step``, over as many connections as that takes and the policy allows."""
+        """Run ``step``, reconnecting as often as the policy allows."""
         if self._failure is not None:
             raise self._failure
         try:

@@ -1,8 +1,8 @@
-"""Where frames begin: the boundary at or below an offset, the first message at or after a time.
+"""Frame boundaries: the boundary at or below an offset, the first message at or after a time.
 
-A broker with the extension looks it up in its index. A Java broker knows only where its segments start; from
-there, or from a boundary that the caller knows, this walks frame headers with gets. Small frames are read in bulk, in
-windows that grow; behind a large frame only the next header is asked for, so large bodies are not transferred.
+A broker with the extension looks it up in its index. A Java broker knows only where its segments start; from there, or
+from a boundary that the caller knows, this walks frame headers with gets. Small frames are read in bulk, in growing
+windows; behind a large frame only the next header is requested, so large bodies are not transferred.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LARGE_FRAME_BYTES: Final = 64 << 10  # transferring this takes about as long as
 
 
 def frame_boundary(session: Session, topic: str, partition_index: int, offset: int, floor: int | None = None) -> int:
-    """The greatest frame boundary at or below ``offset``, kept within what the partition holds now.
+    """Return the greatest frame boundary at or below ``offset``, limited to the partition's stored range.
 
     ``floor`` is a boundary at or below ``offset`` that the caller knows (a start offset, an earlier answer). It saves
-    work on a broker without the extension, where the bytes between floor and ``offset`` are read once if frames are
+    work with a broker without the extension, where the bytes between floor and ``offset`` are read once if frames are
     small; without it the walk begins at the segment's start, up to a whole segment away.
 
     Raises:
@@ -37,17 +37,18 @@ def frame_boundary(session: Session, topic: str, partition_index: int, offset: i
     if EXT_BOUNDARY in session.extensions:
         return lookup(session, topic, partition_index, offset, "boundary")
     segment_start = lookup(session, topic, partition_index, offset, "segment")
-    if segment_start >= offset:  # a boundary itself, or below the first segment, or an empty partition
+    if segment_start >= offset:  # already a boundary, below the first segment, or an empty partition
         return segment_start
     start = segment_start if floor is None or floor > offset else max(segment_start, floor)
     return _Walk(session, topic, partition_index).last_boundary(start, offset)
 
 
 def first_at_time(session: Session, topic: str, partition_index: int, time_ms: int) -> int:
-    """Offset of the first message at or after ``time_ms`` (since 1970, broker's clock); the readable end if none is.
+    """Return the offset of the first message at or after ``time_ms`` (since 1970, broker's clock), else the readable
+    end.
 
     Raises:
-        ExtensionMissing: The broker does not keep times; a Java broker never does.
+        ExtensionMissing: The broker stores no times (a Java broker).
         BrokerError: 404 if the partition has no store, or another refusal.
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
@@ -64,13 +65,13 @@ class _Walk:
         self._window_bytes = _WINDOW_BYTES_START
 
     def last_boundary(self, start: int, offset: int) -> int:
-        """The last boundary in ``[start, offset]``; ``start`` is one."""
+        """Return the last boundary in ``[start, offset]``; ``start`` must be one."""
         position = start
         while position < offset:
             wanted = max(HEADER_BYTES, min(self._window_bytes, offset - position))
             outcome = fetch(self._session, self._topic, self._index, position, wanted)
             if not isinstance(outcome, Run):
-                break  # the readable end, or removed meanwhile: nothing beyond this boundary is known
+                break  # the readable end, or deleted meanwhile: later boundaries are unknown
             reached = self._follow(outcome, offset)
             if reached == position:
                 break

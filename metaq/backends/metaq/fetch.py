@@ -1,6 +1,6 @@
-"""One ``get``: a raw slice of a partition, or the reason why there is none.
+"""A single ``get``: a slice of raw bytes of a partition, or why there is none.
 
-Source: docs/protocol.md (get). Codes decide, never texts: 301 moved, 404 nothing there (yet).
+Source: docs/protocol.md (get). Only codes matter, not texts: 301 moved, 404 nothing there (yet).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from metaq.errors import ProtocolError
 from metaq.protocols.text.commands import Command, Get, Reply, Value
 
 GROUP: Final = "metaq-spark"
-"""Consumer group of this client's requests. A broker uses it for statistics and for filters set up for that name."""
+"""Consumer group of this client's requests. A broker uses it for statistics and for filters configured for the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """Nothing at ``offset``: the readable end, or a partition that nobody has written to. ``text`` is the broker's."""
+    """Nothing at ``offset``: the readable end, or a partition without messages. ``text`` is the broker's."""
 
     offset: int
     text: str
@@ -39,13 +39,13 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Nothing at the offset asked for; go on at ``offset``."""
+    """Nothing at the requested offset; continue at ``offset``."""
 
     offset: int
 
 
 class Conversation(Protocol):
-    """What reading a reply needs of the session that it came over, sync or asyncio."""
+    """What reading a reply needs of the session that received it, sync or asyncio."""
 
     def text_of(self, reply: Reply, command: Command) -> str: ...
 
@@ -55,9 +55,9 @@ class Conversation(Protocol):
 def fetch(
     session: Session, topic: str, partition_index: int, offset: int, max_bytes: int, group: str = GROUP
 ) -> Run | AtEnd | Moved:
-    """Up to ``max_bytes`` (>= 1) raw bytes from ``offset``: not aligned to frames, never across segments.
+    """Return up to ``max_bytes`` (>= 1) raw bytes from ``offset``: not aligned to frames, never across segments.
 
-    A broker may send fewer (its ``maxTransferSize``, default 1 MiB); a frame that is cut is completed by asking on at
+    A broker may send fewer (its ``maxTransferSize``, default 1 MiB); complete a cut frame with a request at
     ``Run.end``.
 
     Raises:
@@ -69,7 +69,7 @@ def fetch(
 
 
 def read_outcome(session: Conversation, command: Get, reply: Reply) -> Run | AtEnd | Moved:
-    """What ``reply`` says about ``command``; for callers that pipeline. Raises as ``fetch``."""
+    """Return the meaning of ``reply`` to ``command``; for callers that pipeline. Raises as ``fetch``."""
     if isinstance(reply, Value):
         if len(reply.data) > command.max_bytes:
             raise session.protocol_error(f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
@@ -86,4 +86,4 @@ def _offset_in(session: Conversation, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise session.protocol_error(f"moved (301) to {text[:40]!r}, which is no offset") from None
+        raise session.protocol_error(f"moved (301) to {text[:40]!r}, which is not an offset") from None

@@ -1,6 +1,6 @@
-"""Reading only messages of certain types: the broker drops the others before they go over the network.
+"""Reads only messages of certain types: the broker filters before it sends.
 
-A broker that does not offer ``fget`` is read completely and filtered here, with the same result.
+From a broker without ``fget`` everything is read and filtered here, with the same result.
 
 Source: docs/protocol.md, "fget".
 """
@@ -20,12 +20,12 @@ from metaq.protocols.text.commands import Get, GetFiltered, Result, Value
 from metaq.protocols.text.extensions import EXT_FILTER
 
 SCAN_BYTES: Final = 1 << 20
-"""Bytes of the log that one request has looked at, if the caller does not say otherwise."""
+"""Default number of bytes of the log that one request scans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The messages kept, in order, each with its own offset; ask on at ``next_offset``. There may be none."""
+    """The matching messages, in order, each with its own offset; possibly none. Continue at ``next_offset``."""
 
     frames: Sequence[Frame]
     next_offset: int
@@ -40,15 +40,15 @@ def fetch_types(
     max_bytes: int = SCAN_BYTES,
     group: str = GROUP,
 ) -> Filtered | AtEnd | Moved:
-    """Messages of ``types`` (their attributes) among about ``max_bytes`` (>= 1) bytes from ``offset``.
+    """Return the messages of ``types`` (their attributes) among about ``max_bytes`` (>= 1) bytes from ``offset``.
 
-    ``offset`` must be the start of a frame. A ``Filtered`` always goes on: ``next_offset`` is behind ``offset``, also
-    when nothing was kept.
+    ``offset`` must be the start of a frame. ``Filtered.next_offset`` is always greater than ``offset``, even if no
+    message matched.
 
     Raises:
         ValueError: A type is not of letters, digits and underscores, or none is given.
         CorruptFrame: A frame fails its checksum.
-        BrokerError: A refusal, for example 403 for a closed partition, 400 for an offset inside of a message.
+        BrokerError: A refusal, for example 403 for a closed partition, 400 for an offset inside a message.
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
     names = tuple(types)
@@ -64,17 +64,15 @@ def fetch_types(
     except ProtocolError as fault:
         raise session.protocol_error(fault.what) from None
     if next_offset <= offset:
-        raise session.protocol_error(f"a filtered get at {offset} is to go on at {next_offset}")
+        raise session.protocol_error(f"a filtered get at {offset} continues at {next_offset}")
     return Filtered(frames, next_offset)
 
 
 def messages_of_types(
     session: Session, topic: str, partition_index: int, start: int, types: Iterable[str], max_bytes: int = SCAN_BYTES
 ) -> Iterator[Frame]:
-    """The messages of ``types`` from ``start`` to what is readable now; what was deleted meanwhile is left out.
-
-    Raises:
-        As ``fetch_types``.
+    """Yield the messages of ``types`` from ``start`` to the readable end; deleted messages are skipped. Raises as
+    ``fetch_types``.
     """
     names, offset = tuple(types), start
     while not isinstance(found := fetch_types(session, topic, partition_index, offset, names, max_bytes), AtEnd):
@@ -89,12 +87,12 @@ def _refusal(session: Session, command: GetFiltered, reply: Result) -> AtEnd | M
     if reply.code not in (301, 404):
         session.text_of(reply, command)
     outcome = read_outcome(session, Get(*command[:5], opaque=0), reply)
-    assert not isinstance(outcome, Run)  # a result is no value
+    assert not isinstance(outcome, Run)  # a 200 is never an error
     return outcome
 
 
 def _fetch_and_select(session: Session, command: Get, types: frozenset[bytes]) -> Filtered | AtEnd | Moved:
-    """What ``fetch_types`` promises, from a broker without the extension."""
+    """Implement ``fetch_types`` for a broker without the extension."""
     found = fetch(session, command.topic, command.partition, command.offset, command.max_bytes, command.group)
     if not isinstance(found, Run):
         return found
@@ -102,7 +100,7 @@ def _fetch_and_select(session: Session, command: Get, types: frozenset[bytes]) -
     while (missing := _first_frame_bytes(data) - len(data)) > 0:
         more = fetch(session, command.topic, command.partition, command.offset + len(data), missing, command.group)
         if not isinstance(more, Run):
-            return AtEnd(command.offset, "the rest of the message is not there yet")
+            return AtEnd(command.offset, "the message is not complete yet")
         data += more.data
     selection = select(data, command.offset, types)
     if selection.next_offset == command.offset:

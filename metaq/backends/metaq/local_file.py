@@ -1,11 +1,11 @@
-"""Reading a partition's bytes from the broker's own files, where this process is on the same machine and may.
+"""Reads a partition's bytes from the broker's files, if this process runs on the same machine and has access.
 
-The broker is asked where the bytes are (``offset ... file``); they are then read with ``pread``: no network, and no
-work for the broker. What may be read is what a get would give: durable, undamaged bytes. The file stays open, so the
-bytes stay readable when retention deletes it meanwhile.
+The broker is asked where the bytes are (``offset ... file``); they are then read with ``pread``, without network or
+work for the broker. Readable bytes are the same as for a get: durable and undamaged. The file stays open, so its bytes
+stay readable when retention deletes it.
 
-Nothing depends on this: whatever does not fit, another machine, a file that cannot be opened or that is another one,
-bytes that are not there any more, the answer is "ask the broker", which knows what each of these means.
+This is only a shortcut: in any other case (another machine, a file that cannot be opened or is a different one, bytes
+that are gone) the answer is "ask the broker", which reports the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from metaq.protocols.text.commands import GetOffset
 from metaq.protocols.text.extensions import EXT_FILE
 
 BYTES_MIN: Final = 512 << 10
-"""From so many bytes on, asking for the file and opening it costs less than having them sent."""
+"""For fewer bytes, a transfer costs less than asking for the file and opening it."""
 
 _UNAVAILABLE: Final = 503
 
 
 class _Opened(NamedTuple):
-    """An open file that has the bytes ``start`` to ``end`` of the partition, the first of them at ``position``."""
+    """An open file with the bytes ``start`` to ``end`` of the partition; the first is at ``position``."""
 
     fd: int
     start: int
@@ -39,17 +39,17 @@ class _Opened(NamedTuple):
 
 
 class LocalFile:
-    """The files of one partition, one open at a time. Close it; it opens again when it is needed."""
+    """The files of one partition, one open at a time. Reopens on demand after ``close``."""
 
     def __init__(self, session: Session, topic: str, partition_index: int) -> None:
         self._session, self._topic, self._index = session, topic, partition_index
         self._opened: _Opened | None = None
 
     def read_into(self, buffer: memoryview, offset: int, wanted_bytes: int) -> int:
-        """Read the partition's bytes from ``offset`` on into ``buffer``, as many as fit and one file has; 0 = ask the
+        """Read the partition's bytes from ``offset`` on into ``buffer``, up to the end of the file; return 0 to ask the
         broker.
 
-        ``wanted_bytes``: how many the caller would like in the end; for few, no file is opened.
+        ``wanted_bytes``: how many bytes the caller needs in total; for few, no file is opened.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
@@ -66,7 +66,6 @@ class LocalFile:
             return 0
 
     def close(self) -> None:
-        """Close the open file, if any."""
         opened, self._opened = self._opened, None
         if opened is not None:
             with contextlib.suppress(OSError):
@@ -89,7 +88,7 @@ class LocalFile:
         try:
             text = session.ask(question)
         except BrokerError as refusal:
-            session.may_share_files = refusal.code != _UNAVAILABLE  # that one is for good: not on its machine
+            session.may_share_files = refusal.code != _UNAVAILABLE  # permanent: the broker is not on this machine
             return None
         try:
             place = parse_file_location(text)

@@ -1,4 +1,4 @@
-"""Many questions to one broker as one conversation: the time of a round trip, not of one for each question."""
+"""Many requests to one broker for the time of one round trip."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
 from metaq.protocols.text.commands import Command, Reply
 
 TOGETHER: Final = OUTSTANDING_MAX // 4
-"""Requests that are written at once; up to twice as many are under way."""
+"""Requests that are written at once; up to twice as many are in flight."""
 
 
 def call_all(session: Session, commands: Sequence[Command]) -> list[Reply]:
-    """The replies to ``commands``, in their order; while some are answered, the next are on their way.
+    """Return the replies to ``commands``, in order; the next requests are sent while earlier ones are answered.
 
-    ``session`` has at least half of its ``OUTSTANDING_MAX`` requests to spare.
+    ``session`` must have at least half of its ``OUTSTANDING_MAX`` requests free.
 
     Raises:
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
-        ValueError: A command cannot be written, or has no reply.
+        ValueError: A command cannot be encoded, or has no reply.
     """
     opaques: list[int] = []
     replies: list[Reply] = []

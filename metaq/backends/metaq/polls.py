@@ -1,6 +1,6 @@
-"""Gets for many partitions of one broker as one conversation, as a consumer asks again and again.
+"""Gets for many partitions of one broker in one round trip, as a consumer polls.
 
-The commands and the reading of replies know no connection, so that sync and asyncio sessions share them.
+Commands and parsing of replies do no I/O, so that sync and asyncio sessions share them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metaq.protocols.text.extensions import EXT_FILTER
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """Up to ``max_bytes`` of a partition from ``offset`` on; only messages of ``types`` if the broker can select."""
+    """Up to ``max_bytes`` of a partition from ``offset`` on; only messages of ``types`` if the broker can filter."""
 
     topic: str
     index: int
@@ -30,18 +30,18 @@ class PartitionRequest:
     types: tuple[str, ...] = ()
 
     def command(self, extensions: frozenset[str]) -> Get | GetFiltered:
-        """Return what is sent to a broker with ``extensions``."""
+        """Return the command for a broker with ``extensions``."""
         if self.types and EXT_FILTER in extensions:
             return GetFiltered(self.topic, self.group, self.index, self.offset, self.max_bytes, self.types, 0)
         return Get(self.topic, self.group, self.index, self.offset, self.max_bytes, 0)
 
 
 Polled = Run | Filtered | AtEnd | Moved | BrokerError | CorruptFrame
-"""What came of one request. An error concerns its partition alone."""
+"""The outcome of one request. An error concerns only its partition."""
 
 
 def poll_all(session: Session, requests: Sequence[PartitionRequest]) -> list[Polled]:
-    """Send ``requests``, all before the first reply is waited for, and return what came, in their order.
+    """Send all ``requests`` before waiting for the first reply; return the outcomes in order.
 
     Raises:
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
@@ -52,10 +52,10 @@ def poll_all(session: Session, requests: Sequence[PartitionRequest]) -> list[Pol
 
 
 def read_polled(session: Conversation, command: Get | GetFiltered, reply: Reply) -> Polled:
-    """Return what ``reply`` says about ``command``.
+    """Return the meaning of ``reply`` to ``command``.
 
     Raises:
-        ProtocolError: It cannot be read; the session is closed.
+        ProtocolError: It cannot be parsed; the session is closed.
     """
     try:
         if isinstance(command, GetFiltered) and isinstance(reply, Value):
@@ -72,5 +72,5 @@ def _read_filtered(session: Conversation, command: GetFiltered, reply: Value) ->
     except ProtocolError as fault:
         raise session.protocol_error(fault.what) from None
     if next_offset <= command.offset:
-        raise session.protocol_error(f"a filtered get at {command.offset} is to go on at {next_offset}")
+        raise session.protocol_error(f"a filtered get at {command.offset} continues at {next_offset}")
     return Filtered(frames, next_offset)

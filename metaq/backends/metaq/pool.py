@@ -1,4 +1,4 @@
-"""Sessions with MetaQ brokers, kept for the next user in the same process."""
+"""A pool of sessions with MetaQ brokers, shared within the process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 
 IDLE_S_MAX: Final = 240.0
-"""A MetaQ broker closes connections after 300 s of silence; ours are dropped before that."""
+"""A MetaQ broker closes connections after 300 s of silence; the pool drops them before that."""
 
 
 class SessionPool(Pool[Session]):
-    """Leases sessions by address. Thread safe; each leased session belongs to one thread until it is returned."""
+    """Leases sessions by address. Thread-safe; a leased session belongs to one thread until it is returned."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class SessionPool(Pool[Session]):
         self.timeouts, self._transport = timeouts, transport
 
     def hurried(self, seconds: float) -> SessionPool:
-        """Return another pool, for the same servers, whose sessions wait for ``seconds`` at most."""
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``."""
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
         return SessionPool(shorter, self._transport, self.clock)
 
@@ -38,5 +38,5 @@ _SHARED: Final = SessionPool()
 
 
 def shared_pool() -> SessionPool:
-    """The pool that everything in this process may share. It has no thread and no connection of its own."""
+    """Return the pool that the whole process shares. It has no thread and opens no connection by itself."""
     return _SHARED

@@ -1,7 +1,7 @@
-"""What only the broker's index or folder can tell about a partition, in one request each.
+"""Lookups in a partition's index or folder, in one request each.
 
-Message counts before an offset, the offset behind a count, and which incarnation of the partition an offset belongs to.
-Without the extension a caller who needs counts walks the frames; nothing can stand in for an incarnation.
+The number of messages before an offset, the offset after a number of messages, and the incarnation that an offset
+belongs to. Without the extension a caller that needs counts walks the frames; an incarnation has no substitute.
 
 Source: docs/protocol.md, "ordinal" and "incarnation".
 """
@@ -22,10 +22,10 @@ _NONE_YET: Final = "-"
 
 
 def ordinal_at(session: Session, topic: str, partition_index: int, offset: int) -> int:
-    """How many messages of the partition are before the frame boundary at or below ``offset``.
+    """Return how many messages of the partition precede the frame boundary at or below ``offset``.
 
-    Only differences mean something: between two offsets lie as many messages, quarantined ones counted. An ``offset``
-    outside of what the partition holds counts as its start or its readable end.
+    Only differences are meaningful: they are the number of messages between two offsets, including quarantined ones. An
+    ``offset`` outside the stored range counts as its start or the readable end.
 
     Raises:
         ExtensionMissing: The broker keeps no counts; walk the frames.
@@ -37,10 +37,10 @@ def ordinal_at(session: Session, topic: str, partition_index: int, offset: int) 
 
 
 def offset_of_message(session: Session, topic: str, partition_index: int, ordinal: int) -> int:
-    """The byte offset of the message before which there are ``ordinal`` others, as ``ordinal_at`` counts.
+    """Return the byte offset of the message with number ``ordinal``, as ``ordinal_at`` counts.
 
-    An ordinal before the first kept message gives the partition's start, one behind the last its readable end, and one
-    inside damaged bytes the offset where those begin.
+    An ordinal before the first stored message yields the partition's start, one behind the last the readable end, and
+    one inside damaged bytes the offset where these begin.
 
     Raises:
         ExtensionMissing: The broker keeps no counts; walk the frames.
@@ -57,11 +57,11 @@ def reports_incarnations(session: Session) -> bool:
 
 
 def incarnation(session: Session, topic: str, partition_index: int) -> str | None:
-    """The partition's incarnation, 32 hex digits; ``None`` from a broker that does not report it.
+    """Return the partition's incarnation, 32 hex digits; ``None`` from a broker that does not report it.
 
-    Also ``None`` before the broker could make it durable: just after a partition was made, or while its disk is full.
+    Also ``None`` until the broker has made it durable: just after the partition was created, or while its disk is full.
 
-    Another one than before means that the partition was deleted and made anew: older offsets say nothing about it.
+    Another incarnation than before means that the partition was deleted and created again: older offsets are not valid.
 
     Raises:
         BrokerError: 404 if the partition has no store, or another refusal.
@@ -73,12 +73,12 @@ def incarnation(session: Session, topic: str, partition_index: int) -> str | Non
     if text == _NONE_YET:
         return None
     if not _INCARNATION.fullmatch(text):
-        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, no incarnation")
+        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, not an incarnation")
     return text
 
 
 def lookup(session: Session, topic: str, partition_index: int, value: int, mode: OffsetMode) -> int:
-    """Ask ``offset`` in one of its modes that are answered with a number; the caller has checked the extension.
+    """Ask ``offset`` in a mode with a numeric answer; the caller has checked the extension.
 
     Raises:
         BrokerError: 404 if the partition has no store, or another refusal.
@@ -88,7 +88,7 @@ def lookup(session: Session, topic: str, partition_index: int, value: int, mode:
     try:
         return int(text)
     except ValueError:
-        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, no number") from None
+        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, not a number") from None
 
 
 def _require(session: Session, word: str, purpose: str) -> None:

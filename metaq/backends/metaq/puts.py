@@ -1,7 +1,7 @@
 """Puts: one message, or one block of messages.
 
-A put is acknowledged when the broker's promise for the topic is kept (by default: it is on disk). ``ConnectionFailed``
-and ``DeadlineExceeded`` leave open whether the message was stored; sending it again may store it twice.
+A put is acknowledged when the broker has stored it as the topic's settings promise (by default: on disk). After
+``ConnectionFailed`` and ``DeadlineExceeded`` it is unknown whether the message was stored; a retry may store it twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metaq.protocols.text.extensions import EXT_PUT_BATCH
 
 
 class Receipt(NamedTuple):
-    """What the broker stored: the (first) message's id and byte offset; the offset is -1 inside a transaction."""
+    """Id and byte offset of the (first) stored message; the offset is -1 inside a transaction."""
 
     message_id: int
     partition_index: int
@@ -28,13 +28,13 @@ class Receipt(NamedTuple):
 def put(
     session: Session, topic: str, partition_index: int, message: Message, transaction: TransactionId | None = None
 ) -> Receipt:
-    """Store one message, with its checksum; ``partition_index`` -1 lets the broker pick.
+    """Store one message, with its checksum; with ``partition_index`` -1 the broker chooses the partition.
 
     Raises:
-        BrokerError: The broker does not take it: unknown topic or partition (500), closed partition (403).
+        BrokerError: The broker refuses: unknown topic or partition (500), closed partition (403).
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed; the message may be stored or not.
-        TypeError: ``message`` is no message.
-        ValueError: The topic or the attribute cannot be written. Nothing was sent.
+        TypeError: ``message`` is not a ``Message``.
+        ValueError: The topic or the attribute is not valid. Nothing was sent.
     """
     flag, body = encode_body(message)
     command = Put(topic, partition_index, body, flag, 0, checksum(body), transaction)
@@ -42,12 +42,12 @@ def put(
 
 
 def takes_blocks(session: Session) -> bool:
-    """Whether the broker takes a block as one command, all or nothing."""
+    """Whether the broker stores a block as one command, all or nothing."""
     return EXT_PUT_BATCH in session.extensions
 
 
 def encode_block(messages: Iterable[Message]) -> tuple[bytes, int]:
-    """The messages as ``(block, count)`` for ``put_batch``: frames back to back, ids left to the broker."""
+    """Return the messages as ``(block, count)`` for ``put_batch``: frames back to back, without ids."""
     frames = [encode_frame(0, *encode_body(message)) for message in messages]
     return b"".join(frames), len(frames)
 
@@ -60,13 +60,14 @@ def put_batch(
     count: int,
     transaction: TransactionId | None = None,
 ) -> Receipt:
-    """Store a block of ``count`` (>= 1) whole frames in order; the receipt is the first one's.
+    """Store a block of ``count`` (>= 1) whole frames in order; return the receipt of the first.
 
-    One command where the broker offers it: all or nothing. Otherwise one put after the other, each waiting for its
-    reply, since pipelined puts have no order on a Java broker; an error then leaves the messages before it stored.
+    One command if the broker supports it: all or nothing. Otherwise one put after the other, each waiting for its
+    reply, because a Java broker does not keep the order of pipelined puts; after an error, earlier messages stay
+    stored.
 
     Raises:
-        CorruptFrame: The block is not what ``encode_block`` makes (seen only where it is taken apart).
+        CorruptFrame: The block is not as ``encode_block`` makes it (detected only when it is split).
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError, ValueError: As ``put``.
     """
     receipts = [
@@ -79,10 +80,10 @@ def put_batch(
 def block_commands(
     session: Session, topic: str, partition_index: int, block: Buffer, count: int, transaction: TransactionId | None
 ) -> list[Put] | list[PutBatch]:
-    """The commands that store a block: one ``mput``, or where that is not offered a ``put`` for each frame.
+    """Return the commands that store a block: one ``mput``, or without it a ``put`` for each frame.
 
     Raises:
-        ValueError: The block is empty, or has not ``count`` whole frames (seen only where it is taken apart).
+        ValueError: The block is empty, or does not have ``count`` whole frames (detected only when it is split).
     """
     if count < 1:
         raise ValueError(f"count={count}: expected a block of at least one frame")
@@ -95,10 +96,10 @@ def block_commands(
 
 
 def parse_receipt(session: Session, text: str) -> Receipt:
-    """Read ``MSGID PARTITION OFFSET``.
+    """Parse ``MSGID PARTITION OFFSET``.
 
     Raises:
-        ProtocolError: The text is something else; the session is closed.
+        ProtocolError: The text has another form; the session is closed.
     """
     try:
         message_id, partition_index, offset = map(int, text.split(" "))

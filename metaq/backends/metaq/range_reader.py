@@ -1,20 +1,20 @@
 """Reads a byte range of a partition as runs of whole frames.
 
-The bytes come in slices: those that the broker sends (``slices``), or, for who is on its machine and asks for it,
-those of its files (``local_file``)::
+The bytes arrive in slices: from the broker (``slices``) or, if the reader is on its machine and asks for it, from the
+broker's files (``local_file``)::
 
     offset     start                          horizon
     delivered  ──────────┤ position
     received   ────────────────┤ end of the slices
 
-The start of a frame at the end of a slice is kept until the rest of the frame arrives; a frame longer than
-any slice comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
+A partial frame at the end of a slice is kept until the rest arrives; a frame longer than a slice is assembled the same
+way. ``horizon`` is the range's end, or the end of the frame that starts before it.
 
-The bytes of a run are not copied on their way from the network or the file to who takes the run, except those of a
-frame that two slices share. A decoder takes them from a ``RangeReader`` and says how far it came, so that frames are
-walked once; ``lend_range`` and ``read_range`` walk their lengths and give out whole frames.
+A run's bytes are not copied between the network or file and the consumer of the run, except in a frame that two slices
+share. A decoder takes them from a ``RangeReader`` and reports how many it used, so that frames are walked once;
+``lend_range`` and ``read_range`` walk their lengths and yield whole frames.
 
-When the connection is lost, everything not received is asked for again from the end of the slices on a new connection.
+After a lost connection, everything not received is requested again from the end of the slices on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from metaq.model import Buffer, OffsetRange
 from metaq.net.retry import Attempts, RetryPolicy
 
 FRAME_BYTES_MAX: Final = 128 << 20
-"""Longest valid frame; a header that says more is taken for damage."""
+"""Longest valid frame; a header with a greater length is treated as damage."""
 
 
 def read_range(
@@ -53,19 +53,18 @@ def read_range(
 ) -> Generator[Run, None, None]:
     """Yield every frame whose first byte is in ``offset_range``, in order, as runs of whole frames without gaps.
 
-    ``offset_range.start`` must be a frame's first byte (or the readable end). ``fetch_bytes`` is asked for at a time,
-    ``prefetch`` (>= 1) such requests are under way at once; so up to their product waits in memory, and one frame more.
-    ``measure`` gives the length of the whole frames at the front of a buffer; pass a compiled one for speed.
-    ``local``: where this process is on the broker's machine and may read its files, do that (``local_file``).
-    After a connection failure the same ``session`` is connected again, up to ``retries`` times in a row, pausing
-    ``retry_interval_s`` and then doubling; no byte is skipped or repeated.
+    ``offset_range.start`` must be a frame's first byte (or the readable end). ``fetch_bytes`` are requested at a time,
+    and ``prefetch`` (>= 1) requests are in flight; so up to their product is in memory, and one more frame. ``measure``
+    returns the length of the whole frames at the front of a buffer; pass a compiled one for speed. ``local``: read the
+    broker's files if this process may (``local_file``). After a connection failure the same ``session`` is reconnected,
+    up to ``retries`` times in a row, with a pause of ``retry_interval_s`` that doubles; no byte is skipped or repeated.
 
     Raises:
-        OffsetMoved: The bytes are gone (retention), or the partition is a new one. Runs before that were yielded.
+        OffsetMoved: The bytes were deleted (retention), or the partition was created again. Earlier runs were yielded.
         DataMissing: The partition ends before ``offset_range.end``.
-        CorruptFrame: A length that no frame has. Frames before it were yielded. Checksums are left to the caller.
+        CorruptFrame: A length that no frame has. Earlier frames were yielded. The caller verifies checksums.
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``fetch``, when retrying did not help.
-        ValueError: A parameter is out of its range; nothing was asked.
+        ValueError: A parameter is out of its range; nothing was requested.
     """
     lent = lend_range(
         session, topic, partition_index, offset_range, fetch_bytes, prefetch,
@@ -96,7 +95,7 @@ def lend_range(
     measure: Callable[[Buffer], int] = whole_bytes,
     local: bool = False,
 ) -> Generator[LentRun, None, None]:
-    """As ``read_range``, for who is done with each run before asking for the next: nothing is copied for him."""
+    """Yield runs as ``read_range`` does, without copies: a run is only valid until the next one is requested."""
     reader = RangeReader(
         session, Source(topic, partition_index, group), offset_range, fetch_bytes, prefetch,
         policy=RetryPolicy(retries, retry_interval_s), local=local,
@@ -110,17 +109,17 @@ def _whole_runs(reader: RangeReader, measure: Callable[[Buffer], int]) -> Genera
             try:
                 count = len(run.data) if reader.completed else measure(run.data)
             except CorruptFrame as error:
-                count = error.offset  # the frames before it are fine; its header is looked at, and named, next
+                count = error.offset  # the frames before it are intact; its header is reported next
             if count:
                 yield LentRun(run.offset, run.data[:count])
             reader.took(count)
 
 
 class RangeReader:
-    """Hands out the bytes of a range as they come; who takes a run says how much of it were whole frames.
+    """Returns the bytes of a range as they arrive; the caller reports how many of them are whole frames.
 
-    What a run ends with, a frame that has only begun, is completed by the reader and handed out as the next run.
-    Parameters, errors: as ``read_range``.
+    A partial frame at the end of a run is completed by the reader and returned as the next run. Parameters and errors:
+    as ``read_range``.
     """
 
     def __init__(
@@ -144,14 +143,14 @@ class RangeReader:
         self._opened_files = self._files = LocalFile(session, source.topic, source.index) if local else None
         self._end = self._horizon = offset_range.end
         self._position = offset_range.start
-        self._begun = bytearray()  # the front of the frame at position
-        self._rest: memoryview | None = None  # of the last slice, in ``_buffer``: not taken yet
+        self._begun = bytearray()  # the beginning of the frame at ``position``
+        self._rest: memoryview | None = None  # unused rest of the last slice, in ``_buffer``
         self._buffer = memoryview(b"")
 
     def next_run(self) -> LentRun | None:
-        """The bytes that have come, from the front of a frame on; ``None`` behind the end of the range.
+        """Return the received bytes, beginning with a frame; ``None`` behind the end of the range.
 
-        They are there until the next call. ``took`` is called in between.
+        They are valid until the next call. Call ``took`` in between.
         """
         while self._rest is None:
             if self._position >= self._end:
@@ -165,19 +164,19 @@ class RangeReader:
             else:
                 self._rest = data[at:]
         if self._files is None:
-            self._slices.ask_ahead(self._horizon)  # while the caller works on the run
+            self._slices.ask_ahead(self._horizon)  # send requests while the caller works on the run
         return LentRun(self._position, memoryview(self._begun) if self._begun else self._rest)
 
     @property
     def completed(self) -> bool:
-        """Whether the run is one frame that was put together here."""
+        """Whether the run is a single frame that was assembled from several slices."""
         return bool(self._begun)
 
     def took(self, count: int) -> None:
-        """The first ``count`` bytes of the run, its whole frames, have been dealt with."""
+        """Mark the first ``count`` bytes of the run, its whole frames, as consumed."""
         assert self._rest is not None  # there is a run
         self._position += count
-        if self._begun:  # that was the run, one whole frame
+        if self._begun:  # the run was one assembled frame
             assert count == len(self._begun)
             self._begun = bytearray()
         else:
@@ -188,17 +187,17 @@ class RangeReader:
             self._slices.buffers.give_back(self._buffer)
 
     def close(self) -> None:
-        """Forget the requests under way, and close the broker's file."""
+        """Drop the requests in flight, and close the broker's file."""
         self._slices.abandon()
         if self._opened_files is not None:
             self._opened_files.close()
 
     def _extend_horizon(self) -> None:
-        """Have all of the begun frame asked for."""
+        """Extend the horizon to the end of the partial frame."""
         self._horizon = max(self._end, self._position + (self._begun_frame_bytes() or HEADER_BYTES))
 
     def _begun_frame_bytes(self) -> int | None:
-        """Length of the begun frame, once its header has come."""
+        """Return the length of the partial frame, once its header has arrived."""
         if len(self._begun) < HEADER_BYTES:
             return None
         size = frame_bytes(self._begun)
@@ -207,7 +206,9 @@ class RangeReader:
         return size
 
     def _complete_begun(self, data: memoryview) -> int | None:
-        """Add the front of ``data`` to the begun frame; how much that took, ``None`` if all and it was not enough."""
+        """Append the front of ``data`` to the partial frame; return how much was used, ``None`` if the frame is not
+        complete.
+        """
         taken = max(0, HEADER_BYTES - len(self._begun))
         self._begun += data[:taken]
         frame_bytes = self._begun_frame_bytes()
@@ -218,7 +219,7 @@ class RangeReader:
         return taken + missing if len(self._begun) == frame_bytes else None
 
     def _next_bytes(self) -> tuple[memoryview, memoryview]:
-        """A buffer and the bytes at the end of the slices that are in it, over as many connections as that takes."""
+        """Return a buffer and the received bytes in it, reconnecting as often as the policy allows."""
         while True:
             try:
                 read = None if self._files is None else self._read_file(self._files)
@@ -238,10 +239,10 @@ class RangeReader:
                 case AtEnd(offset, text) if offset < self._end:
                     raise DataMissing(self._where, offset, self._end, text)
                 case AtEnd():
-                    raise self._corrupt("by its header it reaches past the end of the partition")
+                    raise self._corrupt("its length reaches past the end of the partition")
 
     def _read_file(self, files: LocalFile) -> tuple[memoryview, LentRun] | None:
-        """The next bytes from the broker's file; ``None``: fetch them."""
+        """Return the next bytes from the broker's file; ``None``: fetch them."""
         slices = self._slices
         offset, wanted_bytes = slices.end, self._horizon - slices.end
         chunk_bytes = min(self._fetch_bytes, READ_CHUNK_BYTES)

@@ -1,8 +1,8 @@
-"""One connection to one broker: requests out, replies in, matched by opaque.
+"""One connection to one broker. Replies are matched to requests by opaque.
 
-A broker may answer in any order (a Java one does, from its thread pools), so replies are paired with requests by
-opaque only. After any error in the middle of a conversation nobody knows which reply comes next; the session is then
-closed and stays closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing.
+A broker may answer in any order (a Java broker does, from its thread pools), so only the opaque identifies the request.
+After an error in the middle of an exchange it is unknown which reply is next; the session is then closed and stays
+closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing.
 """
 
 from __future__ import annotations
@@ -43,41 +43,43 @@ from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
 
 OUTSTANDING_MAX: Final = 256
-"""Requests of one session that were posted and not yet waited for."""
+"""Most requests of one session that were posted and not yet waited for."""
 
 REPLY_BYTES_MAX: Final = 64 << 20
-"""Longest reply body that is accepted; far above what a sane fetch asks for."""
+"""Longest reply body that is accepted; far above any reasonable fetch size."""
 
 _RECEIVE_BYTES: Final = 64 << 10
-"""Received at a time while nothing is known of what comes. What is larger is allocated anew by the system each time,
-which costs ten times as much as a short reply."""
+"""Bytes received at a time if the size is unknown. The system allocates a larger buffer anew each time, which costs ten
+times as much as a short reply.
+"""
 _BODY_BYTES_MAX: Final = 1 << 20
-"""Most that is received at a time of a body. Each time, the thread may have to wait for the interpreter's lock."""
+"""Most bytes of a body received at a time. Each receive may wait for the interpreter's lock."""
 _OWN_BODY_BYTES_MIN: Final = 128 << 10
-"""Shortest body that is received into the session's own buffer: it is not allocated by the system for each piece, and
-copied once when it is complete."""
+"""Shortest body that is received into the session's own buffer: one copy when it is complete, and no allocation for
+each piece.
+"""
 _HEAD_BYTES: Final = 4 << 10
-"""Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
+"""Bytes received at a time while buffers wait for bodies: the line in front of one, so that little is copied twice."""
 
 
 class TextReplies(ABC):
-    """What a session makes of replies that are text; the same for threads and for asyncio."""
+    """Interprets text replies; shared by threads and asyncio."""
 
     address: Address
 
     @abstractmethod
     def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an answer that no broker gives; the error to raise."""
+        """Close the session because of an invalid answer; return the error to raise."""
 
     def text_of(self, reply: Reply, command: Command) -> str:
-        """The text of a reply to ``command`` with code 200.
+        """Return the text of a reply to ``command`` with code 200.
 
         Raises:
             BrokerError: Any other code.
-            ProtocolError: The reply is not a result at all; the session is closed.
+            ProtocolError: The reply is not a result; the session is closed.
         """
         if not isinstance(reply, Result):
-            raise self.protocol_error(f"message bytes came as the reply to {describe(command)}")
+            raise self.protocol_error(f"message bytes were received as the reply to {describe(command)}")
         if reply.code != 200:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
@@ -93,7 +95,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         super().__init__(address, timeouts, clock)
         self._transport = transport
         self.locate: Callable[[Address], Address] | None = None
-        """Where the broker is that does not answer at an address; ``None``: where it was. For the lessee."""
+        """Returns the broker's current address for a failed one; ``None``: unchanged. Set by the lessee."""
         self._sent = itertools.count()
         self._buffers: dict[int, memoryview] = {}
         self._own_body = memoryview(b"")
@@ -110,7 +112,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         """Open a connection.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer in ``timeouts.connect_s``.
+            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer within ``timeouts.connect_s``.
         """
         return cls(address, timeouts, transport, clock)
 
@@ -122,12 +124,13 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         self._version: str | None = None
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
-        """What its users want to know of the broker as long as the connection lasts."""
+        """Facts about the broker that users of the session cache while the connection lasts."""
         self.may_share_files = True
-        """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
+        """Whether to ask where the broker's files are; false once that has failed."""
 
     def reopen(self) -> None:
-        """Close what is left and connect again, to where ``locate`` says; requests under way are forgotten.
+        """Close the connection and open a new one, to the address that ``locate`` returns; requests in flight are
+        dropped.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
@@ -140,24 +143,24 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
 
     @property
     def version(self) -> str:
-        """The text of the broker's version; asked once per connection."""
+        """Return the text of the broker's version; asked once per connection."""
         if self._version is None:
             self._version = self.ask(Version(0))
         return self._version
 
     @property
     def extensions(self) -> frozenset[str]:
-        """What the broker offers beyond MetaQ 1.4, by its version. Empty for a Java broker."""
+        """Return the broker's extensions to MetaQ 1.4, by its version. Empty for a Java broker."""
         if self._extensions is None:
             self._extensions = extensions_of(self.version)
         return self._extensions
 
     def call(self, command: Command, timeout_s: float | None = None) -> Reply:
-        """Send ``command`` under a fresh opaque and wait for its reply; other replies are kept for their own waiters.
+        """Send ``command`` under a new opaque and wait for its reply; other replies are kept for their callers.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
-            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+            ValueError: The command cannot be encoded, or has no reply. Nothing was sent.
         """
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         deadline = self.clock.monotonic() + timeout_s
@@ -166,7 +169,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return reply
 
     def ask(self, command: Command, timeout_s: float | None = None) -> str:
-        """Like ``call`` for commands that are answered with text: the text of a 200.
+        """Send a command with a text answer; return the text of a 200.
 
         Raises:
             BrokerError: Any other code. The session stays usable.
@@ -174,21 +177,21 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return self.text_of(self.call(command, timeout_s), command)
 
     def stats(self, items: Sequence[str]) -> dict[str, str]:
-        """The answers to ``stats ITEM`` for each item, all sent before the first is waited for. Raises as ``ask``."""
+        """Return the answers to ``stats ITEM`` for each item; the requests are pipelined. Raises as ``ask``."""
         commands = {item: Stats(item, 0) for item in items}
         opaques = {item: self.post(command) for item, command in commands.items()}
         return {item: self.text_of(self.wait(opaques[item]), command) for item, command in commands.items()}
 
     def post(self, command: Command, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
-        """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
+        """Send ``command`` under a new opaque and return the opaque; collect the reply with ``wait``.
 
-        With a ``buffer`` (writable), the reply is to be collected with ``collect``, and the body of a value goes there
-        if it fits. The buffer belongs to this session until then, also when the request is abandoned.
+        With a ``buffer`` (writable), collect the reply with ``collect``: the body of a value is received into the
+        buffer if it fits. The buffer belongs to this session until then, even if the request is abandoned.
 
         Raises:
-            RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
+            RuntimeError: ``OUTSTANDING_MAX`` requests are in flight already.
             ConnectionFailed, DeadlineExceeded: The session is closed.
-            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+            ValueError: The command cannot be encoded, or has no reply. Nothing was sent.
         """
         opaque, command = self._numbered(command)
         self.send(command, timeout_s)
@@ -198,12 +201,12 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return opaque
 
     def post_all(self, commands: Sequence[Command], timeout_s: float | None = None) -> list[int]:
-        """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
+        """Post each of ``commands``, all in one write; return the opaques.
 
         Raises:
-            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be under way. Nothing was sent.
+            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be in flight. Nothing was sent.
             ConnectionFailed, DeadlineExceeded: The session is closed.
-            ValueError: A command cannot be written, or has no reply. Nothing was sent.
+            ValueError: A command cannot be encoded, or has no reply. Nothing was sent.
         """
         if not commands:
             return []
@@ -216,16 +219,16 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return list(numbered)
 
     def _numbered(self, command: Command, count: int = 1) -> tuple[int, Command]:
-        """A fresh opaque, and ``command`` with it, if it can be one of ``count`` more requests under way."""
+        """Return a new opaque and ``command`` with it, after checking that ``count`` more requests may be sent."""
         if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
             raise ValueError(f"{describe(command)} has no reply; use send")
         if len(self._waiting) + len(self._answered) + count > OUTSTANDING_MAX:
-            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are in flight; wait for one first")
         opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
         return opaque, command._replace(opaque=opaque)
 
     def send(self, command: Command, timeout_s: float | None = None) -> None:
-        """Send a command as it is and expect no reply: transaction END and quit have none."""
+        """Send a command that has no reply: the end of a transaction, or quit."""
         written = encode_put_batch_line(command) if isinstance(command, PutBatch) else encode(command)
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         with self._conversation(command, timeout_s):
@@ -234,7 +237,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
                 self._stream.send(command.block, timeout_s)  # not joined with its line: a block is large
 
     def wait(self, opaque: int, timeout_s: float | None = None) -> Reply:
-        """The reply to the request that ``post`` gave ``opaque`` to; each can be collected once.
+        """Return the reply to the request that ``post`` gave ``opaque``; each can be collected once.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
@@ -246,7 +249,9 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return reply
 
     def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
-        """As ``wait``, for a request that was posted with a buffer: ``Filled`` says how much of it the value takes."""
+        """Return the reply to a request posted with a buffer: ``Filled`` has the number of bytes that were received
+        into it.
+        """
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
 
@@ -260,7 +265,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
         return self._answered.pop(opaque)
 
     def close(self, reason: str = "closed by the caller") -> None:
-        """As ``RequestSession.close``; buffers are nobody's from then on."""
+        """Close the session; the callers' buffers are released."""
         super().close(reason)
         self._buffers.clear()
 
@@ -304,7 +309,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
 
 
 def describe(command: Command) -> str:
-    """What a command is about, for error messages: ``get of orders partition 3 at offset 120``."""
+    """Return a description of a command for errors: ``get of orders partition 3 at offset 120``."""
     match command:
         case Put() | PutBatch():
             return f"put to {command.topic} partition {command.partition}"

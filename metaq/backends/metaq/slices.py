@@ -1,14 +1,14 @@
-"""Fetches a byte range of a partition slice by slice, with the next requests under way while the caller works.
+"""Fetches a byte range of a partition slice by slice; the next requests are in flight while the caller works.
 
-A get is a slice of bytes, so requests for neighbouring slices are posted before earlier ones are answered, and the
-slices are put together in order::
+A get is a slice of bytes, so requests for adjacent slices are posted before earlier ones are answered, and the slices
+are returned in order::
 
     offset     start                   horizon
     received   ────────────────┤ end
     asked                      ├── get ──┼── get ──┤
 
-A reply may be short (end of a segment, ``maxTransferSize``): the gap it leaves is asked for next, the slices behind it
-stay valid. Replies are received into buffers, one for each request under way, which are used again and again.
+A reply may be short (end of a segment, ``maxTransferSize``): the resulting gap is requested next, later slices stay
+valid. Replies are received into reusable buffers, one for each request in flight.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEARNED_BYTES_MIN: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The partition that is read, and the name under which."""
+    """The partition that is read, and the group named in requests."""
 
     topic: str
     index: int
@@ -35,7 +35,7 @@ class Source:
 
 
 class LentRun(NamedTuple):
-    """A run whose bytes are only there until the next one is asked for."""
+    """A run whose bytes are valid until the next one is requested."""
 
     offset: int
     data: memoryview
@@ -47,23 +47,23 @@ class LentRun(NamedTuple):
 
 
 class BufferPool:
-    """Memory to receive slices into, used again and again."""
+    """Reusable memory for received slices."""
 
     def __init__(self) -> None:
         self._spare: list[memoryview] = []
 
     def take(self, byte_count: int) -> memoryview:
-        """A spare buffer that is large enough, or a new one."""
+        """Return a free buffer that is large enough, or a new one."""
         buffer = self._spare.pop() if self._spare else memoryview(b"")
         return buffer if len(buffer) >= byte_count else memoryview(bytearray(byte_count))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Nobody looks at the content of ``buffer`` any more."""
+        """Return a buffer whose content is not used any more."""
         self._spare.append(buffer)
 
 
 class _Asked(NamedTuple):
-    """A request under way, and where its bytes go."""
+    """A request in flight, and the buffer for its reply."""
 
     opaque: int
     get: Get
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
 
 
 class Slices:
-    """The requests of one reader. ``end`` is the offset behind what has been received."""
+    """The requests of one reader. ``end`` is the offset behind the received bytes."""
 
     def __init__(self, session: Session, source: Source, start: int, fetch_bytes: int, prefetch: int) -> None:
         self._session, self._source = session, source
@@ -82,7 +82,7 @@ class Slices:
         self._short_bytes = 0
 
     def ask(self, horizon: int) -> None:
-        """Post requests: first for the gap that a short reply left, then ahead, up to the horizon."""
+        """Post requests: first for the gap after a short reply, then ahead, up to the horizon."""
         next_offset = self.end
         if self._asked:
             gap_bytes = self._asked[0].get.offset - next_offset
@@ -95,14 +95,14 @@ class Slices:
             next_offset += self._asked[-1].get.max_bytes
 
     def ask_ahead(self, horizon: int) -> None:
-        """As ``ask``. A failure is met again, and dealt with, when the bytes are needed."""
+        """Post requests as ``ask`` does; a failure is raised later, when the bytes are needed."""
         try:
             self.ask(horizon)
         except MetaqError:
             self.abandon()
 
     def collect(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
-        """Wait for the first request: its buffer, which belongs to the caller now, and what came."""
+        """Wait for the first request; return its buffer, which now belongs to the caller, and the outcome."""
         opaque, command, buffer = self._asked[0]
         reply = self._session.collect(opaque)
         self._asked.popleft()
@@ -114,7 +114,7 @@ class Slices:
         return buffer, outcome
 
     def abandon(self) -> None:
-        """Forget the requests under way, and their buffers with them: the session may still fill those."""
+        """Drop the requests in flight and their buffers, which the session may still fill."""
         for asked in self._asked:
             self._session.abandon(asked.opaque)
         self._asked.clear()
@@ -125,7 +125,7 @@ class Slices:
         return _Asked(self._session.post(command, buffer=buffer[:max_bytes]), command, buffer)
 
     def _learn_from_short(self, reply_bytes: int) -> None:
-        """Two short replies of one length: that is the most this broker sends, so ask for no more than that."""
+        """After two short replies of one length, request no more than that: it is the broker's maximum."""
         if reply_bytes == self._short_bytes:
             self._fetch_bytes = min(self._fetch_bytes, max(reply_bytes, _LEARNED_BYTES_MIN))
         self._short_bytes = reply_bytes

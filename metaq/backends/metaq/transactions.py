@@ -1,14 +1,14 @@
 """Transactions on one broker: local ones, and XA branches for two-phase commit.
 
 A local transaction belongs to its connection and dies with it. An XA branch belongs to the broker: any connection may
-go on with it, and once prepared it survives a restart. Messages are put with ``producer.put`` or ``put_batch`` and the
+continue it, and once prepared it survives a restart. Messages are put with ``producer.put`` or ``put_batch`` and the
 transaction's id; nothing is readable before the commit. Steps wait for their reply, one after the other; ``post`` and
-``settle`` are for those who have many under way.
+``settle`` pipeline them.
 
-A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been carried out. For XA: after ``prepare``
-look in ``recover``; after ``commit`` ask again. XA code -4 (unknown) then says nothing: the branch may have been
-committed, or rolled back by somebody else. A broker answers for the branches of a decision (``decide_contents``) until
-two later ones were made.
+After ``ConnectionFailed`` or ``DeadlineExceeded`` the outcome of a step is unknown. For XA: after ``prepare`` check
+``recover``; after ``commit`` repeat it. XA code -4 (unknown) then proves nothing: the branch may have been committed,
+or rolled back by another program. A broker knows the branches of a decision (``decide_contents``) until two later
+decisions were made.
 
 Source: docs/transactions.md; the decision is docs/adr/0007.
 """
@@ -32,36 +32,39 @@ _XA_EXCEPTION: Final = re.compile(r"XAException:code=(-?\d+),msg=.*", re.DOTALL)
 
 
 class Vote(Enum):
-    """What a branch answers to ``prepare``; the value is the reply's text."""
+    """A branch's answer to ``prepare``; the value is the reply's text."""
 
     PREPARED = "0"
     READ_ONLY = "3"
-    """Nothing was put: the branch is finished, there is nothing to commit or roll back."""
+    """The branch had no puts: it is finished, there is nothing to commit or roll back."""
 
 
 class Posted(NamedTuple):
-    """A step that was sent and not yet answered."""
+    """A step that was sent and is not answered yet."""
 
     opaque: int
     command: Transaction | Decide
 
 
 class DecidedBatch(NamedTuple):
-    """What a batch consists of, and what was said of its contents when it was decided; "" if nothing was."""
+    """The branches of a batch, and the description of its contents in the decision; "" if there is none."""
 
     branches: tuple[Xid, ...]
     contents: str
 
 
 class LastDecision(NamedTuple):
-    """The newest batch of a query that a broker has decided, and what was said of its contents; "" if nothing was."""
+    """The newest batch of a query that a broker has decided, and the description of its contents; "" if there
+    is none.
+    """
 
     batch_id: int
     contents: str
 
 
 class Transactions:
-    """The transaction steps over one session. Every refusal is a ``TransactionError`` with the XA code, if given.
+    """The transaction steps over one session. Every refusal is a ``TransactionError`` with the XA code, if there is
+    one.
 
     All methods also raise ``ConnectionFailed``, ``DeadlineExceeded`` and ``ProtocolError``, as ``Session.call``.
     """
@@ -72,14 +75,14 @@ class Transactions:
         self._numbers = itertools.count(1)
 
     def local_id(self) -> LocalTransactionId:
-        """A fresh id for a local transaction on this session."""
+        """Return a new id for a local transaction on this session."""
         return LocalTransactionId(self._session_id, next(self._numbers))
 
     def begin(self, transaction: TransactionId, timeout_s: int = 0) -> None:
-        """Start a transaction; again for one that is open changes nothing.
+        """Start a transaction; has no effect if it is open already.
 
         ``timeout_s`` is how long it may stay unprepared and unfinished before the broker rolls it back; 0 = the
-        broker's maximum, or never if it is a Java broker.
+        broker's maximum, or never with a Java broker.
         """
         self._step("BEGIN", transaction, timeout_s=timeout_s)
 
@@ -88,10 +91,10 @@ class Transactions:
         return self.read_vote(self._step("PREPARE", xid))
 
     def read_vote(self, text: str) -> Vote:
-        """What a branch answered to PREPARE.
+        """Parse a branch's answer to PREPARE.
 
         Raises:
-            ProtocolError: The text is something else; the session is closed.
+            ProtocolError: The text has another form; the session is closed.
         """
         try:
             return Vote(text)
@@ -99,47 +102,49 @@ class Transactions:
             raise self._session.protocol_error(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
 
     def commit(self, transaction: TransactionId) -> None:
-        """Make its messages readable: an XA branch that was prepared, or a local transaction."""
+        """Make the messages readable: of a prepared XA branch, or of a local transaction."""
         self._step("COMMIT_TWO_PHASE" if isinstance(transaction, Xid) else "COMMIT_ONE_PHASE", transaction)
 
     def commit_one_phase(self, xid: Xid) -> None:
-        """Commit an XA branch that was not prepared, when it is the only one."""
+        """Commit the only XA branch without preparing it."""
         self._step("COMMIT_ONE_PHASE", xid)
 
     def rollback(self, transaction: TransactionId) -> None:
-        """Drop its messages."""
+        """Drop the transaction's messages."""
         self._step("ROLLBACK", transaction)
 
     def recover(self, unique: str | None = None) -> list[Xid]:
-        """Branches that are prepared, or were ended by hand and not forgotten; only those of ``unique``, if given."""
+        """Return the branches that are prepared, or were completed heuristically and not forgotten; only of ``unique``
+        if given.
+        """
         return self.read_keys(self._step("RECOVER", None, unique=unique))
 
     def read_keys(self, text: str) -> list[Xid]:
-        """The keys in an answer to RECOVER.
+        """Parse the keys in an answer to RECOVER.
 
         Raises:
-            ProtocolError: The text is something else; the session is closed.
+            ProtocolError: The text has another form; the session is closed.
         """
         return [self._xid(line) for line in text.split("\r\n") if line]
 
     def forget(self, xid: Xid) -> None:
-        """Let the broker drop its memory of a branch that was ended by hand (XA codes 6, 7, 8)."""
+        """Have the broker forget a branch that was completed heuristically (XA codes 6, 7, 8)."""
         self._step("FORGET", xid)
 
     def end(self, transaction: TransactionId) -> None:
-        """Say that no more puts will come over this session. The broker answers nothing."""
+        """Announce that this session will send no more puts. The broker does not reply."""
         self._session.send(Transaction(transaction, self._session_id, "END", 0))
 
     def decide(self, query_id: str, batch_id: int, branches: Sequence[Xid]) -> tuple[Xid, ...]:
         """Record durably that batch ``batch_id`` of a query consists of ``branches``, and commit this broker's.
 
-        Returns what the batch consists of now: ``branches``, or what was decided for it before (a replay), in which
-        case the new branches have to be rolled back. ``commit`` each one returned: on other brokers to commit it, on
-        this one to wait until it is readable.
+        Return the branches of the batch: ``branches``, or those of an earlier decision (a replay), in which case the
+        new branches must be rolled back. ``commit`` each returned branch: other brokers commit it then, this one waits
+        until it is readable.
 
         Raises:
             ExtensionMissing: The broker does not offer decisions.
-            TransactionError: 409 if a later batch of the query has been decided; other codes as for a commit.
+            TransactionError: 409 if a later batch of the query was decided; other codes as for a commit.
         """
         if EXT_DECIDE not in self._session.extensions:
             raise ExtensionMissing(self._session.address, EXT_DECIDE, "exactly-once delivery")
@@ -148,46 +153,48 @@ class Transactions:
     def decide_contents(
         self, query_id: str, batch_id: int, branches: Sequence[Xid], own: Sequence[int], contents: str
     ) -> DecidedBatch:
-        """As ``decide``, and say what the batch contains and which of its branches are this broker's.
+        """Decide as ``decide`` does, with a description of the contents and the list of this broker's branches.
 
-        ``own`` are positions in ``branches``, growing. ``contents`` is one line; the broker keeps and returns it. The
-        answer is that of the first decision for the batch.
+        ``own`` are ascending indexes into ``branches``. ``contents`` is one line, which the broker stores and returns.
+        The result is the first decision for the batch.
 
         Raises:
-            ExtensionMissing: The broker does not offer it.
+            ExtensionMissing: The broker does not support it.
             TransactionError: As ``decide``; XA code -4 if an own branch is not on the broker (any more). Nothing was
-                recorded then.
+                recorded.
         """
         return self.read_decided(self.settle(self.post_decision(query_id, batch_id, branches, own, contents)))
 
     def post_decision(
         self, query_id: str, batch_id: int, branches: Sequence[Xid], own: Sequence[int], contents: str
     ) -> Posted:
-        """Send what ``decide_contents`` sends and do not wait; see ``post``."""
+        """Send the request of ``decide_contents`` without waiting; see ``post``."""
         if EXT_CONTENTS not in self._session.extensions:
             raise ExtensionMissing(self._session.address, EXT_CONTENTS, "exactly-once delivery")
         command = Decide(query_id, batch_id, tuple(branches), 0, contents, tuple(own))
         return Posted(self._session.post(command), command)
 
     def read_decided(self, text: str) -> DecidedBatch:
-        """What a batch consists of, from the answer to a decision with contents.
+        """Parse the answer to a decision with contents.
 
         Raises:
-            ProtocolError: The text is something else; the session is closed.
+            ProtocolError: The text has another form; the session is closed.
         """
         contents, _, keys = text.partition("\r\n")
         return DecidedBatch(tuple(self.read_keys(keys)), contents)
 
     def last_decided(self, query_id: str) -> int | None:
-        """The newest batch of a query that this broker has decided; ``None`` if it has not, or has forgotten it."""
+        """Return the newest batch of a query that this broker has decided; ``None`` if there is none, or it was
+        forgotten.
+        """
         self._require_decisions()
         return self.read_batch(self._step("DECIDED", None, unique=query_id))
 
     def read_batch(self, text: str) -> int | None:
-        """The batch in an answer to DECIDED.
+        """Parse the batch in an answer to DECIDED.
 
         Raises:
-            ProtocolError: The text is something else; the session is closed.
+            ProtocolError: The text has another form; the session is closed.
         """
         try:
             return int(text) if text else None
@@ -195,15 +202,15 @@ class Transactions:
             raise self._session.protocol_error(f"the answer to DECIDED is {text[:60]!r}, not a number") from None
 
     def read_last(self, text: str) -> LastDecision | None:
-        """The decision in an answer to DECIDED_CONTENTS. Raises as ``read_batch``."""
+        """Parse the decision in an answer to DECIDED_CONTENTS. Raises as ``read_batch``."""
         number, _, contents = text.partition("\r\n")
         batch_id = self.read_batch(number)
         return None if batch_id is None else LastDecision(batch_id, contents)
 
     def end_query(self, query_id: str) -> None:
-        """Let the broker forget what was decided for a query that is over, and refuse further branches of it.
+        """Have the broker forget the decisions of a finished query, and refuse further branches of it.
 
-        Only after every decided branch has been committed, on every broker.
+        Call only after every decided branch was committed on every broker.
         """
         self._require_decisions()
         self._step("FORGET", None, unique=query_id)
@@ -219,15 +226,15 @@ class Transactions:
         timeout_s: int | None = None,
         unique: str | None = None,
     ) -> Posted:
-        """Send a step and do not wait. Only for a broker that carries out what comes over one connection in order.
+        """Send a step without waiting. Only for a broker that executes the commands of one connection in order.
 
-        Every step posted takes one of the session's ``OUTSTANDING_MAX`` places until it is settled.
+        Every posted step counts as one of the session's ``OUTSTANDING_MAX`` requests until it is settled.
         """
         command = Transaction(key, self._session_id, type_, 0, timeout_s, unique)
         return Posted(self._session.post(command), command)
 
     def settle(self, posted: Posted) -> str:
-        """Wait for the answer to a step that was posted; its text."""
+        """Wait for the answer to a posted step; return its text."""
         try:
             return self._session.text_of(self._session.wait(posted.opaque), posted.command)
         except BrokerError as error:

@@ -1,8 +1,8 @@
 """Reads the messages of certain types in a byte range, filtered by the broker, one request ahead of the caller.
 
-Each reply says where to continue, so there is never more than one request under way: the next one is posted as soon
-as a reply has come, before the caller works on it. Frames are handed on as they came, each behind its own offset,
-unparsed and unchecked.
+Each reply contains the offset to continue at, so only one request is in flight: the next one is posted when a reply has
+arrived, before the caller works on it. Frames are passed on as received, each with its offset in front, unparsed and
+unchecked.
 
 Source: docs/protocol.md, "fget".
 """
@@ -25,7 +25,7 @@ from metaq.protocols.text.extensions import EXT_FILTER
 
 @dataclass(frozen=True, slots=True)
 class AddressedFrames:
-    """Frames, each with its offset (int64) in front; there may be none. All before ``end`` was looked at."""
+    """Frames, each with its offset (int64) in front; possibly none. Everything before ``end`` was scanned."""
 
     data: bytes
     end: int
@@ -44,16 +44,16 @@ def read_types(
 ) -> Generator[AddressedFrames, None, None]:
     """Yield the frames of ``types`` whose first byte is in ``offset_range``, in order.
 
-    ``offset_range.start`` must be a frame's first byte. One request looks at about ``fetch_bytes`` of the log. After a
-    connection failure the same ``session`` is connected again and asked on, as ``read_range`` does.
+    ``offset_range.start`` must be a frame's first byte. One request scans about ``fetch_bytes`` of the log. After a
+    connection failure the same ``session`` is reconnected, as in ``read_range``.
 
     Raises:
-        ExtensionMissing: The broker does not filter (any more, after a reconnection): read everything.
-        OffsetMoved: The bytes are gone, or damaged and known to be. What was before them was yielded.
+        ExtensionMissing: The broker does not filter (any more, after a reconnection): read everything instead.
+        OffsetMoved: The bytes are deleted, or known to be damaged. Earlier messages were yielded.
         DataMissing: The partition ends before ``offset_range.end``.
-        BrokerError: 500, the next message is damaged; 400, it is none; 403, the partition is closed.
+        BrokerError: 500: the next message is damaged; 400: no message begins there; 403: the partition is closed.
         ConnectionFailed, DeadlineExceeded, ProtocolError: Retrying did not help.
-        ValueError: A type cannot be one.
+        ValueError: A type is not valid.
     """
     encode_types(types)
     attempts = Attempts(policy, session.clock)
@@ -80,7 +80,7 @@ class _TypeReader:
             self._abandon()
 
     def _reply(self) -> Reply:
-        """The answer about ``offset``, over as many connections as that takes."""
+        """Return the reply for ``offset``, reconnecting as often as the policy allows."""
         while True:
             try:
                 self._ask()
@@ -101,7 +101,7 @@ class _TypeReader:
             return self._parsed(reply.data)
         if reply.code == 301:
             if not reply.text.isdecimal():
-                raise self._session.protocol_error(f"moved (301) to {reply.text[:40]!r}, which is no offset")
+                raise self._session.protocol_error(f"moved (301) to {reply.text[:40]!r}, which is not an offset")
             raise OffsetMoved(self._where, self._offset, int(reply.text))
         if reply.code == 404:
             raise DataMissing(self._where, self._offset, self._end, reply.text)
@@ -110,7 +110,7 @@ class _TypeReader:
     def _parsed(self, body: bytes) -> AddressedFrames:
         next_offset = int.from_bytes(body[:OFFSET_BYTES], signed=True)
         if len(body) < OFFSET_BYTES or next_offset <= self._offset:
-            raise self._session.protocol_error(f"a filtered get at {self._offset} is to go on at {next_offset}")
+            raise self._session.protocol_error(f"a filtered get at {self._offset} continues at {next_offset}")
         return AddressedFrames(body[OFFSET_BYTES:], next_offset)
 
     def _ask(self) -> None:
@@ -120,7 +120,9 @@ class _TypeReader:
             self._asked = self._session.post(self._question())
 
     def _ask_ahead(self) -> None:
-        """Ask before the caller works on a reply. A failure is met again, and dealt with, when the answer is needed."""
+        """Post the next request before the caller works on a reply. A failure is raised later, when the answer is
+        needed.
+        """
         if self._offset < self._end:
             try:
                 self._ask()
@@ -142,7 +144,7 @@ class _TypeReader:
 
 
 def _before(data: bytes, end: int) -> bytes:
-    """The frames whose offset is below ``end``; an impossible length ends the walk, and is left to the caller."""
+    """Return the frames whose offset is below ``end``; stops at an impossible length, which the caller reports."""
     at = 0
     while at + OFFSET_BYTES + HEADER_BYTES <= len(data):
         if int.from_bytes(data[at : at + OFFSET_BYTES], signed=True) >= end:

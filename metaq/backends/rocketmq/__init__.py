@@ -1,1 +1,1 @@
-"""Conversations with RocketMQ's brokers over the remoting protocol. Import from the modules; nothing is loaded here."""
+"""A client of RocketMQ's servers over the remoting protocol. Import from the modules; nothing is loaded here."""

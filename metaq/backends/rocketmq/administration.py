@@ -1,4 +1,6 @@
-"""What administrators ask a broker: its figures, those of a topic's queues, its consumer groups and their members."""
+"""Administrative requests to a broker: its figures, the figures of a topic's queues, consumer groups and
+their members.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,10 @@ _BUILT_IN: Final = frozenset(
         *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_DefaultHeartBeatSyncerTopic"),
     )
 )
-"""Groups that every broker has."""
+"""Groups that exist at every broker."""
 
 NOT_COUNTED_YET: Final = "java.util.NoSuchElementException"
-"""How the answer of RocketMQ 4.9 and 5.x begins in their first second: rates are of lists that are still empty."""
+"""Start of an error text of RocketMQ 4.9 and 5.x in their first second, while their rates have no samples yet."""
 _PAUSES_S: Final = (0.3, 0.6, 1.2)
 
 
@@ -37,7 +39,7 @@ def ask_groups(session: Session, broker_name: str) -> list[str]:
     """Return the groups that a broker knows, without RocketMQ's own.
 
     Raises:
-        RequestRefused, AccessDenied: It does not report it, as proxies do not.
+        RequestRefused, AccessDenied: The broker does not report it (a proxy).
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
     response = session.ask(to_request(GetAllSubscriptionGroupConfig(), broker_name=broker_name), "the list of groups")
@@ -46,7 +48,7 @@ def ask_groups(session: Session, broker_name: str) -> list[str]:
 
 
 def ask_topics_of(session: Session, broker_name: str, group: str) -> set[str]:
-    """Return the topics of which a broker has offsets of ``group``. Raises as ``ask_groups``."""
+    """Return the topics for which a broker has offsets of ``group``. Raises as ``ask_groups``."""
     command = to_request(GetConsumeStats(consumer_group=group), broker_name=broker_name)
     response = session.ask(command, f"what group {group} has read")
     return {queue.topic for queue in ConsumeStats.from_json(response.body).offset_table}
@@ -57,16 +59,16 @@ def ask_members(session: Session, broker_name: str, group: str) -> list[str]:
     command = to_request(GetConsumerListByGroup(consumer_group=group), broker_name=broker_name)
     response = session.call(command, f"the members of group {group}")
     if response.code == ResponseCode.SYSTEM_ERROR:
-        return []  # that is how brokers say that there are none
+        return []  # brokers report an empty group this way
     return list(ConsumerList.from_json(session.accepted(response, command, "members").body).consumer_id_list)
 
 
 def broker_figures(session: Session) -> dict[str, str]:
-    """Return the figures of the running broker, by RocketMQ's names for them; one that has just started is waited for.
+    """Return the figures of the running broker under RocketMQ's names; waits for a broker that has just started.
 
     Raises:
-        RequestRefused, AccessDenied: It does not say, as a proxy does not.
-        FieldError: The answer is no such table.
+        RequestRefused, AccessDenied: The broker does not report them (a proxy).
+        FieldError: The answer is not a table of figures.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
     for pause_s in (*_PAUSES_S, None):
@@ -81,7 +83,7 @@ def broker_figures(session: Session) -> dict[str, str]:
 
 
 def queue_figures(session: Session, topic: str, broker_name: str) -> dict[int, TopicOffset]:
-    """Return what the broker's queues of ``topic``, its full name, hold: queue id -> offsets and the last time.
+    """Return queue id -> offsets and time of the last message, for the broker's queues of ``topic`` (full name).
 
     Raises as ``broker_figures``.
     """

@@ -1,6 +1,6 @@
-"""What a server's answer says: its fields, or why the request was refused.
+"""Interprets a server's response: its fields, or why the request was refused.
 
-A session reads its own answers. ``Answers`` reads those that came over a connection which others share.
+A session reads its own responses. ``Answers`` reads responses of a shared connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Response)
 
 
 class AnswerReader(Protocol):
-    """Who knows where an answer came from."""
+    """Reads responses and names the server in errors."""
 
     def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused: ...
 
@@ -38,7 +38,7 @@ class AnswerReader(Protocol):
 
 
 class Answers:
-    """Reads what the server at ``address`` answered. Closes nothing."""
+    """Reads responses of the server at ``address``. Closes nothing."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -54,14 +54,14 @@ class Answers:
         return response
 
     def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
-        """The error for a response that is none that was hoped for."""
+        """Return the error for an unexpected response."""
         return refusal_of(self.address, response, command, action)
 
     def read(self, response: RemotingCommand, kind: type[R]) -> R:
-        """The fields of ``response``.
+        """Parse the fields of ``response``.
 
         Raises:
-            ProtocolError: One is missing, or is not what it must be.
+            ProtocolError: A field is missing or not valid.
         """
         try:
             return kind.from_ext(response.ext)
@@ -69,12 +69,12 @@ class Answers:
             raise self.protocol_error(f"an answer in which {error}") from None
 
     def protocol_error(self, what: str) -> ProtocolError:
-        """The error for what no server sends."""
+        """Return the error for an invalid response."""
         return ProtocolError(what, address=self.address)
 
 
 def refusal_of(address: Address, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
-    """Return the error for a response of the server at ``address`` that is none that was hoped for."""
+    """Return the error for an unexpected response of the server at ``address``."""
     text = one_line(response.remark)
     if is_access_refusal(response.code, text):
         return AccessDenied(address, action, response.code, text, _needed(command.code, text))
@@ -82,13 +82,13 @@ def refusal_of(address: Address, response: RemotingCommand, command: RemotingCom
 
 
 def _needed(code: int, text: str) -> str:
-    if code in _ADMINISTRATION or "admin permission" in text:  # which requests those are depends on the server
+    if code in _ADMINISTRATION or "admin permission" in text:  # which requests need it depends on the server
         return NEEDED_TO_ADMINISTER
     return NEEDED_TO_SEND if code in _SENDS else NEEDED_TO_READ
 
 
 def one_line(remark: str | None) -> str:
-    """A server's text without its line breaks and its references to web pages, shortened."""
+    """Return a server's text without line breaks and links, shortened."""
     lines = [line.strip() for line in (remark or "").splitlines()]
     text = " ".join(line for line in lines if line and not line.startswith("See http"))
     return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."

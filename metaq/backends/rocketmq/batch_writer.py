@@ -1,24 +1,21 @@
-"""Sends batches of messages to one broker: several under way at once, at least once, each acknowledged or an error.
+"""Sends batches of messages to one broker: pipelined, at least once, each acknowledged or an error.
 
-Batches of one queue follow each other, unless ``in_order`` is false: the next is sent when the one before is stored, as
-a broker works on the requests of a connection in several threads. Batches of different queues are under way together,
-and no queue waits for another. Every call of ``write`` and ``send`` takes in the answers that have come, without
-waiting for any, so that the broker works while its client encodes.
+Batches of one queue are sent one after the other, unless ``in_order`` is false: a batch is sent when the previous one
+is stored, because a broker processes the requests of a connection in several threads. Batches of different queues are
+sent in parallel, and no queue waits for another. Every call of ``write`` and ``send`` processes the responses that have
+arrived, without waiting, so that the broker works while its client encodes.
 
-What an answer means, and what is done:
+Responses and their handling:
 
-=============================  =========================================================================
-answer                         done
-=============================  =========================================================================
-0                              stored
-10, 11, 12                     stored, less durable than configured; warned of once
-2, 14, 16, 17, 215, 1 if busy  sent again after a pause that doubles, to where the route says now
-connection lost, no answer     all that is not acknowledged is sent again; the first copies stay in order
-another code                   an error
+=============================  ========================================================================= response
+handling =============================  ========================================================================= 0
+stored 10, 11, 12                     stored, less durable than configured; a warning is logged once 2, 14, 16, 17, 215,
+1 if busy  sent again after a pause that doubles, to the broker in the current route connection lost, no response   all
+unacknowledged batches are sent again; the first copies stay in order another code                   an error
 =============================  =========================================================================
 
-After an error, or when retrying did not help, the writer raises ``SendFailed`` from every further call. What it had not
-acknowledged may or may not be stored.
+After an error, or when retries did not help, the writer raises ``SendFailed`` from every further call. Unacknowledged
+messages may or may not be stored.
 """
 
 from __future__ import annotations
@@ -50,13 +47,13 @@ PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
 
 TEMPLATE_TOPIC: Final = "TBW102"
-"""The topic that is the template where a broker makes unknown topics."""
+"""The topic whose settings a broker copies when it creates an unknown topic."""
 
 RECALLING_VERSION: Final = 413
-"""Version of clients that get a recall handle, 5.0.0, as an ordinal."""
+"""Client version that gets a recall handle, 5.0.0, as an ordinal."""
 
 NEW_TOPIC_QUEUES: Final = 4
-"""How many queues such a topic gets, if its broker allows as many."""
+"""Number of queues of such a topic, if its broker allows as many."""
 _LOG: Final = logging.getLogger(__name__)
 
 _RETRYABLE: Final = frozenset(
@@ -82,22 +79,22 @@ class SendReceipt:
     ids: str = field(repr=False)
     code: int
     recall_handle: str | None = field(default=None, repr=False)
-    """What a delayed message is taken back with, from a broker of 5.x."""
+    """Cancels a delayed message; from a broker of 5.x."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether they are stored as durably as the broker is configured for."""
+        """Whether the messages are stored as durably as the broker is configured for."""
         return self.code == ResponseCode.SUCCESS
 
     @property
     def message_ids(self) -> list[str]:
-        """The id of each message, by which its broker finds it; none from a broker that gives none."""
+        """The broker's id of each message; empty if the broker returns none."""
         return self.ids.split(",") if self.ids else []
 
 
 @dataclass(slots=True)
 class _Unit:
-    """One request on its way. ``opaque`` is ``None`` while it has to be sent (again)."""
+    """A request in flight. ``opaque`` is ``None`` while it has to be sent (again)."""
 
     number: int
     queue: TopicPartition
@@ -108,12 +105,12 @@ class _Unit:
 
 
 class BatchWriter:
-    """Sends to the broker ``broker_name`` over a session of ``pool``, which is this writer's until ``close``.
+    """Sends to the broker ``broker_name`` over a session of ``pool``, which it holds until ``close``.
 
-    Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are not
-    acknowledged (a single larger request goes alone). ``now_ms`` gives the time at which messages are born. Without
-    ``receipts`` none are kept, and ``flush`` returns none: those of many batches take memory. ``limit``: how long
-    answers are waited for, and tries go on, while nothing is acknowledged; by default as ``policy`` says.
+    Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are
+    unacknowledged (a single larger request is sent alone). ``now_ms`` returns the time of birth of messages. Without
+    ``receipts`` none are kept, to save memory, and ``flush`` returns none. ``limit``: how long to wait and retry while
+    nothing is acknowledged; by default as ``policy`` says.
     """
 
     def __init__(
@@ -140,7 +137,7 @@ class BatchWriter:
         self._bytes_max, self._batches_max, self._in_order = bytes_max, batches_max, in_order
         self._attempts = Attempts(RetryPolicy() if policy is None else policy, pool.clock, limit)
         self._limit = limit
-        self._units: dict[int, _Unit] = {}  # not acknowledged, by number, in the order of write
+        self._units: dict[int, _Unit] = {}  # unacknowledged, by number, in the order of ``write``
         self._pending_bytes = 0
         self._written = 0
         self._receipts: dict[int, SendReceipt] | None = {} if receipts else None
@@ -156,13 +153,13 @@ class BatchWriter:
         return self._pending_bytes
 
     def write(self, topic: str, queue_id: int, batch: Buffer, count: int) -> None:
-        """Send ``count`` messages, encoded as the elements of a batch; waits first if too much is not acknowledged.
+        """Send ``count`` messages, encoded as the elements of a batch; first wait if too much is unacknowledged.
 
-        ``batch`` is not copied: nobody may write to it before it is acknowledged.
+        ``batch`` is not copied: do not change it before it is acknowledged.
 
         Raises:
-            SendFailed: This or an older batch could not be sent; the cause is what went wrong.
-            ValueError: The batch is empty or above ``BODY_BYTES_MAX``; nothing was sent and the writer goes on.
+            SendFailed: This or an older batch could not be sent; the cause is the underlying error.
+            ValueError: The batch is empty or above ``BODY_BYTES_MAX``; nothing was sent, and the writer stays usable.
         """
         if count < 1 or not batch:
             raise ValueError(f"batch of {count} messages: expected at least one")
@@ -182,19 +179,20 @@ class BatchWriter:
         sys_flag: int = 0,
         recallable: bool = False,
     ) -> None:
-        """Send one message, with what a batch may not have: a delay, a compressed or large body. Raises as ``write``.
+        """Send one message that a batch may not contain: with a delay, a compressed or a large body. Raises as
+        ``write``.
 
-        ``properties`` are encoded; ``sys_flag`` says how the body is compressed. ``recallable``: ask for what a message
-        that waits for a moment is taken back with.
+        ``properties`` are encoded; ``sys_flag`` has the compression of the body. ``recallable``: request a recall
+        handle for a timed message.
         """
         header = self._header(topic, queue_id, properties=properties, flag=flag, sys_flag=sys_flag)
         version = RECALLING_VERSION if recallable else VERSION
         self._add(topic, queue_id, header, RequestCode.SEND_MESSAGE_V2, body, 1, version)
 
     def flush(self) -> list[SendReceipt]:
-        """Wait until everything is stored; one receipt per call of ``write`` and ``send``, in their order.
+        """Wait until everything is stored; return one receipt per call of ``write`` and ``send``, in order.
 
-        Receipts are handed out once: a further call returns those of later requests only. Raises as ``write``.
+        Each receipt is returned once. Raises as ``write``.
         """
         self.wait()
         return list(self.take_receipts().values())
@@ -205,14 +203,14 @@ class BatchWriter:
             self.collect()
 
     def collect(self) -> None:
-        """Wait for the next answer, and send what waited for that one. Raises as ``write``."""
+        """Wait for the next response, and send the batch that waited for it. Raises as ``write``."""
         if self._units:
             self._step(self._collect)
 
     def take_receipts(self) -> dict[int, SendReceipt]:
-        """Return the receipts that have come and were not handed out, by number of the call: the first one was 0.
+        """Return the new receipts by number of the call, counted from 0; each is returned once.
 
-        Also after an error: they tell what is stored all the same.
+        Also after an error: these messages are stored.
         """
         if self._receipts is None:
             return {}
@@ -221,11 +219,11 @@ class BatchWriter:
         return receipts
 
     def abandon(self) -> None:
-        """Try nothing again: a call of another thread ends with the next error. Any thread may call this."""
+        """Stop retrying: a call in another thread ends with the next error. Thread-safe."""
         self._abandoned = True
 
     def close(self) -> None:
-        """Give the session back. What is not acknowledged is not waited for."""
+        """Return the session. Unacknowledged requests are not waited for."""
         self._lease.close()
         self._session = None
 
@@ -260,13 +258,13 @@ class BatchWriter:
         self._step(self._exchange)
 
     def _exchange(self) -> None:
-        """Send what may be sent, and take in the answers that have come; waits for none."""
+        """Send what may be sent, and process the responses that have arrived, without waiting."""
         self._send_unsent()
         self._opened().poll(f"sends to broker {self._broker_name}")
         self._take_answered()
 
     def _collect(self) -> None:
-        """Wait for an answer, to whichever request it is."""
+        """Wait for a response to any request."""
         self._send_unsent()
         self._opened().wait_any([unit.opaque for unit in self._units.values() if unit.opaque is not None])
         self._take_answered()
@@ -324,7 +322,7 @@ class BatchWriter:
             unit.opaque = None
 
     def _step(self, step: Callable[[], None]) -> None:
-        """Do ``step``, over as many tries as that takes and the policy allows."""
+        """Run ``step``, retrying as often as the policy allows."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -338,7 +336,7 @@ class BatchWriter:
             raise self._failure from error
 
     def _pause(self, error: MetaqError) -> None:
-        """Wait for the next try, and look where the broker is then; raise ``error`` if there is to be none."""
+        """Pause before a retry, and look up the broker again; raise ``error`` if no retry is left."""
         if self._abandoned:
             raise error
         self._attempts.pause_after(error)
@@ -368,7 +366,7 @@ class BatchWriter:
 
 
 def send_header(group: str, topic: str, queue_id: int, properties: str) -> SendMessage:
-    """Return the header of a message that is born now. ``group`` and ``topic`` are as the servers know them."""
+    """Return the header of a message born now. ``group`` and ``topic`` are full names."""
     return SendMessage(
         producer_group=group,
         topic=topic,
@@ -385,7 +383,7 @@ def send_header(group: str, topic: str, queue_id: int, properties: str) -> SendM
 
 
 class _NotNow(MetaqError):
-    """A send was refused for a reason that may pass."""
+    """A send was refused for a temporary reason."""
 
     retryable = True
 

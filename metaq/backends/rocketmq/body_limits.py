@@ -1,7 +1,7 @@
-"""How large a message may be: what the broker says, if it is more than every broker takes.
+"""Size limit of a message: asked from the broker if a body exceeds the limit that every broker has.
 
-The limit is of the body, compressed or not as it is sent, and of the whole body of a batch. Brokers have their own
-(``maxMessageSize``), and answer 13 to more. It is asked for only where a body is larger than all of them take.
+The limit applies to the body as it is sent, compressed or not, and to the whole body of a batch. Brokers have their own
+limit (``maxMessageSize``), and answer 13 to larger bodies.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 
 BODY_BYTES_MAX: Final = 4 << 20
-"""Largest body, and largest batch, that a broker takes unless it is configured otherwise."""
+"""Largest body, and largest batch, that a broker accepts by default."""
 
 UNTOLD_BYTES_MAX: Final = (16 << 20) - (64 << 10)
-"""Largest body that is tried where a broker does not say its limit, as proxies do not: servers close the connection
-of a frame above 16 MiB."""
+"""Largest body that is tried if a broker does not report its limit (a proxy): servers close the connection on a frame
+above 16 MiB.
+"""
 
 _LIMIT: Final = re.compile(rb"^\s*maxMessageSize\s*[=:]\s*([0-9]{1,18})\s*$", re.MULTILINE)
 
 
 def body_bytes_max(pool: SessionPool, broker_name: str, address: Address) -> int:
-    """Return how large a body the broker at ``address`` takes.
+    """Return the largest body that the broker at ``address`` accepts.
 
     Raises:
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.

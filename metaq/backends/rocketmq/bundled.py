@@ -1,7 +1,6 @@
-"""The bundled broker behind a broker's name: where it serves MetaQ's protocol over the same log.
+"""Finds the MetaQ port of a bundled broker, which serves the same log.
 
-Its transactions over many messages, queues and brokers are those of MetaQ's protocol; RocketMQ's own are about one
-message each.
+Transactions over many messages, queues and brokers use MetaQ's protocol; RocketMQ's own cover one message each.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ class NotBundled(MetaqError):
         super().__init__(broker_name, self.address)
 
     def __str__(self) -> str:
-        return f"broker {self.broker_name!r} at {self.address} is not a metaq-broker, or one of an earlier version"
+        return f"broker {self.broker_name!r} at {self.address} is not a metaq-broker, or is an earlier version of it"
 
 
 def ask_for_metaq(pool: SessionPool, broker_name: str, address: Address) -> MetaQBroker:
-    """Ask the broker at ``address`` where it serves MetaQ's protocol.
+    """Ask the broker at ``address`` for its MetaQ port.
 
     Raises:
-        NotBundled: It does not know the question.
+        NotBundled: It does not know the request.
         RequestRefused, AccessDenied: It refuses to answer.
-        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked, or says what cannot be.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked, or its answer is not valid.
     """
     command = to_request(GetMetaQBroker(), broker_name=broker_name)
     with pool.lease(address) as session:
@@ -56,17 +55,17 @@ def ask_for_metaq(pool: SessionPool, broker_name: str, address: Address) -> Meta
                 raise ValueError(f"broker id {found.broker_id}")
             return MetaQBroker(found.broker_id, Address.parse(found.address))
         except ValueError as error:
-            what = f"broker {broker_name!r} says where it serves MetaQ, and it cannot be there: {error}"
+            what = f"broker {broker_name!r} reports an invalid MetaQ address: {error}"
             raise ProtocolError(what, address=address) from None
 
 
 def require_timers(pool: SessionPool, broker_name: str, address: Address) -> None:
-    """Make sure that a broker delivers messages at a moment of their own: one of 5.x, or the bundled one.
+    """Check that a broker supports delivery times: one of 5.x, or the bundled one.
 
     Others would deliver such a message at once.
 
     Raises:
-        ExtensionMissing: It is another.
+        ExtensionMissing: It does not.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
     command = to_request(GetMetaQBroker(), broker_name=broker_name)

@@ -1,17 +1,17 @@
-"""What can go wrong with RocketMQ's servers, beyond ``metaq.errors``.
+"""Errors of RocketMQ's servers, beyond ``metaq.errors``.
 
 ::
 
     MetaqError
     ├── RequestRefused         a server answered with a code other than success
-    │   └── AccessDenied       ... because of the keys, or for want of a permission
-    ├── OffsetOutOfRange       the offset asked for is gone, or not there yet
+    │   └── AccessDenied       ... because of the keys, or a missing permission
+    ├── OffsetOutOfRange       the requested offset is deleted, or not stored yet
     ├── SendFailed             messages that are not stored, or not known to be
     ├── NameServersAway        none of the name servers answers              (retryable)
     ├── BrokerAway             a broker has no address in any route          (retryable)
-    ├── QueuesAway             no route has queues that must be there        (retryable)
-    ├── TopicNotReadable       no broker gives the messages of a topic out
-    ├── RouteUnusable          a name server sends a route that cannot be right
+    ├── QueuesAway             no route has queues that must exist           (retryable)
+    ├── TopicNotReadable       no broker allows reads of a topic
+    ├── RouteUnusable          a name server sends an invalid route
     └── TopicListMissing       the name server does not list topics
 """
 
@@ -32,13 +32,13 @@ RETRYABLE: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals that may not come again: an overloaded server, one that shuts down, a slave in place of a master."""
+"""Temporary refusals: an overloaded server, one that shuts down, a slave in place of a master."""
 
 AWAY: Final = RETRYABLE - {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL}
-"""Those of a server that is not, or not yet or no longer, the one to ask."""
+"""Refusals of a server that is not responsible now: it starts, stops, or has another role."""
 
 BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
-"""How the texts of an overloaded server begin, whatever the code."""
+"""Start of the texts of an overloaded server, whatever the code."""
 
 _ACL_TEXTS: Final = ("AclException", "signature", "accessKey", "No acl config", "No default permission", "access token")
 
@@ -54,12 +54,12 @@ class RequestRefused(MetaqError):
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
-        """Whether the server may do it another time."""
+        """Whether a retry may succeed."""
         return self.code in RETRYABLE or self.text.startswith(BUSY_TEXTS)
 
     @property
     def away(self) -> bool:  # type: ignore[override]
-        """Whether the server begins, ends, or has given its place to another."""
+        """Whether the server starts, stops, or has been replaced by another."""
         return self.code in AWAY
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class RequestRefused(MetaqError):
 
 
 class AccessDenied(RequestRefused):
-    """The server does not accept the keys, or the account may not do this; ``needed`` says what it must be allowed."""
+    """The server does not accept the keys, or the account lacks a permission; ``needed`` names it."""
 
     retryable = False
 
@@ -79,7 +79,7 @@ class AccessDenied(RequestRefused):
 
     @property
     def keys_refused(self) -> bool:
-        """Whether the server does not accept the keys at all; otherwise the account lacks a permission."""
+        """Whether the server rejects the keys; otherwise the account lacks a permission."""
         return "permission" not in self.text
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class AccessDenied(RequestRefused):
 def is_access_refusal(code: int, text: str) -> bool:
     """Whether a refusal is about the account: 16 from 5.x, 1 with the text of an ACL exception from 4.x.
 
-    16 is also the answer for a topic, group or broker that is closed to everybody.
+    16 is also the answer for a topic, group or broker that is closed to all clients.
     """
     if code == ResponseCode.NO_PERMISSION:
         return not any(each in text for each in _CLOSED_TEXTS)
@@ -98,7 +98,7 @@ def is_access_refusal(code: int, text: str) -> bool:
 
 
 class OffsetOutOfRange(MetaqError):
-    """``where`` has queue offsets ``[first, end)`` and not ``asked``."""
+    """``where`` has queue offsets ``[first, end)``, which do not include ``asked``."""
 
     def __init__(self, where: str, asked: int, first: int, end: int) -> None:
         self.where, self.asked, self.first, self.end = where, asked, first, end
@@ -106,11 +106,11 @@ class OffsetOutOfRange(MetaqError):
 
     @property
     def lost(self) -> bool:
-        """Whether messages were removed that had not been read; otherwise the queue ends before ``asked``."""
+        """Whether messages were deleted before they were read; otherwise the queue ends before ``asked``."""
         return self.asked < self.first
 
     def __str__(self) -> str:
-        why = "older messages were removed" if self.lost else "the queue was made anew, or its end was lost"
+        why = "older messages were removed" if self.lost else "the queue was created again, or its end was lost"
         return f"{self.where} has offsets {self.first} to {self.end}, not {self.asked}: {why}"
 
 
@@ -141,7 +141,7 @@ class NameServersAway(MetaqError):
 
 
 class BrokerAway(MetaqError):
-    """No route has an address of broker ``broker_name``; ``servers`` are the name servers that were asked."""
+    """No route has an address of broker ``broker_name`` at the name servers ``servers``."""
 
     retryable = True
     away = True
@@ -156,7 +156,7 @@ class BrokerAway(MetaqError):
 
 
 class QueuesAway(MetaqError):
-    """``what`` must be there, but ``brokers`` have no queue of the topic in a route of the name servers ``servers``."""
+    """``what`` must exist, but no route of the name servers ``servers`` has queues of the topic at ``brokers``."""
 
     retryable = True
     away = True
@@ -174,7 +174,7 @@ class QueuesAway(MetaqError):
 
 
 class TopicNotReadable(MetaqError):
-    """No broker of ``topic`` gives its messages out, as the name servers ``servers`` say."""
+    """No broker allows reads of ``topic``, according to the name servers ``servers``."""
 
     def __init__(self, topic: str, servers: Sequence[str]) -> None:
         self.topic, self.servers = topic, list(servers)
@@ -188,7 +188,7 @@ class TopicNotReadable(MetaqError):
 
 
 class RouteUnusable(MetaqError):
-    """The name server at ``address`` gave ``topic`` a route that cannot be; ``reason`` says what is wrong with it."""
+    """The name server at ``address`` returned an invalid route for ``topic``; ``reason`` says why."""
 
     def __init__(self, address: object, topic: str, reason: str) -> None:
         self.address, self.topic, self.reason = str(address), topic, reason
@@ -199,7 +199,7 @@ class RouteUnusable(MetaqError):
 
 
 class TopicListMissing(MetaqError):
-    """The name server at ``address`` does not list topics, as proxies and hosted services do not."""
+    """The name server at ``address`` does not list topics (a proxy or hosted service)."""
 
     def __init__(self, address: object, text: str) -> None:
         self.address, self.text = str(address), text

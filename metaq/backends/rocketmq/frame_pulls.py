@@ -1,7 +1,7 @@
-"""Messages of a queue as the bundled broker stores them: the request (31002), what its answer means, and its window.
+"""Frame pulls: messages of a queue as the bundled broker stores them (31002).
 
-An answer is whole frames and which queue offsets they have, or the place of those frames in a file of this machine.
-Whatever else is answered, an ordinary pull explains better.
+A response has whole frames and their queue offsets, or the place of those frames in a file of this machine. After any
+other response, use an ordinary pull, whose response explains the reason.
 
 Source: docs/remoting-protocol.md, "Frames instead of records".
 """
@@ -26,26 +26,26 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.pulls import PullFrames, PullFramesResponse
 
 MESSAGES_MAX: Final = 1 << 20
-"""Asked for at a time."""
+"""Most messages that are requested at a time."""
 
 BODY_BYTES: Final = 1 << 20
-"""Of frames in an answer, about: what is decoded next is still in the processor's cache."""
+"""Approximate bytes of frames in a response: they should still be in the processor's cache when they are decoded."""
 
 FILE_BYTES: Final = 16 << 20
-"""The same where an answer is a place in a file."""
+"""The same, if the response is a place in a file."""
 
 _MESSAGES_START: Final = 256
 
 
 class FilePart(NamedTuple):
-    """The same messages, whose frames are at ``place``; ``run`` has no data."""
+    """Messages whose frames are in a file at ``place``; ``run`` has no data."""
 
     run: FrameRun
     place: FileLocation
 
 
 Measure = Callable[[Buffer, int], tuple[int, int]]
-"""How many whole frames, up to a number, are at the front of some bytes, and how many bytes those are."""
+"""Counts the whole frames at the front of a buffer, up to a maximum; returns their number and bytes."""
 
 
 def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class FrameQueue:
-    """The queue that is read, as its broker knows it, and for whom."""
+    """The queue that is read, as its broker knows it, and the group that reads it."""
 
     topic: str
     broker_name: str
@@ -64,7 +64,9 @@ class FrameQueue:
     group: str
 
     def pull(self, offset: int, messages_max: int, bytes_max: int, as_file: bool) -> RemotingCommand:
-        """The request for up to ``messages_max`` messages from ``offset`` on; ``as_file``: their place will do."""
+        """Return the request for up to ``messages_max`` messages from ``offset`` on; ``as_file``: a place in a file is
+        accepted.
+        """
         header = PullFrames(
             consumer_group=self.group,
             topic=self.topic,
@@ -78,11 +80,11 @@ class FrameQueue:
 
 
 def read_frames(session: Session, command: RemotingCommand, response: RemotingCommand) -> FrameRun | FilePart | None:
-    """What ``response`` has; ``None``: no messages, at that place and in this moment.
+    """Return the frames in ``response``; ``None``: no messages there at the moment.
 
     Raises:
-        RequestRefused, AccessDenied: The broker refused the request, or does not know such.
-        ProtocolError: No broker answers so. The session is closed.
+        RequestRefused, AccessDenied: The broker refused the request, or does not know it.
+        ProtocolError: The response is not valid. The session is closed.
     """
     if response.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
         return None
@@ -110,7 +112,7 @@ def read_frames(session: Session, command: RemotingCommand, response: RemotingCo
 
 
 class FrameWindow(RequestWindow):
-    """Requests for the frames of ``queue``. How many messages each asks for is learned from their size."""
+    """Requests for the frames of ``queue``. The number of messages per request is adapted to their size."""
 
     def __init__(self, queue: FrameQueue, position: int, in_flight: int, bytes_max: int, as_file: bool) -> None:
         super().__init__(self._pull, position, MESSAGES_MAX, in_flight, bytes_max, _MESSAGES_START, bytes_max // 2)
@@ -118,7 +120,7 @@ class FrameWindow(RequestWindow):
         self._wanted_bytes = FILE_BYTES if as_file else BODY_BYTES
 
     def collect(self, session: Session) -> FrameRun | FilePart | None:
-        """Wait for the answer to the first request. Raises as ``read_frames`` and ``Session.wait``."""
+        """Wait for the response to the first request. Raises as ``read_frames`` and ``Session.wait``."""
         first, response = self.take(session)
         found = read_frames(session, first.command, response)
         if isinstance(found, FilePart):

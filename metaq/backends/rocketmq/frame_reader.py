@@ -1,16 +1,16 @@
-"""Reads a range of a queue from the bundled broker as it is stored; where that does not do, by pulls.
+"""Reads a range of a queue from the bundled broker as stored frames; otherwise by pulls.
 
 ::
 
     is the broker the bundled one? ──no──────────────────────────────────▶ pulls (``pull_reader``)
-      │ yes, its registration says so                                        ▲
-      ▼                                                                      │ messages that are missing, refusals,
-    frames, several requests under way ──▶ those asked for, whole ones? ─no──┘ a lost connection, anything else
-      │ the body of an answer, or this machine's file
+    │ yes, its registration says so                                        ▲
+    ▼                                                                      │ missing messages, refusals,
+    frames, several requests in flight ──▶ the requested ones, whole? ──no─┘ a lost connection, anything else
+    │ the body of a response, or this machine's file
 
-What is pulled after a fault is a few messages, and then frames are asked for again; after several faults in a row it is
-the rest of the range. So everything that can happen to a range means what it means to pulls, and nothing depends on
-frames.
+After a fault a few messages are pulled, and then frames are requested again; after several faults in a row the rest of
+the range is pulled. So every condition of a range has the meaning that it has for pulls, and frames are an optimisation
+only.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from metaq.protocols.file_location import FileLocation
 from metaq.protocols.remoting.codes import ResponseCode
 
 PULLED_AFTER_FAULT: Final = 32
-"""Messages that are pulled where frames did not do."""
+"""Messages that are pulled after a fault."""
 
 FAULTS_MAX: Final = 3
-"""In a row; then the rest is pulled."""
+"""Consecutive faults after which the rest is pulled."""
 
 IN_FLIGHT_MAX: Final = 8
-"""Requests under way."""
+"""Most requests in flight."""
 
 FRAME_BYTES_MAX: Final = 128 << 20
 """Longest valid frame."""
@@ -60,7 +60,7 @@ FRAME_BYTES_MAX: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How records and frames are counted: pass compiled ones for speed."""
+    """Functions that count records and frames: pass compiled ones for speed."""
 
     records: Measure = measure_records
     frames: MeasureFrames = measure_frames
@@ -79,8 +79,8 @@ def read_range(
 ) -> Generator[RecordRun | FrameRun, None, None]:
     """Yield the messages of ``queue`` with offsets in ``offset_range``, in order, as runs of records or of frames.
 
-    Frames are of all messages, whatever the subscription's tags say: look at them. Checksums are left to the caller.
-    Messages below ``pulled_until`` come as records. The data of a run is there until the next one is asked for.
+    Frames include all messages, whatever the subscription's tags: filter them. The caller verifies checksums. Messages
+    below ``pulled_until`` are pulled as records. The data of a run is valid until the next one is requested.
 
     Raises as ``pull_range``.
     """
@@ -142,7 +142,7 @@ class _FrameReader:
                 self._session = self._lease.enter_context(self._pool.lease(address))
                 return True
         except MetaqError:
-            pass  # a pull tries again
+            pass  # a pull retries
         self._pulls_only = True
         return False
 
@@ -155,12 +155,12 @@ class _FrameReader:
         )
 
     def _frames(self) -> Iterator[FrameRun]:
-        """Yield what the next answer has."""
+        """Yield the frames of the next response."""
         assert self._session is not None
         if self._limit is not None:
             if not self._faults:
                 self._limit.renew()
-            self._session.until_s = self._limit.half().until_s  # what does not come is pulled
+            self._session.until_s = self._limit.half().until_s  # what does not arrive in time is pulled
         try:
             self._window.ask(self._session, self._end)
             found = self._window.collect(self._session)
@@ -180,7 +180,7 @@ class _FrameReader:
             self._passed(found.end)
 
     def _runs_of(self, part: FilePart) -> Iterator[FrameRun]:
-        """Yield what is in a file, piece by piece."""
+        """Yield the frames in a file, piece by piece."""
         run, place = part
         if not self._files.open(place):
             self._leave()
@@ -208,7 +208,7 @@ class _FrameReader:
             self._window.advance(self._session, position)
 
     def _pull_some(self) -> None:
-        """Have the next few messages pulled, or all that are left."""
+        """Pull the next few messages, or all that are left."""
         self._leave()
         self._faults += 1
         self._pulls_only |= self._faults > FAULTS_MAX
@@ -219,7 +219,7 @@ class _FrameReader:
         return FrameWindow(self._asked_queue, self._position, in_flight, self._settings.bytes_max, self._as_file)
 
     def _leave(self) -> None:
-        """Give the session back."""
+        """Return the session."""
         self._window.abandon(self._session)
         self._lease.close()
         self._session = None
@@ -241,7 +241,7 @@ class _SegmentFiles:
         self._buffer = memoryview(b"")
 
     def open(self, place: FileLocation) -> bool:
-        """Open the file, if it is not the one that is; say whether it is open."""
+        """Open the file unless it is open already; return whether it is open."""
         if (place.device, place.inode) == self._identity:
             return True
         self.close()
@@ -250,7 +250,7 @@ class _SegmentFiles:
         return self._fd is not None
 
     def read(self, position: int, byte_count: int) -> memoryview:
-        """Return what is there, up to so many bytes; they are there until the next call."""
+        """Return up to ``byte_count`` bytes; they are valid until the next call."""
         if len(self._buffer) < byte_count:
             self._buffer = memoryview(bytearray(max(byte_count, READ_CHUNK_BYTES)))
         assert self._fd is not None
@@ -260,7 +260,6 @@ class _SegmentFiles:
             return self._buffer[:0]
 
     def close(self) -> None:
-        """Close the open file, if any."""
         fd, self._fd, self._identity = self._fd, None, None
         if fd is not None:
             os.close(fd)

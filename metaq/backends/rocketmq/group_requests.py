@@ -1,7 +1,7 @@
-"""What a member of a consumer group says to brokers and asks them, over a client that it shares with its pulls.
+"""Requests of a member of a consumer group to brokers, over the client that also sends its pulls.
 
-Brokers know a member by the connections that its heartbeats come over, and tell it on them when the members change. So
-all of a member's requests go through one ``RemotingClient``.
+Brokers identify a member by the connections of its heartbeats, and notify it there when the members change. So all of a
+member's requests use one ``RemotingClient``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from metaq.protocols.remoting.headers.clients import (
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 
 ANSWER_S: Final = 3.0
-"""How long an answer is waited for."""
+"""Timeout of a request."""
 
 BeginsAt = Literal["earliest", "latest", "time"]
-"""Where a group begins that has no offsets, as brokers show it. They do not go by it."""
+"""Where a group without offsets begins, as brokers display it. They do not use it."""
 
 _BEGINS: Final = {
     "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -78,9 +78,9 @@ class GroupRequests:
     def __init__(self, client: RemotingClient, routes: Routes, member: Member) -> None:
         self._client, self._routes, self._id = client, routes, member.client_id
         self.group = with_namespace(member.group, routes.namespace)
-        """The group as brokers know it."""
+        """The full name of the group."""
         model = MessageModel.BROADCASTING if member.broadcast else MessageModel.CLUSTERING
-        version = wall_clock_ms()  # brokers take the newest of a client
+        version = wall_clock_ms()  # brokers use the newest of a client
         data = ConsumerData(
             group_name=self.group,
             message_model=model,
@@ -93,19 +93,19 @@ class GroupRequests:
         self._heartbeat = HeartbeatData(client_id=member.client_id, consumer_data_set=(data,)).to_json()
 
     def beat(self, addresses: Collection[Address]) -> dict[Address, MetaqError | None]:
-        """Send heartbeats to brokers, masters and slaves; return what went wrong with each, ``None``: nothing."""
+        """Send heartbeats to brokers, masters and slaves; return the error of each, or ``None``."""
         command = to_request(HeartBeat(), self._heartbeat)
         sent = {address: self._client.submit(address, command, ANSWER_S) for address in addresses}
         return {address: _failure(address, command, future) for address, future in sent.items()}
 
     def leave(self, addresses: Collection[Address]) -> None:
-        """Say goodbye to brokers. Those that do not answer find out by themselves when the connection ends."""
+        """Announce to brokers that the member leaves. Brokers that do not answer notice when the connection ends."""
         command = to_request(UnregisterClient(client_id=self._id, consumer_group=self.group))
         for address, future in [(each, self._client.submit(each, command, ANSWER_S)) for each in addresses]:
             _failure(address, command, future)
 
     def when_members_change(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called when a broker says that the members of the group have changed."""
+        """Set the callback for a broker's notification that the members of the group have changed."""
 
         def notified(address: Address, command: RemotingCommand) -> None:
             if command.ext.get("consumerGroup") == self.group:
@@ -114,7 +114,7 @@ class GroupRequests:
         self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
 
     def when_offsets_are_set(self, call: Callable[[Mapping[TopicPartition, int]], None]) -> None:
-        """Have ``call`` called when an administrator sets offsets of the running group; in a thread of the client."""
+        """Set the callback for offsets that an administrator sets; it runs in a thread of the client."""
         namespace = self._routes.namespace
 
         def notified(address: Address, command: RemotingCommand) -> None:
@@ -134,16 +134,16 @@ class GroupRequests:
         command = to_request(GetConsumerListByGroup(consumer_group=self.group))
         response = self._client.call(address, command, ANSWER_S)
         if response.code == ResponseCode.SYSTEM_ERROR:
-            return ()  # that is how brokers say that there are none
+            return ()  # brokers report an empty group this way
         body = Answers(address).accepted(response, command, f"the members of group {self.group}").body
         return ConsumerList.from_json(body).consumer_id_list
 
     def lock(self, broker_name: str, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Lock queues of a broker for this member; return those that it has locked now."""
+        """Lock queues of a broker for this member; return those that are locked now."""
         return self._locked(LockBatchMq(), broker_name, queues)
 
     def unlock(self, broker_name: str, queues: Collection[TopicPartition]) -> None:
-        """Give locks back."""
+        """Release locks."""
         self._locked(UnlockBatchMq(), broker_name, queues)
 
     def _locked(
@@ -174,10 +174,10 @@ class GroupRequests:
         delay_level: int,
         reconsume_max: int,
     ) -> None:
-        """Have the broker deliver a message to the group again, later, or move it to the group's dead letters.
+        """Have the broker deliver a message to the group again later, or move it to the group's dead letters.
 
-        ``where``: the queue that it was read from; ``log_offset``: where it is in the broker's log; ``topic``: the one
-        that it was sent to first; ``delay_level`` 0: later each time; after ``reconsume_max`` times it is dead.
+        ``where``: the queue that it was read from; ``log_offset``: its offset in the broker's log; ``topic``: the topic
+        that it was sent to originally; ``delay_level`` 0: a delay that grows; after ``reconsume_max`` times it is dead.
         """
         broker_name, namespace = where.partition.broker_name, self._routes.namespace
         header = ConsumerSendMsgBack(

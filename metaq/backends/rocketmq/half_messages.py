@@ -1,4 +1,4 @@
-"""Half messages: a producer sends their end to the broker (37), which asks about those that got none (39)."""
+"""Half messages: the producer sends their end to the broker (37), and the broker asks about those without one (39)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from metaq.protocols.remoting.headers.transactions import (
 )
 
 Outcome = Literal["commit", "rollback", "unknown"]
-"""What became of a transaction; ``unknown``: ask again."""
+"""The outcome of a transaction; ``unknown``: ask again."""
 
 OUTCOMES: Final[dict[Outcome, int]] = {"commit": COMMIT, "rollback": ROLLBACK, "unknown": UNKNOWN}
 
 ANSWER_S: Final = 10.0
-"""Longest time that the network may take for an answer to a question."""
+"""Longest time that sending an answer to a question may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A half message as its broker knows it. ``topic`` and ``group`` are names with their namespace."""
+    """A half message as its broker knows it. ``topic`` and ``group`` are full names."""
 
     topic: str
     group: str
@@ -47,12 +47,12 @@ class HalfMessage:
 def end_half_message(
     pool: SessionPool, address: Address, half: HalfMessage, outcome: Literal["commit", "rollback"]
 ) -> None:
-    """Tell a broker what became of a half message, once: some brokers deliver one again that is committed twice.
+    """Send the outcome of a half message to its broker, once: some brokers deliver one again that is committed twice.
 
     Raises:
         TransactionError: The broker refuses.
-        RequestRefused: It cannot do it now.
-        ConnectionFailed, DeadlineExceeded, ProtocolError: Nobody knows whether it heard.
+        RequestRefused: It refuses for a temporary reason.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It is unknown whether the broker received it.
     """
     header = _end(half, outcome, transaction_id=half.message_id)
     command = to_request(header, broker_name=half.broker_name)
@@ -69,9 +69,9 @@ def end_half_message(
 
 @dataclass(frozen=True, slots=True)
 class CheckQuestion:
-    """A broker's question about a half message, which is in ``record`` with its own topic and queue.
+    """A broker's question about the half message ``record``, which has its original topic and queue.
 
-    ``broker_name`` is ``None`` if the broker at ``address`` does not say it.
+    ``broker_name`` is ``None`` if the broker at ``address`` does not name itself.
     """
 
     address: Address
@@ -82,7 +82,7 @@ class CheckQuestion:
 
 
 def receive_questions(client: RemotingClient, receive: Callable[[CheckQuestion], None]) -> None:
-    """Have ``receive`` called, which returns at once, with each question that comes on a connection of ``client``."""
+    """Call ``receive``, which must return at once, with each question received on a connection of ``client``."""
 
     def processor(address: Address, command: RemotingCommand) -> None:
         header = CheckTransactionState.from_ext(command.ext)
@@ -94,10 +94,10 @@ def receive_questions(client: RemotingClient, receive: Callable[[CheckQuestion],
 
 
 def answer_question(client: RemotingClient, question: CheckQuestion, group: str, outcome: Outcome) -> None:
-    """Send what became of a transaction; ``group`` is for a half message that does not name its own.
+    """Send the outcome of a transaction; ``group`` is for a half message that does not name its own.
 
     Raises:
-        ConnectionFailed, DeadlineExceeded: The network did not take it; the broker asks again.
+        ConnectionFailed, DeadlineExceeded: The answer could not be sent; the broker asks again.
     """
     header = question._header
     half = HalfMessage(

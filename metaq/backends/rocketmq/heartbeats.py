@@ -1,4 +1,4 @@
-"""Tells brokers regularly that a client is there and what groups it has; they ask their members on that connection."""
+"""Announces a client and its groups to brokers regularly; brokers send questions to the groups on those connections."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import HeartBeat
 
 RETRY_S: Final = 5.0
-"""Pause after a heartbeat that some broker did not take, if the usual one is not shorter."""
+"""Pause after a heartbeat that a broker did not accept, unless the regular one is shorter."""
 
 ANSWER_S: Final = 5.0
-"""Longest wait for a broker's answer; further ones are not waited for longer."""
+"""Longest wait for the answers of one round of heartbeats."""
 
 _JOIN_S: Final = 1.0
 
@@ -33,7 +33,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ProducerGroups:
-    """The groups of one client's producers, by names as the servers know them. Any thread may add some."""
+    """The groups of one client's producers, by full name. Thread-safe."""
 
     def __init__(self, *names: str) -> None:
         self._client_id = new_client_id()
@@ -46,20 +46,20 @@ class ProducerGroups:
         return len(self._names) > count
 
     def said(self) -> HeartbeatData:
-        """Return what the client says in a heartbeat."""
+        """Return the content of a heartbeat."""
         producers = tuple(ProducerData(group_name=name) for name in list(self._names))
         return HeartbeatData(client_id=self._client_id, producer_data_set=producers)
 
 
 def new_client_id() -> str:
-    """Return an id for brokers to know this client by; it says nothing of this machine."""
+    """Return an id by which brokers know this client; it reveals nothing about this machine."""
     return f"{secrets.token_hex(4)}@{os.getpid()}"
 
 
 class Heartbeats:
     """A thread that sends ``groups()`` to all ``masters()``, by broker name, every ``interval_s`` seconds.
 
-    A broker that does not answer is tried again; what is wrong with it is logged once, at ``level``.
+    Brokers that do not answer are retried; their errors are logged once, at ``level``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Heartbeats:
         self._thread = threading.Thread(target=self._run, name="metaq-heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Send the first one soon. To be called once."""
+        """Start the thread; call once. The first heartbeat follows soon."""
         self._thread.start()
 
     @property
@@ -88,16 +88,16 @@ class Heartbeats:
         return frozenset(self._reached)
 
     def expect(self, broker_name: str) -> None:
-        """Send a broker a heartbeat now, unless it answered the last one."""
+        """Send a heartbeat to a broker now, unless it answered the last one."""
         if broker_name not in self._reached:
             self._wake.set()
 
     def soon(self) -> None:
-        """Send all brokers a heartbeat now: there is something new to say."""
+        """Send all brokers a heartbeat now: the content has changed."""
         self._wake.set()
 
     def close(self) -> None:
-        """Send no more. Brokers forget the client when its connections end."""
+        """Stop. Brokers forget the client when its connections end."""
         self._closed = True
         self._wake.set()
         if self._thread.is_alive():
@@ -110,7 +110,7 @@ class Heartbeats:
             self._wake.clear()
 
     def _beat(self) -> bool:
-        """Tell all brokers; return whether they all answered."""
+        """Send a heartbeat to all brokers; return whether they all answered."""
         try:
             masters = self._masters()
         except MetaqError as error:
@@ -143,7 +143,7 @@ class Heartbeats:
         return True
 
     def _said(self, who: str, reason: str | None) -> None:
-        """Log what changed."""
+        """Log a change."""
         if self._closed or reason == self._reasons.get(who):
             return
         if reason is None:
@@ -151,4 +151,4 @@ class Heartbeats:
             _LOG.log(min(self._level, logging.INFO), "heartbeats: %s answers again", who)
         else:
             self._reasons[who] = reason
-            _LOG.log(self._level, "heartbeats: %s does not take them: %s; trying again", who, reason)
+            _LOG.log(self._level, "heartbeats: %s does not accept them: %s; trying again", who, reason)

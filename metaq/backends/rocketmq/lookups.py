@@ -1,6 +1,6 @@
-"""Single messages by what names them: the broker's id (33), the producer's id or a key (12), at one broker.
+"""Looks up single messages at one broker: by the broker's id (33), the producer's id or a key (12).
 
-An index of keys has hashes: a broker may answer with messages that only look alike, so what comes is compared here.
+An index stores hashes of keys: a broker may return messages of a key with the same hash, so the keys are compared here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
 
 FOUND_MAX: Final = 64
-"""Most messages of one answer: what a Java broker gives for a key."""
+"""Most messages of one response: as many as a Java broker returns for a key."""
 
 _NOT_THERE: Final = ("can not find message", "java.lang.IllegalArgumentException: newLimit")
-"""How brokers begin the text of an answer where no message begins; its code is that of any other failure.
+"""Start of a broker's error text if no message begins at the offset; the code is the same as for other failures.
 
-The second one is of brokers that took bytes in the middle of a message for a length.
+The second one is from brokers that read bytes inside a message as a length.
 """
 
 
@@ -48,7 +48,7 @@ def view_message(
 
 
 def _record_at(body: bytes, physical_offset: int) -> Record | None:
-    """A broker of 4.x cuts out whatever is there, also in the middle of a message."""
+    """Parse the record; a broker of 4.x returns any bytes at the offset, even from inside a message."""
     try:
         record = read_record(body)
     except CorruptRecord:
@@ -69,7 +69,7 @@ def query_messages(
 ) -> list[Record]:
     """Return messages of ``topic`` that have the key ``key``, or with ``unique`` the UNIQ_KEY; at most ``FOUND_MAX``.
 
-    ``begin_ms`` and ``end_ms`` (since 1970) limit when they were stored.
+    ``begin_ms`` and ``end_ms`` (since 1970) limit the store time.
 
     Raises:
         CorruptRecord: A message is damaged.

@@ -1,8 +1,7 @@
 """Messages of a range, decoded one by one: for programs that want objects, and for tests.
 
-All messages of a queue of the bundled broker are read as it stores them (``frame_reader``), which costs it nothing per
-message; those with some tags are pulled. Tags are compared here: a broker compares their hashes, so that others may be
-among what it sends.
+If no tags are wanted, messages of the bundled broker are read as stored frames (``frame_reader``), which costs it
+nothing per message; otherwise they are pulled. Tags are compared here: a broker compares only their hashes.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ def read_messages(
     offset_range: OffsetRange,
     settings: PullSettings | None = None,
 ) -> Generator[Record, None, None]:
-    """Yield the messages of ``queue`` in ``offset_range`` that the subscription wants, in order of their offsets.
+    """Yield the messages of ``queue`` in ``offset_range`` that match the subscription, in order of their offsets.
 
     Bodies are as stored: ``Record.value`` decompresses them.
 
     Raises:
-        CorruptRecord: The checksum of a message is wrong. Those before it were yielded.
+        CorruptRecord: The checksum of a message is wrong. Earlier messages were yielded.
         MetaqError: As ``pull_range``.
     """
     settings = PullSettings() if settings is None else settings
@@ -54,19 +53,19 @@ def read_messages(
                 continue
             collected = _collect(run, name, queue)
             for record in collected.records:
-                yield read_record(record, 0, check_crc=False)  # that of its frame was looked at
-            if (read := run.start + collected.looked_at) < run.end:  # of damage, pulls say what it is
+                yield read_record(record, 0, check_crc=False)  # the frame's checksum was verified
+            if (read := run.start + collected.looked_at) < run.end:  # pulls report the kind of damage
                 yield from _pulled(pool, routes, topic, queue, OffsetRange(read, run.end), settings)
     finally:
         runs.close()
 
 
 def _collect(run: FrameRun, topic: str, queue: Partition) -> Collected:
-    """Make the records of whole frames, up to one that is damaged."""
+    """Decode whole frames into records, up to a damaged one."""
     count = run.end - run.start
     collected = Collected(Wanted(count, _NO_LIMIT, count))
     maker = QueueRecords(topic, queue.index, run.store_host)
-    with suppress(CorruptFrame):  # the first frame; others end the work
+    with suppress(CorruptFrame):  # a damaged first frame; others end the loop
         maker.of_run(bytes(run.data), 0, run.start, run.physical_offset, run.known_ms, collected, str(queue))
     return collected
 

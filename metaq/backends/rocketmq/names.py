@@ -1,7 +1,7 @@
-"""Topics and groups as the servers know them: with their namespace, and those that are RocketMQ's own.
+"""Full names of topics and groups, with their namespace, and the names that RocketMQ reserves.
 
-A namespace is a prefix that clients put in front of topics and groups: ``ns%orders``, ``%RETRY%ns%group``. Names of
-RocketMQ's own stay as they are.
+A namespace is a prefix that clients put in front of topics and groups: ``ns%orders``, ``%RETRY%ns%group``. Reserved
+names are not changed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 CONSUMERS_BYTES_MAX: Final = 193
-"""Of the name of a group of consumers, with its namespace: ``%RETRY%GROUP`` is a topic, and the bundled broker's topics
-have 200 at most."""
+"""Limit of a consumer group's full name: ``%RETRY%GROUP`` is a topic, and topics of the bundled broker have at most 200
+bytes.
+"""
 PRODUCERS_BYTES_MAX: Final = 255
-"""Of the name of a group of producers, with its namespace. It has no topic."""
+"""Limit of a producer group's full name, which needs no topic."""
 
 _PREFIXES: Final = ("%RETRY%", "%DLQ%")
 _SYSTEM_NAMES: Final = frozenset(
@@ -25,7 +26,7 @@ _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_")
 
 
 def with_namespace(name: str, namespace: str | None) -> str:
-    """Return a topic or a group as the servers know it."""
+    """Return the full name of a topic or a group."""
     if not namespace or is_system_name(name):
         return name
     prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
@@ -34,7 +35,7 @@ def with_namespace(name: str, namespace: str | None) -> str:
 
 
 def without_namespace(name: str, namespace: str | None) -> str | None:
-    """Return a name without ``namespace``; ``None`` if it is of another one. The inverse of ``with_namespace``."""
+    """Return a name without ``namespace``; ``None`` if it has another one. The inverse of ``with_namespace``."""
     if not namespace or is_system_name(name):
         return name
     prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
@@ -43,17 +44,17 @@ def without_namespace(name: str, namespace: str | None) -> str | None:
 
 
 def is_system_name(name: str) -> bool:
-    """Whether RocketMQ itself uses a topic or group of this name."""
+    """Whether a name is reserved by RocketMQ."""
     return name in _SYSTEM_NAMES or name.startswith(_SYSTEM_PREFIXES)
 
 
 def is_derived_topic(topic: str) -> bool:
-    """Whether a topic belongs to a group: its messages to be consumed again, or those given up."""
+    """Whether a topic belongs to a group: its retry topic or its dead letters."""
     return topic.startswith(_PREFIXES)
 
 
 def check_group(group: str, namespace: str | None, bytes_max: int) -> None:
-    """Look whether brokers take a group of this name.
+    """Check that brokers accept a group name.
 
     Raises:
         ValueError: It is too long, or not valid Unicode.
@@ -61,7 +62,9 @@ def check_group(group: str, namespace: str | None, bytes_max: int) -> None:
     try:
         size = len(with_namespace(group, namespace).encode())
     except UnicodeEncodeError:
-        raise ValueError(f"group {group[:80]!r}: it is not valid Unicode") from None
+        raise ValueError(f"group {group[:80]!r}: the name is not valid Unicode") from None
     if size > bytes_max:
         counted = " with its namespace" if namespace else ""
-        raise ValueError(f"group {group[:80]!r}: it takes {size} bytes in UTF-8{counted}, brokers take {bytes_max}")
+        raise ValueError(
+            f"group {group[:80]!r}: the name has {size} bytes in UTF-8{counted}, brokers accept {bytes_max}"
+        )

@@ -1,11 +1,11 @@
-"""Offsets of queues: what they hold, what a group has read, where a time begins.
+"""Offsets of queues: stored ranges, a group's positions, offsets of a time.
 
-Requests of all queues of a broker go over one connection, all at once. Positions of groups are at the master only; the
-rest may be asked of a slave.
+Requests for all queues of a broker are pipelined over one connection. Only masters have positions of groups; slaves may
+answer the other requests.
 
-Asking for a time needs care. Servers before 5.1.1 answer the nearest message, and for a time behind the last message
-that message; messages of one batch share their store time, and an answer may lie in the middle of them. So an answer is
-taken for a guess: ``times`` corrects it by reading store times around it.
+Offsets of a time need care. Servers before 5.1.1 return the nearest message, even for a time behind the last one;
+messages of one batch share their store time, and the answer may be in the middle of them. So the answer is only a first
+guess: ``times`` corrects it by reading store times around it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from metaq.protocols.remoting.headers.offsets import (
 )
 
 PIPELINED_MAX: Final = 128
-"""Requests that are under way at once over one connection."""
+"""Most requests in flight over one connection."""
 
 _T = TypeVar("_T")
 _Ask = Callable[[Session, Sequence[TopicPartition]], dict[TopicPartition, _T]]
 
 
 class Offsets:
-    """Asks the brokers that ``routes`` knows, over connections of ``pool``; failures are tried again by ``policy``.
+    """Asks the brokers in ``routes``, over connections of ``pool``; retries by ``policy``.
 
     All methods raise ``RequestRefused`` or ``AccessDenied``, and ``ConnectionFailed``, ``DeadlineExceeded`` or
-    ``BrokerAway`` naming the broker when retrying did not help.
+    ``BrokerAway`` naming the broker when retries did not help.
     """
 
     def __init__(
@@ -62,19 +62,20 @@ class Offsets:
         group: str = GROUP,
         within_s: float | None = None,
     ) -> None:
-        """``group`` is the one in whose name store times are read. ``within_s``: how long a call waits for one broker,
-        however often that is asked; by default as long as the policy says."""
+        """``group`` is the group in whose name store times are read. ``within_s``: how long a call waits for one
+        broker, including retries; by default as the policy says.
+        """
         self._pool, self._routes, self._group, self._within_s = pool, routes, group, within_s
         self._policy = RetryPolicy() if policy is None else policy
 
     def ranges(self, queues: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """What can be read now of each queue, ``[first, end)``. A queue that is not there has ``[0, 0)``."""
+        """Return the readable range of each queue, ``[first, end)``; ``[0, 0)`` for a queue that does not exist."""
         return self._asked(queues, self._ask_ranges)
 
     def ranges_now(
         self, queues: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetRange], dict[str, MetaqError]]:
-        """Like ``ranges``, of those brokers that answer at once; and why the others do not, by broker name."""
+        """Return ``ranges`` from brokers that answer without retries, and the errors of the others by broker name."""
         found: dict[TopicPartition, OffsetRange] = {}
         away: dict[str, MetaqError] = {}
         for broker_name, of_broker in _by_broker(queues).items():
@@ -89,7 +90,9 @@ class Offsets:
     def at(
         self, times_ms: Mapping[TopicPartition, int], boundary: Boundary = Boundary.LOWER
     ) -> dict[TopicPartition, int]:
-        """Where a time (milliseconds since 1970, brokers' clocks) begins or ends in each queue; see ``Boundary``."""
+        """Return where a time (milliseconds since 1970, brokers' clocks) begins or ends in each queue; see
+        ``Boundary``.
+        """
 
         def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
             ranges = self._ask_ranges(session, queues)
@@ -103,9 +106,9 @@ class Offsets:
     def committed(
         self, group: str, queues: Iterable[TopicPartition], *, at_slaves: bool = False
     ) -> dict[TopicPartition, int | None]:
-        """The offset that ``group`` reads next in each queue; ``None`` where it has committed nothing.
+        """Return the offset that ``group`` reads next in each queue; ``None`` without a committed one.
 
-        Masters know it. ``at_slaves``: ask whoever is in the route; a slave's copy is some seconds old.
+        Masters store it. ``at_slaves``: also accept a slave's copy, which is some seconds old.
         """
         name = with_namespace(group, self._routes.namespace)
 
@@ -130,9 +133,10 @@ class Offsets:
     def all_committed(
         self, group: str, queue: TopicPartition, *, at_slaves: bool = False
     ) -> dict[TopicPartition, int] | None:
-        """The offsets that ``group`` has committed at the broker of ``queue``; ``None``: the broker does not report it.
+        """Return all offsets that ``group`` has committed at the broker of ``queue``; ``None`` if it does not report
+        them.
 
-        The broker sends those of all groups, so that is for when ``committed`` does not do.
+        The broker sends the offsets of all groups, so use this only if ``committed`` is not sufficient.
         """
         name, namespace = with_namespace(group, self._routes.namespace), self._routes.namespace
         broker_name = queue.partition.broker_name
@@ -175,7 +179,7 @@ class Offsets:
         self._asked(offsets, ask, to_write=True)
 
     def _ask_ranges(self, session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        # The end first: were the beginning older, retention could remove everything in between.
+        # Ask for the end first: with an older beginning, retention could have deleted everything in between.
         commands = [self._command(queue, header) for queue in queues for header in self._range_headers(queue)]
         responses = iter(zip(_exchange(session, commands, "the offsets of queues"), commands, strict=True))
         found = {}
@@ -183,7 +187,7 @@ class Offsets:
             action = f"the offsets of {queue}"
             end = session.read(session.accepted(*next(responses), action), GetMaxOffsetResponse).offset
             first = session.read(session.accepted(*next(responses), action), GetMinOffsetResponse).offset
-            # A queue without messages may have -1 or, once its log was removed, a beginning behind its end.
+            # An empty queue may report -1 or, once its log was deleted, a beginning behind its end.
             found[queue] = OffsetRange(max(0, first), max(0, first, end))
         return found
 
@@ -223,7 +227,7 @@ class Offsets:
     def _ask_broker(
         self, queues: Sequence[TopicPartition], ask: _Ask[_T], limit: TimeLimit | None, *, to_write: bool
     ) -> dict[TopicPartition, _T]:
-        """Ask the broker, or after a failure a slave of it if that will do."""
+        """Ask the broker, or after a failure one of its slaves if that is sufficient."""
         address = self._address(queues[0], to_write)
         first = limit
         if limit is not None and not to_write and self._has_slave(queues[0], address):
@@ -237,7 +241,7 @@ class Offsets:
         return self._ask_at(other, queues, ask, limit)
 
     def _has_slave(self, queue: TopicPartition, address: Address) -> bool:
-        """Whether the broker of a queue can be asked at another address, too."""
+        """Whether the broker of a queue has another address."""
         return self._routes.read_address(queue.partition.broker_name, SLAVE_ID, topic=queue.topic) != address
 
     def _address(self, queue: TopicPartition, to_write: bool) -> Address:
@@ -259,7 +263,7 @@ def _by_broker(queues: Iterable[TopicPartition]) -> dict[str, list[TopicPartitio
 
 
 def _exchange(session: Session, commands: Sequence[RemotingCommand], action: str) -> list[RemotingCommand]:
-    """The responses to ``commands``, which are sent together as far as the limit allows."""
+    """Return the responses to ``commands``, which are pipelined as far as the limit allows."""
     responses = []
     for start in range(0, len(commands), PIPELINED_MAX):
         opaques = session.post_all(commands[start : start + PIPELINED_MAX], action)

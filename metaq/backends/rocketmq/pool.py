@@ -1,4 +1,4 @@
-"""Sessions with RocketMQ's servers, kept for the next user in the same process."""
+"""A pool of sessions with RocketMQ's servers, shared within the process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from metaq.protocols.remoting.acl import Credentials
 __all__ = ["Credentials", "SessionPool"]
 
 IDLE_S_MAX: Final = 100.0
-"""RocketMQ's servers close connections after 120 s of silence; ours are dropped before that."""
+"""RocketMQ's servers close connections after 120 s of silence; the pool drops them before that."""
 
 
 class SessionPool(Pool[Session]):
-    """Leases sessions by address, all with one account. Thread safe; each leased session belongs to one thread."""
+    """Leases sessions by address, all with one account. Thread-safe; a leased session belongs to one thread."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SessionPool(Pool[Session]):
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[Session]:
-        """As ``Pool.lease``; connecting, and each request on the session, end when the caller's time is over."""
+        """Lease a session; connecting and each request on it end at ``until_s``."""
         with super().lease(address, until_s) as session:
             session.until_s = until_s
             yield session

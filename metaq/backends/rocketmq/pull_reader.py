@@ -1,21 +1,22 @@
-"""Reads a range of a queue as runs of whole records, with several pulls under way.
+"""Reads a range of a queue as runs of whole records, with several pulls in flight.
 
-What an answer to the pull at ``position`` means, and what is done:
+Responses to the pull at ``position``, and their handling:
 
 =====================  ==================================================================================
-answer                 done
+response               handling
 =====================  ==================================================================================
-found                  its records are a run; offsets that are missing among them are lost data
-nothing wanted (20)    a filter ate it: the position moves on. Without a filter, or if the remark says so, the
-                       messages were removed
+found                  its records are a run; missing offsets among them are lost data
+nothing wanted (20)    a filter matched nothing: the position moves on. Without a filter, or if the remark
+                       says so, the messages were deleted
 not yet (19)           the queue's index lags behind its log, or a slave behind its master: wait, ask again
-unknown topic          at a slave: it may not know yet, wait; else an error
-moved (21)             the range is not there; at a slave: ask the master; else lost data, or a truncated queue
-busy, connection lost  pause, ask again, another address of the broker if there is one
+unknown topic          from a slave: it may not know the topic yet, wait; else an error
+moved (21)             the range is not stored; from a slave: ask the master; else lost data, or a
+                       truncated queue
+busy, connection lost  pause, ask again, at another address of the broker if there is one
 another code           an error
 =====================  ==================================================================================
 
-The broker may suggest to go on at its slave, or back at the master.
+The broker may suggest to continue at its slave, or back at the master.
 """
 
 from __future__ import annotations
@@ -40,31 +41,31 @@ from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
 from metaq.protocols.remoting.codes import ResponseCode
 
 MESSAGES_MAX: Final = 32
-"""What a broker gives at most in answer to a pull, unless it is configured to give more."""
+"""Most messages that a broker returns for a pull by default."""
 
 _WAIT_S_START: Final = 0.02
 _WAIT_S_MAX: Final = 1.0
 
 NOT_AT_SLAVE: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
-"""What a slave may not know yet: it copies the settings of its master every ten seconds."""
+"""Refusals of a slave that may be temporary: it copies its master's settings every ten seconds."""
 
 
 class ReadFrom(Enum):
-    """Which of a broker's addresses to read from, as long as it answers."""
+    """Which of a broker's addresses to read from, while it answers."""
 
     MASTER = "master"
     SUGGESTED = "suggested"
-    """The master, until it suggests a slave, as it does when the messages are no longer in its memory."""
+    """The master, until it suggests a slave because the messages are no longer in its memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
     """How to read. ``group`` is a name without namespace.
 
-    ``in_flight`` pulls of up to ``messages_max`` messages are under way, fewer if their answers would be above
-    ``bytes_max`` together; one answer may have 256 KiB, or a single larger message. ``wait_s`` is for how long messages
-    that must be there are waited for. ``gaps_allowed``: missing offsets are no lost data, as in a compacted topic.
-    ``within_s``: how long an answer is waited for, however often the broker is asked; by default as ``policy`` says.
+    ``in_flight`` pulls of up to ``messages_max`` messages are sent ahead, fewer if their responses would exceed
+    ``bytes_max`` together; one response may have 256 KiB, or a single larger message. ``wait_s`` is how long to wait
+    for messages that must exist. ``gaps_allowed``: missing offsets are not lost data, as in a compacted topic.
+    ``within_s``: how long to wait for a response, including retries; by default as ``policy`` says.
     """
 
     group: str = GROUP
@@ -86,7 +87,7 @@ class PullSettings:
 
 
 class RecordRun(NamedTuple):
-    """``records`` whole records back to back: all that are wanted of the offsets ``[start, end)``. May be empty."""
+    """``records`` whole records back to back: all wanted ones of the offsets ``[start, end)``. May be empty."""
 
     start: int
     end: int
@@ -106,14 +107,14 @@ def pull_range(
 ) -> Generator[RecordRun, None, None]:
     """Yield the records of ``queue`` with offsets in ``offset_range``, in order, as runs without gaps between them.
 
-    ``measure`` finds the wanted records in an answer; pass a compiled one for speed. Checksums are left to the caller.
+    ``measure`` finds the wanted records in a response; pass a compiled one for speed. The caller verifies checksums.
 
     Raises:
-        OffsetOutOfRange: Messages of the range were removed, or the queue ends before it. Runs before were yielded.
-        DataMissing: The rest of the range did not come in ``settings.wait_s``.
+        OffsetOutOfRange: Messages of the range were deleted, or the queue ends before it. Earlier runs were yielded.
+        DataMissing: The rest of the range was not available within ``settings.wait_s``.
         RequestRefused, AccessDenied: The broker refused a pull.
         ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: Retrying did not help.
-        ProtocolError: The broker sent what was not asked for, or no records at all.
+        ProtocolError: The broker sent other messages than requested, or no valid records.
     """
     settings = PullSettings() if settings is None else settings
     reader = _QueueReader(pool, routes, topic, queue, offset_range, settings, measure)
@@ -179,7 +180,7 @@ class _QueueReader:
 
     def _run_of(self, session: Session, found: Found) -> RecordRun | None:
         start = self._window.position
-        if found.removed and found.next_offset > start:  # with a filter, ``removed`` alone says so
+        if found.removed and found.next_offset > start:  # with a filter, only ``removed`` shows it
             raise OffsetOutOfRange(self._where, start, found.next_offset, max(found.next_offset, found.max_offset))
         measured = self._measured(session, found, self._wanted._replace(start=start))
         data = found.data[measured.begin : measured.stop]
@@ -189,12 +190,12 @@ class _QueueReader:
         else:
             self._check_front(found, measured)
             end = start + measured.records
-            if measured.last >= end:  # offsets are missing in between: up to there now, and the rest is met again
+            if measured.last >= end:  # offsets are missing in between: report up to there, the rest is read again
                 end = _first_gap(data, start)
                 measured = self._measured(session, found, self._wanted._replace(start=start, end=end))
                 data = found.data[measured.begin : measured.stop]
         if end <= start:
-            return None  # all of it was covered by an answer that went further than was asked
+            return None  # covered by an earlier response that had more than requested
         self._progressed(session, end, found.broker_id)
         return RecordRun(start, end, measured.records, data)
 
@@ -206,7 +207,7 @@ class _QueueReader:
         return measured
 
     def _check_front(self, found: Found, measured: Measured) -> None:
-        """Without a filter, the first message of an answer is the one that was asked for, or that is lost."""
+        """Without a filter, check that the first message of a response is the requested one, else data was lost."""
         start = self._window.position
         first = measured.first if measured.records else found.next_offset
         if first > start:
@@ -220,7 +221,7 @@ class _QueueReader:
             self._prefer(suggested_id)
 
     def _wait(self, text: str) -> None:
-        """Ask again a little later, and of the master: for as long as the settings allow."""
+        """Ask the master again a little later, for as long as the settings allow."""
         self._window.abandon(self._server.current)
         if self._waited_s >= self._settings.wait_s:
             raise DataMissing(self._where, self._window.position, self._wanted.end, text)
@@ -231,7 +232,7 @@ class _QueueReader:
         self._prefer(MASTER_ID)
 
     def _moved(self, asked: Asked, moved: Moved) -> None:
-        """21: accepted when no earlier pull was under way, and when it comes from the master, or there is none."""
+        """Handle 21: accept it if no earlier pull was in flight, and it is from the master or there is none."""
         if not asked.is_first:
             self._window.abandon(self._server.current)
         elif self._prefer(MASTER_ID):
@@ -242,7 +243,7 @@ class _QueueReader:
             raise OffsetOutOfRange(self._where, asked.offset, moved.first, max(moved.first, moved.end))
 
     def _recover(self, error: MetaqError) -> None:
-        """Pause, if ``error`` is worth another try; after a lost connection another address may be next."""
+        """Pause, if a retry may help against ``error``; after a lost connection another address may be next."""
         if isinstance(error, RequestRefused) and error.code in NOT_AT_SLAVE and self._server.is_slave():
             self._wait(str(error))
         else:
@@ -252,7 +253,7 @@ class _QueueReader:
             self._attempts.pause_after(error)
 
     def _prefer(self, broker_id: int) -> bool:
-        """Read from that server of the broker from now on; return whether it is another than before."""
+        """Read from that server of the broker from now on; return whether it is another one than before."""
         if not self._server.prefer(broker_id):
             return False
         self._leave()
@@ -264,7 +265,7 @@ class _QueueReader:
 
 
 def _first_gap(data: memoryview, start: int) -> int:
-    """The first offset from ``start`` on that has no record in ``data``."""
+    """Return the first offset from ``start`` on without a record in ``data``."""
     for offset, _ in store_times(data):
         if offset != start:
             break
@@ -273,7 +274,7 @@ def _first_gap(data: memoryview, start: int) -> int:
 
 
 class _Server:
-    """The server of a broker that is read from at the moment, and the session with it."""
+    """The server of a broker that is currently read from, and the session with it."""
 
     def __init__(self, pool: SessionPool, routes: Routes, broker_name: str, topic: str) -> None:
         self._pool, self._routes, self._broker_name, self._topic = pool, routes, broker_name, topic
@@ -284,7 +285,9 @@ class _Server:
         self.current: Session | None = None
 
     def session(self, limit: TimeLimit | None = None) -> Session:
-        """The session; a new one if there is none, or it was closed. ``limit`` is for what is done with it now."""
+        """Return the session; a new one if there is none, or it was closed. ``limit`` applies to the current
+        operation.
+        """
         if self.current is None or self.current.closed:
             self.leave()
             self._address = self._where(self.wanted_id)
@@ -295,13 +298,13 @@ class _Server:
         return self.current
 
     def _until_s(self, limit: TimeLimit | None) -> float | None:
-        """When to give the present address up: after half of the time, if there is another one to try then."""
+        """Return when to give up the current address: after half of the time, if there is another one to try."""
         if limit is None:
             return None
         return (limit.half() if self._has_other else limit).until_s
 
     def prefer(self, broker_id: int) -> bool:
-        """Read from the server with this id in the future; return whether that is another address than the present."""
+        """Read from the server with this id; return whether its address differs from the current one."""
         self.wanted_id = broker_id
         return self._address is not None and self._where(broker_id) != self._address
 
@@ -309,19 +312,19 @@ class _Server:
         return self._routes.read_address(self._broker_name, broker_id, topic=self._topic)
 
     def is_slave(self) -> bool:
-        """Whether the present address is not that of the broker's master, or there is no master now."""
+        """Whether the current address is not the broker's master, or there is no master now."""
         try:
             return self._routes.write_address(self._broker_name, topic=self._topic) != self._address
         except BrokerAway:
             return True
 
     def avoid(self, *, silent: bool) -> None:
-        """Ask where the broker is by now; ``silent``: nobody answers at the present address."""
+        """Look up the broker again; ``silent``: the current address does not answer."""
         if silent and self._address is not None:
             self._routes.avoid(self._address)
         self._routes.invalidate()
 
     def leave(self) -> None:
-        """Give the session back."""
+        """Return the session."""
         self._lease.close()
         self.current = None

@@ -1,14 +1,14 @@
-"""The pulls of one reader that are under way: several at once, collected in the order of their offsets.
+"""The pulls of one reader in flight: several at once, collected in the order of their offsets.
 
-A broker answers a pull with 32 messages at most, and with fewer when they are large, filtered, or not in memory.
-Offsets are dense, so the next pulls are known before the first is answered::
+A broker returns 32 messages at most for a pull, and fewer when they are large, filtered, or not in memory. Offsets are
+dense, so the next pulls are known before the first is answered::
 
     offset     position                              end of the range
     asked      ├── pull ──┼── pull ──┼── pull ──┤
     answered   ├────┤ gap
 
-A short answer leaves a gap, which is asked for next; two of them teach how much a pull gives, and later ones ask for
-that. An answer that goes further than was asked, as with a filter, makes the pulls that it covers superfluous.
+A short response leaves a gap, which is requested next; after two of them, later pulls ask for that number. A response
+that covers more than requested, as with a filter, makes the pulls of that range superfluous.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.command import RemotingCommand
 
 _GROW_AFTER: Final = 16
-"""Full answers in a row after which a reader asks for more at once again."""
+"""Consecutive full responses after which a reader requests more at once again."""
 
 _ANSWER_BYTES_START: Final = 256 << 10
 
 
 class Asked(NamedTuple):
-    """A pull under way, and for which offsets; ``is_first``: all before them was collected when it was sent."""
+    """A pull in flight, and its offsets; ``is_first``: everything before them was collected when it was sent."""
 
     opaque: int
     command: RemotingCommand
@@ -38,9 +38,11 @@ class Asked(NamedTuple):
 
 
 class RequestWindow:
-    """Requests for messages over ``session``, which may change. ``position`` is the offset behind what was collected.
+    """Requests for messages over ``session``, which may change. ``position`` is the offset behind the collected
+    messages.
 
-    ``make`` gives the request for messages from an offset on, at most so many. ``stride`` are asked for at a time.
+    ``make`` returns the request for messages from an offset on, up to a number. ``stride`` messages are requested at a
+    time.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class RequestWindow:
         self._asked: deque[Asked] = deque()
 
     def ask(self, session: Session, end: int) -> None:
-        """Send pulls: for the gap that a short answer left, and when half of those under way are answered, ahead."""
+        """Send pulls: for the gap after a short response, and ahead when half of those in flight are answered."""
         planned: list[tuple[int, int]] = []
         ahead = self._asked[-1].offset + self._asked[-1].messages if self._asked else self.position
         if self._asked and (gap := self._asked[0].offset - self.position) > 0:
@@ -85,40 +87,38 @@ class RequestWindow:
         self._asked.extend(sent)
 
     def take(self, session: Session) -> tuple[Asked, RemotingCommand]:
-        """Wait for the answer to the first request. Raises as ``Session.wait``."""
+        """Wait for the response to the first request. Raises as ``Session.wait``."""
         first = self._asked[0]
         response = session.wait(first.opaque)
         self._asked.popleft()
         return first, response
 
     def advance(self, session: Session, position: int) -> None:
-        """All below ``position`` was collected: pulls for what lies before it are dropped."""
+        """Everything below ``position`` was collected: drop pulls for earlier offsets."""
         self.position = position
         while self._asked and self._asked[0].offset < position:
             session.abandon(self._asked.popleft().opaque)
 
     def abandon(self, session: Session | None) -> None:
-        """Drop all pulls under way; ``None``: they ended with their session."""
+        """Drop all pulls in flight; ``None``: they ended with their session."""
         if session is not None:
             for asked in self._asked:
                 session.abandon(asked.opaque)
         self._asked.clear()
 
     def note_bytes(self, byte_count: int) -> None:
-        """Take note of how many an answer had: so many are under way less for each."""
+        """Record the size of a response, to limit the number of requests in flight."""
         self._answer_bytes += (byte_count - self._answer_bytes) / 8
 
 
 class PullWindow(RequestWindow):
-    """Pulls of ``queue``."""
-
     def __init__(self, queue: PulledQueue, position: int, messages_max: int, in_flight: int, bytes_max: int) -> None:
         super().__init__(self._pull, position, messages_max, in_flight, bytes_max, messages_max, _ANSWER_BYTES_START)
         self._queue = queue
         self._full_answers = 0
 
     def collect(self, session: Session) -> tuple[Asked, Found | NotYet | Moved]:
-        """Wait for the answer to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
+        """Wait for the response to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
         first, response = self.take(session)
         outcome = read_outcome(session, first.command, response)
         if isinstance(outcome, Found):
@@ -126,7 +126,7 @@ class PullWindow(RequestWindow):
         return first, outcome
 
     def _pull(self, offset: int, count: int) -> RemotingCommand:
-        # A filter leaves out most of what it looks at, so its pulls always ask for as many as there may be.
+        # A filter drops most messages, so its pulls always ask for the maximum.
         return self._queue.pull(offset, count if self._queue.subscription.is_all else self._messages_max)
 
     def _learn(self, asked: Asked, found: Found) -> None:

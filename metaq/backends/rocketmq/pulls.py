@@ -1,6 +1,6 @@
-"""One pull of a queue's messages: the request, and what its answer means.
+"""A single pull of a queue's messages: the request, and the meaning of its response.
 
-Pulls carry their subscription, so the group needs no member and nothing can move positions. No pull commits.
+Pulls include their subscription, so the group needs no members and nothing can move positions. Pulls do not commit.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from metaq.protocols.remoting.headers.clients import CheckClientConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage, PullMessageResponse
 
 GROUP: Final = "metaq-spark"
-"""Consumer group of this client's requests. A broker makes it when it is first named, unless configured otherwise."""
+"""Consumer group of this client's requests. A broker creates it on first use, unless configured otherwise."""
 
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
-"""The remark of 20 that distinguishes messages which were removed from those that a filter left out."""
+"""The remark of 20 that distinguishes deleted messages from filtered ones."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which messages a broker sends. ``TAG``: ``*`` or tags with ``||`` between. ``SQL92``: over their properties.
+    """A filter at the broker. ``TAG``: ``*``, or tags separated by ``||``. ``SQL92``: a condition over properties.
 
-    A broker compares hashes of tags, so a few others may be among them: compare with ``tags``.
+    A broker compares hashes of tags, so it may send messages with other tags: compare with ``tags``.
     """
 
     expression: str = "*"
@@ -62,7 +62,7 @@ ALL: Final = Subscription()
 
 @dataclass(frozen=True)
 class PulledQueue:
-    """The queue that is pulled, as its broker knows it, and for whom."""
+    """The queue that is pulled, as its broker knows it, and the group that reads it."""
 
     topic: str
     broker_name: str
@@ -71,9 +71,9 @@ class PulledQueue:
     subscription: Subscription = ALL
 
     def pull(self, offset: int, messages_max: int, suspend_ms: int = 0) -> RemotingCommand:
-        """The request for up to ``messages_max`` messages from ``offset`` on.
+        """Return the request for up to ``messages_max`` messages from ``offset`` on.
 
-        Where there is none, the broker answers at once, or within about ``suspend_ms`` if one comes meanwhile.
+        If there are none, the broker answers at once, or within about ``suspend_ms`` if a message arrives meanwhile.
         """
         ext = {**self._pull.ext, "queueOffset": str(offset), "maxMsgNums": str(messages_max)}
         if suspend_ms:
@@ -82,7 +82,7 @@ class PulledQueue:
 
     @cached_property
     def _pull(self) -> RemotingCommand:
-        """A pull of which two fields are to be replaced: all others are the same in each."""
+        """Return a pull without its two variable fields: the others are the same for each."""
         header = PullMessage(
             consumer_group=self.group,
             topic=self.topic,
@@ -99,10 +99,10 @@ class PulledQueue:
         return to_request(header, broker_name=self.broker_name)
 
     def check(self, session: Session) -> None:
-        """Have the broker compile an SQL92 expression: with one that it cannot compile, 4.x sends all messages.
+        """Have the broker compile an SQL92 expression: 4.x sends all messages if it cannot compile it.
 
         Raises:
-            RequestRefused: The broker does not compile it, or filters by no SQL.
+            RequestRefused: The broker does not compile it, or does not support SQL.
         """
         if self.subscription.type != "SQL92":
             return
@@ -118,9 +118,9 @@ class PulledQueue:
 
 
 class Found(NamedTuple):
-    """Records, or none of those wanted; go on at ``next_offset``. ``broker_id`` is where the broker says to go on.
+    """Records, or none that match; continue at ``next_offset``. ``broker_id``: which server the broker suggests next.
 
-    ``removed``: there are no records because retention has removed them, although the queue's index still has them.
+    ``removed``: there are no records because retention has deleted them, although the queue's index still has them.
     """
 
     next_offset: int
@@ -131,7 +131,7 @@ class Found(NamedTuple):
 
 
 class NotYet(NamedTuple):
-    """Nothing at the offset asked for: the queue's end, as far as this server knows."""
+    """Nothing at the requested offset: the queue's end, as far as this server knows."""
 
     end: int
     text: str
@@ -139,18 +139,18 @@ class NotYet(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The offset asked for is not among ``[first, end)``."""
+    """The requested offset is outside ``[first, end)``."""
 
     first: int
     end: int
 
 
 def read_outcome(session: AnswerReader, command: RemotingCommand, response: RemotingCommand) -> Found | NotYet | Moved:
-    """What ``response`` says about a pull.
+    """Return the meaning of ``response`` to a pull.
 
     Raises:
         RequestRefused, AccessDenied: The broker refused it.
-        ProtocolError: No broker answers so. A session is closed.
+        ProtocolError: The response is not valid. A session is closed.
     """
     asked = int(command.ext["queueOffset"])
     code = response.code
@@ -175,6 +175,6 @@ def read_outcome(session: AnswerReader, command: RemotingCommand, response: Remo
 
 
 def describe(command: RemotingCommand) -> str:
-    """What a pull is about, for error messages."""
+    """Return a description of a pull for errors."""
     ext = command.ext
     return f"pull of topic {ext['topic']} queue {ext.get('bname')}:{ext['queueId']} at offset {ext['queueOffset']}"

@@ -1,14 +1,14 @@
-"""One pass over the records in the answer to a pull: which of them belong to a range, and whether they can be.
+"""One pass over the records in a pull's response: which belong to a range, and whether they are valid.
 
-The fields that are looked at, at their distance from a record's first byte; hosts are IPv4 (8 bytes) unless the flags
-say that they are IPv6 (20 bytes)::
+The fields that are read, by their distance from a record's first byte; hosts are IPv4 (8 bytes) unless the flags say
+that they are IPv6 (20 bytes)::
 
-     0  i32 record bytes     12  i32 queue id      36  i32 flags: 0x10 born host, 0x20 store host are IPv6
-     4  i32 magic            20  i64 queue offset  48      born host, i64 store time (ms), store host, 12 bytes,
-                                                           i32 body bytes, body, topic bytes (i8, or i16 in version 2),
-                                                           topic, i16 property bytes, properties
+    0  i32 record bytes     12  i32 queue id      36  i32 flags: 0x10 born host, 0x20 store host are IPv6
+    4  i32 magic            20  i64 queue offset  48      born host, i64 store time (ms), store host, 12 bytes,
+                                                          i32 body bytes, body, topic bytes (i8, or i16 in version 2),
+                                                          topic, i16 property bytes, properties
 
-Checksums are left to who decodes the records.
+The decoder of the records verifies checksums.
 
 Source: docs/remoting-protocol.md, "Stored records".
 """
@@ -24,7 +24,7 @@ from metaq.model import Buffer
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 RECORD_BYTES_MIN: Final = 91
-"""A record with two IPv4 hosts, and nothing in it."""
+"""A record with two IPv4 hosts and empty fields."""
 
 _HEAD: Final = struct.Struct(">iIiiiqqi")
 _I64: Final = struct.Struct(">q")
@@ -40,7 +40,7 @@ _V6_MORE: Final = 12
 
 
 class Wanted(NamedTuple):
-    """Records of ``topic`` (as servers know it, encoded) and ``queue_id`` with offsets in ``[start, end)``."""
+    """Records of ``topic`` (full name, encoded) and ``queue_id`` with offsets in ``[start, end)``."""
 
     topic: bytes
     queue_id: int
@@ -49,10 +49,11 @@ class Wanted(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """``data[begin:stop]`` are ``records`` whole records that were wanted. Those before are older, those behind newer.
+    """``data[begin:stop]`` are ``records`` whole, wanted records. Earlier ones are older, later ones newer.
 
-    ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` says what is wrong with the
-    record at ``stop``, if anything. ``ends_early``: that record cannot be used, which is reported when it is asked for.
+    ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` describes the fault of the
+    record at ``stop``, if any. ``ends_early``: that record is faulty; the fault is reported when the record is
+    requested.
     """
 
     begin: int
@@ -68,7 +69,7 @@ Measure = Callable[[memoryview, Wanted], Measured]
 
 
 def measure_records(data: memoryview, wanted: Wanted) -> Measured:
-    """Find the records that are wanted in the answer to a pull: whole records in ascending order of their offsets."""
+    """Find the wanted records in a pull's response: whole records in ascending order of their offsets."""
     topic, queue_id, start, end = wanted
     position = begin = count = 0
     first = last = -1
@@ -85,7 +86,7 @@ def measure_records(data: memoryview, wanted: Wanted) -> Measured:
         if problem is None and of_queue != queue_id:
             problem = f"it is of queue {of_queue}"
         if problem is None and offset <= last:
-            problem = f"its offset {offset} comes behind {last}"
+            problem = f"its offset {offset} follows {last}"
         if problem is not None or offset >= end:
             break
         position += record_bytes
@@ -109,7 +110,7 @@ def _misfit(magic: int, record_bytes: int, available: int) -> str | None:
 
 
 def _foreign(data: memoryview, position: int, end: int, magic: int, flags: int, topic: bytes) -> str | None:
-    """What is wrong with the lengths or the topic of the record from ``position`` to ``end``."""
+    """Return the fault in the lengths or the topic of the record from ``position`` to ``end``, if any."""
     at = position + _V4_BODY_BYTES
     if flags & _UNUSUAL:
         if flags & _INNER_BATCH:
@@ -136,7 +137,7 @@ def _foreign(data: memoryview, position: int, end: int, magic: int, flags: int, 
 
 
 def store_times(data: Buffer) -> Iterator[tuple[int, int]]:
-    """Queue offset and store time (ms) of each record in ``data``, whole records that were measured."""
+    """Yield queue offset and store time (ms) of each record in ``data``, whole records that were measured."""
     position = 0
     while position < len(data):
         record_bytes, _, _, _, _, offset, _, flags = _HEAD.unpack_from(data, position)

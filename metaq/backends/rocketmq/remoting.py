@@ -1,4 +1,6 @@
-"""A ``RemotingClient`` for members of groups: brokers know its connections, and ask it on them."""
+"""A ``RemotingClient`` for members of groups: brokers identify members by its connections, and send requests
+on them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits
 from metaq.protocols.remoting.command import RemotingCommand
 
 HEARTBEAT_S: Final = 30.0
-"""How often a member tells brokers that it is there; they forget it after 120 s of silence."""
+"""Interval of a member's heartbeats; brokers forget it after 120 s of silence."""
 
 
 class RequestSigner:
@@ -24,11 +26,9 @@ class RequestSigner:
         self._credentials = credentials
 
     def before(self, address: Address, command: RemotingCommand) -> RemotingCommand:
-        """Return ``command`` with the signature."""
         return sign(command, self._credentials)
 
-    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
-        """Nothing is to be done with answers."""
+    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None: ...
 
 
 def member_client(
@@ -39,12 +39,12 @@ def member_client(
     requests_max: int = DEFAULT_LIMITS.requests_max,
     settings: ClientSettings | None = None,
 ) -> RemotingClient:
-    """Return a client whose connections are secured and signed as those of a ``SessionPool`` are.
+    """Return a client whose connections are secured and signed like those of a ``SessionPool``.
 
-    ``requests_max``: how many requests to one broker may wait for their answers.
+    ``requests_max``: most requests to one broker that may wait for their answers.
 
     Raises:
-        ValueError: A file that ``tls`` names cannot be used.
+        ValueError: A file named in ``tls`` cannot be used.
     """
     secured = None if tls is None else RemotingTls(settings=tls)
     hooks = [] if credentials is None else [RequestSigner(credentials)]

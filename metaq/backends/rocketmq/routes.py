@@ -1,4 +1,4 @@
-"""What readers and writers need to know of the cluster: where a broker is. It comes from ``metaq.discovery``."""
+"""The brokers' addresses, as readers and writers need them. Implemented in ``metaq.discovery``."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ SLAVE_ID: Final = 1
 
 
 class Routes(Protocol):
-    """Where brokers are, as the name servers say. Safe to use from several threads."""
+    """Addresses of brokers, according to the name servers. Thread-safe."""
 
     @property
     def namespace(self) -> str | None:
-        """What is put in front of topics and groups, if anything."""
+        """Prefix of topics and groups, if any."""
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
-        """Where to read from a broker: that id, else the master, else any slave; those that do not answer come last.
+        """Return the address to read from a broker: of that id, else the master, else any slave; silent ones last.
 
-        ``topic``: one that the broker has; its route says where the broker is, and may be the only source.
+        ``topic``: a topic of the broker, whose route has the broker's address and may be its only source.
 
         Raises:
             BrokerAway: No route ever had an address of it.
-            NameServersAway: None could be asked.
+            NameServersAway: No name server could be asked.
         """
 
     def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
-        """Where to send to, and to commit: the master.
+        """Return the address to send to, and to commit: the master.
 
         Raises:
-            BrokerAway: It has none now.
-            NameServersAway: None could be asked.
+            BrokerAway: There is no master now.
+            NameServersAway: No name server could be asked.
         """
 
     def metaq_broker(self, address: Address) -> MetaQBroker | None:
-        """What the broker at an address is to MetaQ's clients, by its registration; ``None``: nothing, or not known."""
+        """Return the MetaQ identity of the broker at an address, from its registration; ``None`` if it has none."""
 
     def avoid(self, address: Address) -> None:
-        """Take note that nobody answers there: others of its broker are read from for a while."""
+        """Note that an address does not answer: other addresses of its broker are preferred for a while."""
 
     def invalidate(self) -> None:
-        """Ask the name servers the next time: something that they said has turned out not to work."""
+        """Ask the name servers on the next request: cached data has turned out wrong."""

@@ -1,9 +1,9 @@
-"""One connection to one server, for one thread at a time: requests out, responses in, matched by opaque.
+"""One connection to one server, for one thread at a time. Responses are matched to requests by opaque.
 
-A server answers in any order, from its thread pools. It may also ask something itself; a client that is no member of a
-group has nothing to answer, so it says that it does not support the request. After any error in the middle of a
-conversation the session is closed and stays closed. A refusal is an ordinary response and closes
-nothing, except the server's word that it is about to leave (``GO_AWAY``).
+A server answers in any order, from its thread pools. It may also send requests; a client that is no member of a group
+has nothing to answer, so it replies that the request is not supported. After an error in the middle of an exchange the
+session is closed and stays closed. A refusal is an ordinary response and closes nothing, except the server's
+announcement that it is shutting down (``GO_AWAY``).
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from metaq.protocols.remoting.frames import FrameDecoder, encode, encode_start
 from metaq.protocols.remoting.headers.fields import Response
 
 OUTSTANDING_MAX: Final = 256
-"""Requests of one session that were posted and not yet waited for."""
+"""Most requests of one session that were posted and not yet waited for."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
-"""Longest response that is accepted: far above a pull of one message of 4 MiB, below what would fill a worker."""
+"""Longest response that is accepted: far above a pull of one message of 4 MiB, below what would exhaust a worker."""
 
 ANSWERED_BYTES_MAX: Final = 256 << 20
-"""Bytes of all responses together that have come and were not yet waited for: above what 32 pulls of messages of 4 MiB
-have. A session takes no more of a worker's memory, beside one response that is on its way."""
+"""Most bytes of all responses that have arrived and were not yet waited for: above 32 pulls of messages of 4 MiB. This
+limits a session's memory, beside one response in transit.
+"""
 
 _RECEIVE_BYTES: Final = 256 << 10
 _OPAQUE_MAX: Final = (1 << 31) - 1
@@ -58,7 +59,7 @@ class Session(RequestSession[str, RemotingCommand]):
         self._opaques = itertools.count()
         self._stream = transport.connect_tcp(address, timeouts.connect_s)
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # used again: an allocation of this size has a price
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # reused: allocating it is expensive
 
     @classmethod
     def connect(
@@ -72,12 +73,12 @@ class Session(RequestSession[str, RemotingCommand]):
         """Open a connection; requests are signed with ``credentials``.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded: There is no server, or it does not answer in ``timeouts.connect_s``.
+            ConnectionFailed, DeadlineExceeded: There is no server, or it does not answer within ``timeouts.connect_s``.
         """
         return cls(address, timeouts, transport, clock, credentials)
 
     def call(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> RemotingCommand:
-        """Send ``command`` and return its response, whatever its code; ``action`` says in errors what was asked.
+        """Send ``command`` and return its response, whatever its code; ``action`` describes the request in errors.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
@@ -86,7 +87,7 @@ class Session(RequestSession[str, RemotingCommand]):
         return self.wait(self.post(command, action, timeout_s), timeout_s)
 
     def ask(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> RemotingCommand:
-        """Like ``call``, for requests that succeed with 0 only.
+        """Send a request that succeeds only with code 0; return its response.
 
         Raises:
             RequestRefused, AccessDenied: Any other code. The session stays usable, except after ``GO_AWAY``.
@@ -100,16 +101,16 @@ class Session(RequestSession[str, RemotingCommand]):
         return response
 
     def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
-        """The error for a response that is none that was hoped for."""
+        """Return the error for an unexpected response."""
         if response.code == ResponseCode.GO_AWAY:
             self.close("the server is shutting down")
         return refusal_of(self.address, response, command, action)
 
     def read(self, response: RemotingCommand, kind: type[R]) -> R:
-        """The fields of ``response``.
+        """Parse the fields of ``response``.
 
         Raises:
-            ProtocolError: One is missing, or is not what it must be. The session is closed.
+            ProtocolError: A field is missing or not valid. The session is closed.
         """
         try:
             return kind.from_ext(response.ext)
@@ -119,11 +120,12 @@ class Session(RequestSession[str, RemotingCommand]):
     def post(
         self, command: RemotingCommand, action: str, timeout_s: float | None = None, *, body: Buffer | None = None
     ) -> int:
-        """Send ``command`` under a fresh opaque and return that; collect the response with ``wait``. ``body`` goes in
-        place of its own, and is not copied.
+        """Send ``command`` under a new opaque and return the opaque; collect the response with ``wait``.
+
+        ``body`` replaces the command's body, and is not copied.
 
         Raises:
-            RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
+            RuntimeError: ``OUTSTANDING_MAX`` requests are in flight already.
             ConnectionFailed, DeadlineExceeded: The session is closed.
             FieldError: The command does not fit a frame. Nothing was sent.
         """
@@ -139,10 +141,10 @@ class Session(RequestSession[str, RemotingCommand]):
         return opaque
 
     def post_all(self, commands: Sequence[RemotingCommand], action: str, timeout_s: float | None = None) -> list[int]:
-        """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
+        """Post each of ``commands``, all in one write; return the opaques.
 
         Raises:
-            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be under way. Nothing was sent.
+            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be in flight. Nothing was sent.
             ConnectionFailed, DeadlineExceeded: The session is closed.
             FieldError: A command does not fit a frame. Nothing was sent.
         """
@@ -155,7 +157,7 @@ class Session(RequestSession[str, RemotingCommand]):
         return opaques
 
     def oneway(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> None:
-        """Send a request that nobody answers. Raises as ``post``."""
+        """Send a request without a response. Raises as ``post``."""
         written = self._encoded(replace(command, flag=command.flag | 2), next(self._opaques) % _OPAQUE_MAX)
         with self._conversation(action, timeout_s) as limit_s:
             self._stream.send(written, limit_s)
@@ -168,11 +170,11 @@ class Session(RequestSession[str, RemotingCommand]):
 
     def _next_opaques(self, count: int) -> list[int]:
         if self.outstanding + count > OUTSTANDING_MAX:
-            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are in flight; wait for one first")
         return [next(self._opaques) % _OPAQUE_MAX for _ in range(count)]
 
     def wait(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
-        """The response to the request that ``post`` gave ``opaque`` to; each can be collected once.
+        """Return the response to the request that ``post`` gave ``opaque``; each can be collected once.
 
         Raises:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
@@ -202,7 +204,7 @@ class Session(RequestSession[str, RemotingCommand]):
                 raise ProtocolError(f"{what}, above the limit of {ANSWERED_BYTES_MAX}")
 
     def wait_any(self, opaques: Sequence[int], timeout_s: float | None = None) -> None:
-        """Return when one of ``opaques`` or more, which are under way, are answered. Raises as ``wait``."""
+        """Return when at least one of ``opaques``, which must be in flight, is answered. Raises as ``wait``."""
         self._check_open(f"waiting for response {opaques[0]}")
         if not any(map(self.is_answered, opaques)):
             with self._conversation(self._waiting[opaques[0]], timeout_s) as limit_s:
@@ -215,7 +217,7 @@ class Session(RequestSession[str, RemotingCommand]):
         return opaque in self._answered
 
     def poll(self, action: str) -> None:
-        """Take in what has arrived, for ``is_answered``. Never waits.
+        """Process the data that has arrived, for ``is_answered``. Never waits.
 
         Raises:
             ConnectionFailed, ProtocolError: The session is closed.
@@ -243,6 +245,6 @@ class Session(RequestSession[str, RemotingCommand]):
 
 
 def _byte_count(response: RemotingCommand) -> int:
-    """About what a response takes."""
+    """Return the approximate size of a response."""
     ext = response.ext
     return len(response.body) + len("".join(ext)) + len("".join(ext.values())) + len(response.remark or "")

@@ -1,6 +1,6 @@
-"""Messages beside the batches of a writer: one that the broker does not answer, and one that is taken back.
+"""Sends beside a writer's batches: oneway messages, and the recall of a message.
 
-A message that waits for its moment is taken back with the handle that the answer to its send had (5.x)::
+A timed message is recalled with the handle in the response to its send (5.x)::
 
     handle = base64 (URL-safe) of: v1 TOPIC BROKER_NAME ...     with blanks between
 
@@ -31,13 +31,13 @@ def send_oneway(
     properties: str,
     sys_flag: int = 0,
 ) -> None:
-    """Hand a message to the network, without learning whether the broker stored it.
+    """Send a message without learning whether the broker stored it.
 
     ``topic`` and ``group`` are names without namespace.
 
     Raises:
-        BrokerAway, NameServersAway: Where the broker is could not be found out.
-        ConnectionFailed, DeadlineExceeded: The network did not take it.
+        BrokerAway, NameServersAway: The broker's address could not be looked up.
+        ConnectionFailed, DeadlineExceeded: The message could not be sent.
         FieldError: The message does not fit a frame.
     """
     address = routes.write_address(queue.broker_name, topic=topic)
@@ -49,10 +49,10 @@ def send_oneway(
 
 
 def recall(pool: SessionPool, routes: Routes, group: str, topic: str, handle: str) -> str:
-    """Have a message not delivered; return its id. ``topic`` and ``group`` are names without namespace.
+    """Cancel the delivery of a message; return its id. ``topic`` and ``group`` are names without namespace.
 
     Raises:
-        ValueError: ``handle`` is none.
+        ValueError: ``handle`` is not valid.
         RequestRefused, AccessDenied: The broker refuses; the message may have been delivered.
         BrokerAway, NameServersAway, ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
@@ -74,5 +74,5 @@ def _broker_name(handle: str) -> str:
     except ValueError:
         version = broker_name = ""
     if version != "v1" or not broker_name:
-        raise ValueError(f"recall handle {handle[:80]!r}: expected that of an answer to a send")
+        raise ValueError(f"recall handle {handle[:80]!r}: expected the handle in the response to a send")
     return broker_name

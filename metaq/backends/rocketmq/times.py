@@ -1,17 +1,17 @@
 """Where a time begins in a queue: the broker's answer, corrected by the store times of the messages around it.
 
-Older brokers answer the nearest message, for a time behind the last message that one, and of messages with one store
-time any. So the answer is where to look first. What is looked at is a window of messages::
+Older brokers return the nearest message, even for a time behind the last one, and any of several messages with one
+store time. So the answer is only where the search begins. A window of messages is read::
 
     older < time          window              time <= newer
     ────────────┤ low     [p ... p+31]     high ├───────────
 
 If the time begins inside the window, that is the result. If all of the window is older, ``low`` moves behind it,
 otherwise ``high`` to its front. Windows move away from the first one in steps that double, until both sides are known;
-then they halve what is between. A right answer costs one pull, a wrong one a few.
+then the rest is halved. A right answer costs one pull, a wrong one a few.
 
-Where store times step back, as after a change of masters, the result is one of the places where older messages end
-and newer ones begin.
+If store times step back, as after a change of masters, the result is one of the places where older messages end and
+newer ones begin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOW: Final = 32
 
 
 class Boundary(Enum):
-    """Which side of a time is asked for."""
+    """Which boundary of a time is searched for."""
 
     LOWER = "lower"
     """The first message stored at the time or later; the queue's end if there is none."""
@@ -40,21 +40,21 @@ class Boundary(Enum):
 
 
 class TimeSearch:
-    """Searches ``available`` of one queue."""
+    """Searches the range ``available`` of one queue."""
 
     def __init__(self, session: Session, queue: PulledQueue, available: OffsetRange) -> None:
         self._session, self._queue, self._available = session, queue, available
 
     def find(self, time_ms: int, boundary: Boundary) -> int:
-        """See ``Boundary``; milliseconds since 1970, by the broker's clock.
+        """Return the offset of ``boundary`` for a time in milliseconds since 1970, by the broker's clock.
 
         Raises:
-            RequestRefused, AccessDenied: The broker refused something.
+            RequestRefused, AccessDenied: The broker refused a request.
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
-            MetaqError: ``available`` is no longer, or not yet, what the broker gives (retryable).
+            MetaqError: The broker's range is no longer, or not yet, ``available`` (retryable).
         """
         if boundary is Boundary.UPPER:
-            time_ms += 1  # behind those at the time begin those after it
+            time_ms += 1  # the boundary behind a time is the one before the next millisecond
         low, high = self._available.start, self._available.end
         guess = self._guess(time_ms) if low < high else low
         position, step = min(max(guess - 1, low), max(high - 1, low)), WINDOW
@@ -87,7 +87,9 @@ class TimeSearch:
         return self._session.read(response, SearchOffsetByTimestampResponse).offset
 
     def _window(self, position: int, end: int) -> list[tuple[int, int]]:
-        """Offset and store time of the next messages from ``position`` on, below ``end``; empty if there are none."""
+        """Return offset and store time of the next messages from ``position`` on, below ``end``; empty if there are
+        none.
+        """
         while position < end:
             command = self._queue.pull(position, WINDOW)
             outcome = read_outcome(self._session, command, self._session.call(command, f"the store times of {command}"))
@@ -104,7 +106,7 @@ class TimeSearch:
 
 
 class _NotThere(MetaqError):
-    """``queue`` gives no message at ``offset``, below the ``end`` that it reported; another request may give it."""
+    """``queue`` returns no message at ``offset``, although it reported ``end``; a retry may succeed."""
 
     retryable = True
 

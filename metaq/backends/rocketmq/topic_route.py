@@ -1,4 +1,4 @@
-"""What a name server answers, checked: routes, topics, brokers. What it cannot mean is refused by name.
+"""A name server's answers, checked: routes, topics, brokers. Invalid data is reported by name.
 
 A broker is a name with addresses by broker id: 0 is the master, others are its slaves.
 """
@@ -33,15 +33,15 @@ from metaq.protocols.remoting.headers.routes import (
 )
 
 QUEUE_COUNT_MAX: Final = 65536
-"""Above any number of queues that a broker has of a topic; more in a route cannot be meant."""
+"""Limit on the number of a topic's queues at one broker; a larger number in a route is an error."""
 
 Addresses = Mapping[int, Address]
-"""Where a broker is: address by broker id."""
+"""Addresses of a broker, by broker id."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many queues of a topic a broker has for readers and for writers; 0 where it does not permit either."""
+    """Number of a topic's queues at a broker for readers and for writers; 0 without the permission."""
 
     readable: int
     writable: int
@@ -49,7 +49,7 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Which brokers have queues of a topic, and where those brokers are; ``bundled``: which are this project's."""
+    """The brokers with queues of a topic, and their addresses; ``bundled``: the brokers of this project."""
 
     counts: Mapping[str, QueueCounts]
     brokers: Mapping[str, Addresses]
@@ -71,18 +71,19 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """The clusters that a name server knows, and where their brokers are; none where it does not report it."""
+    """The clusters that a name server knows, and their brokers' addresses; empty if it does not report them."""
 
     clusters: Sequence[str]
     brokers: Mapping[str, Addresses]
 
 
 def ask_route(session: Session, topic: str) -> TopicRoute | None:
-    """Ask a name server for the route of ``topic``, its full name; ``None`` if it does not know the topic.
+    """Ask a name server for the route of ``topic`` (full name); ``None`` if it does not know the topic.
 
     Raises:
-        RouteUnusable: What it says cannot be.
-        RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: It does not say.
+        RouteUnusable: The answer is not valid.
+        RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked, or
+            refused.
     """
     what = f"the route of topic {topic}"
     command = to_request(GetRouteInfoByTopic(topic=topic, accept_standard_json_only=True))
@@ -100,9 +101,10 @@ def ask_topics(session: Session) -> list[str]:
     """Ask a name server for the names of all topics.
 
     Raises:
-        TopicListMissing: It has no such list, as a proxy has none.
-        RouteUnusable: What it says cannot be.
-        RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: It does not say.
+        TopicListMissing: It has no such list (a proxy).
+        RouteUnusable: The answer is not valid.
+        RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked, or
+            refused.
     """
     command = to_request(GetAllTopicListFromNameserver())
     response = session.call(command, "the list of topics")
@@ -112,15 +114,15 @@ def ask_topics(session: Session) -> list[str]:
     try:
         return list(TopicList.from_json(body).topic_list)
     except FieldError as error:
-        raise RouteUnusable(session.address, "*", f"no list of topics: {error}") from None
+        raise RouteUnusable(session.address, "*", f"not a list of topics: {error}") from None
 
 
 def ask_brokers(session: Session) -> KnownBrokers:
     """Ask a name server for the brokers of all clusters.
 
     Raises:
-        RouteUnusable: What it says cannot be.
-        ConnectionFailed, DeadlineExceeded, ProtocolError: It does not say.
+        RouteUnusable: The answer is not valid.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked.
     """
     response = session.call(to_request(GetBrokerClusterInfo()), "the list of clusters")
     if response.code != ResponseCode.SUCCESS:
@@ -129,7 +131,7 @@ def ask_brokers(session: Session) -> KnownBrokers:
         table = ClusterInfo.from_json(response.body)
         return KnownBrokers(list(table.cluster_addr_table), check_brokers(table.broker_addr_table.values()))
     except (ValueError, FieldError) as error:
-        raise RouteUnusable(session.address, "*", f"no list of clusters: {error}") from None
+        raise RouteUnusable(session.address, "*", f"not a list of clusters: {error}") from None
 
 
 def not_ready(error: MetaqError) -> bool:
@@ -141,7 +143,7 @@ def check_route(data: TopicRouteData) -> TopicRoute:
     """Return a name server's answer as a route.
 
     Raises:
-        ValueError: It cannot be right, or is of a static topic; the text says what.
+        ValueError: It is not valid, or of a static topic; the error says what.
     """
     if data.topic_queue_mapping_by_broker:
         raise ValueError("it is a static topic, whose queues move between brokers; those are not supported")
@@ -153,7 +155,7 @@ def check_route(data: TopicRouteData) -> TopicRoute:
 
 
 def check_brokers(rows: Iterable[BrokerData]) -> dict[str, Addresses]:
-    """Return where brokers are, by name. Raises as ``check_route``."""
+    """Return broker name -> addresses. Raises as ``check_route``."""
     return {
         row.broker_name: {id_: _address(row.broker_name, id_, text) for id_, text in row.broker_addrs.items()}
         for row in rows

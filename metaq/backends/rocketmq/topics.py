@@ -1,4 +1,4 @@
-"""Making, changing and deleting topics at one broker: what administrators do."""
+"""Creates, changes and deletes topics at one broker."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _TEMPLATE: Final = "TBW102"
 def create_topic(
     pool: SessionPool, broker_name: str, address: Address, topic: str, queues: int, perm: int = READ_AND_WRITE
 ) -> None:
-    """Make a topic with ``queues`` queues at the broker at ``address``, or give it as many.
+    """Create a topic with ``queues`` queues at the broker at ``address``, or change their number.
 
     Raises:
-        RequestRefused, AccessDenied: The broker refuses, such as for its own topics.
+        RequestRefused, AccessDenied: The broker refuses, for example for reserved topics.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
     config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
@@ -51,7 +51,7 @@ def create_topic(
 
 
 def write_topic(pool: SessionPool, broker_name: str, address: Address, config: TopicConfig) -> None:
-    """Make a topic as ``config`` says, or change it; its attributes of 5.x stay as they are. Raises as above."""
+    """Create or change a topic according to ``config``; its attributes of 5.x are kept. Raises as ``create_topic``."""
     header = UpdateAndCreateTopic(
         topic=config.topic_name,
         default_topic=_TEMPLATE,
@@ -67,9 +67,9 @@ def write_topic(pool: SessionPool, broker_name: str, address: Address, config: T
 
 
 def read_topic(pool: SessionPool, broker_name: str, address: Address, topic: str) -> TopicConfig | None:
-    """Return a topic as the broker at ``address`` has it; ``None`` if it does not have it.
+    """Return the settings of a topic at the broker at ``address``; ``None`` if it does not have it.
 
-    Brokers of 4.x do not know the request for one topic: those are asked for all. Raises as above.
+    Brokers of 4.x do not know the request for one topic: they are asked for all. Raises as ``create_topic``.
     """
     action = f"the settings of topic {topic!r}"
     one, every = (
@@ -94,7 +94,7 @@ def delete_topic(pool: SessionPool, broker_name: str, address: Address, topic: s
 
 
 def forget_route(pool: SessionPool, name_server: Address, topic: str) -> None:
-    """Have a name server forget the route of a topic; one that cannot, as a proxy, has none of its own.
+    """Have a name server forget the route of a topic; ignored if it does not support that, as a proxy.
 
     Raises as ``create_topic``.
     """

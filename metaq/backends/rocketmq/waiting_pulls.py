@@ -1,4 +1,4 @@
-"""Pulls that wait at their broker for messages, over a client that others share; their answers come by callback."""
+"""Pulls that wait at their broker for messages, over a shared client; their responses are passed to callbacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 
 SUSPEND_S: Final = 15.0
-"""How long a pull waits at its broker, as those of Java's push consumer do."""
+"""How long a pull waits at its broker, as in Java's push consumer."""
 ANSWER_S: Final = SUSPEND_S + 15.0
-"""How long its answer is waited for: brokers look for pulls that have waited long enough every few seconds."""
+"""How long to wait for the response: brokers end waiting pulls every few seconds."""
 MESSAGES_MAX: Final = 256
-"""What a pull asks for. Brokers give 32, unless they are configured otherwise."""
+"""Messages requested by a pull. Brokers return 32 by default."""
 
 Outcome = Found | NotYet | Moved
 
@@ -36,7 +36,7 @@ def submit_pull(
 ) -> None:
     """Send a pull of ``queue`` at ``offset`` to the broker at ``address``.
 
-    ``done`` is called once, with the answer or why there is none, in the thread that receives, or in this one.
+    ``done`` is called once, with the response or the error, in the receiving thread or in this one.
     """
     command = queue.pull(offset, MESSAGES_MAX, int(SUSPEND_S * 1000))
 
@@ -52,5 +52,5 @@ def submit_pull(
 
 
 def is_lasting(error: MetaqError) -> bool:
-    """Whether a broker will refuse the same pull again, whenever it is asked."""
+    """Whether a broker will refuse the same pull permanently."""
     return isinstance(error, AccessDenied) or (isinstance(error, RequestRefused) and error.code in _LASTING)

@@ -296,7 +296,7 @@ def test_a_closed_partition_is_the_brokers_error() -> None:
 @pytest.mark.parametrize(
     ("reply", "what"),
     [
-        (Result(301, "soon", 0), "moved .301. to 'soon', which is no offset"),
+        (Result(301, "soon", 0), "moved .301. to 'soon', which is not an offset"),
         (Result(200, "fine", 0), "a get was answered with 200 and a text"),
         (Value(b"x" * 301, 0), "301 bytes in reply to a get of 300"),
     ],

@@ -258,7 +258,7 @@ def test_the_same_reply_twice_is_a_protocol_error() -> None:
 
 def test_message_bytes_in_place_of_a_text_are_malformed() -> None:
     session, _ = scripted_session(Expect(b"stats x 1\r\n"), Say(b"value 1 1\r\nx"))
-    with pytest.raises(ProtocolError, match="message bytes came as the reply to stats x"):
+    with pytest.raises(ProtocolError, match="message bytes were received as the reply to stats x"):
         session.ask(Stats("x", 0))
     assert session.closed
 

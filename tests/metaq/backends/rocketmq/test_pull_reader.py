@@ -222,7 +222,7 @@ def test_a_queue_that_ends_before_the_range_was_truncated(bench: Bench) -> None:
     with pytest.raises(OffsetOutOfRange) as caught:
         bench.bodies(600, 700)
     assert (caught.value.asked, caught.value.end, caught.value.lost) == (600, 500, False)
-    assert "the queue was made anew, or its end was lost" in str(caught.value)
+    assert "the queue was created again, or its end was lost" in str(caught.value)
 
 
 def test_retention_in_the_middle_of_a_read_is_lost_data_where_it_happened(bench: Bench) -> None:

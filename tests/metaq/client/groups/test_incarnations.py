@@ -60,7 +60,7 @@ def read(server: MemoryServer, count: int, **options: Any) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if "other messages than there are now" in record.message]
+    return [record.message for record in caplog.records if "for other messages" in record.message]
 
 
 @pytest.fixture(params=["default", "file", "sqlite"])

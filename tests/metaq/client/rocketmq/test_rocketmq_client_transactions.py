@@ -254,7 +254,7 @@ async def test_the_same_with_asyncio(eager_broker: RunningBroker, topic: str) ->
 
     async with AsyncRocketMQ(str(eager_broker.rocketmq_address)) as mq:
         unused = mq.transactional_producer("g-" + topic, check)
-        with pytest.raises(ValueError, match="inside of its async with block"):
+        with pytest.raises(ValueError, match="inside its async with block"):
             unused.transaction()
         async with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
             async with producer.transaction(ask_after=60) as committed:
@@ -306,7 +306,7 @@ def test_a_message_that_waits_is_taken_back(mq: RocketMQ, topic: str) -> None:
     for handle in (recalled.recall_handle, kept.recall_handle):
         with pytest.raises(RequestRefused, match="does not wait, or no more"):
             producer.recall(topic, handle)
-    with pytest.raises(ValueError, match="recall handle 'x': expected that of an answer to a send"):
+    with pytest.raises(ValueError, match="recall handle 'x': expected the handle in the response to a send"):
         producer.recall(topic, "x")
 
 
