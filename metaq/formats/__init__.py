@@ -1,1 +1,1 @@
-"""Bytes at rest: the frame of a message, its id, its checksum. No input or output."""
+"""Stored bytes: a message's frame, id and checksum. No input or output."""

@@ -1,15 +1,15 @@
-"""Where a query is, as it stands in Spark's checkpoint: the form in which the connector's source writes its offsets.
+"""The offsets of a query in Spark's checkpoint, as the connector's source writes them.
 
-An offset is that of the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
-incarnation identifies one creation of the partition, where the broker reports it. The checkpoint has::
+An offset belongs to the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
+incarnation identifies one creation of the partition, if the broker reports it. The checkpoint has::
 
     {"v": 4, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}},
      "last": {"orders": {"0-0": "0000..."}}, "since_ms": 1795156200000, "since_brokers": ["0"]}
     {"v": 4, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {},
      "last": {"orders": {"broker-a:0": "0000..."}}, "since_ms": 1795156200000, "since_brokers": []}
 
-``last`` identifies the message before each offset, where that is known: 16 bytes that only a backend understands. A
-partition that was put back to an older copy has another message there.
+``last`` identifies the message before each offset, where it is known: 16 bytes that only a backend interprets. In a
+partition that was restored from an older copy, another message is there.
 
 ``since_ms`` is the time at which a query began that skips what was there before (``latest``, or a time): a partition
 that appears later may hold older messages, if its broker was away then. ``since_brokers`` are those that were asked
@@ -40,7 +40,7 @@ Offsets = Mapping[TopicPartition, int]
 """The next offset to read of every known partition."""
 
 ParsePartition = Callable[[str], Partition]
-"""From the name of a partition as text; raises ValueError."""
+"""Parses the name of a partition; raises ``ValueError``."""
 
 _KEYS: Final = {
     1: {"v", "topics"},
@@ -63,7 +63,7 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a query is: an offset for every known partition, and the incarnations of those that have one.
+    """The position of a query: an offset for every known partition, and its incarnation if it has one.
 
     ``moved``: an operator has put the query here; the batch that ends here reads nothing. ``last``: what identifies the
     message before an offset. ``since``: what a query skips that does not read from the first message on.
@@ -93,7 +93,7 @@ def to_json(
 
 
 def parse_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_any) -> Progress:
-    """Read the checkpoint form. ``parse_partition``: that of the system that the query reads, if it is known.
+    """Parse the checkpoint form. ``parse_partition``: for the system that the query reads, if it is known.
 
     Raises:
         ValueError: It was written by a newer version, or is not an offset of this source.
@@ -141,7 +141,7 @@ def _entries(
 def _offset(partition: Partition, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
         kind = "byte offset" if isinstance(partition.broker, int) else "queue offset"
-        raise ValueError(f"{value!r} is no {kind}")
+        raise ValueError(f"{value!r} is not a {kind}")
     return value
 
 
@@ -164,5 +164,5 @@ def _since(tree: dict[str, Any]) -> Since:
 
 def _hex(what: str, value: Any) -> str:
     if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise ValueError(f"{value!r} is no {what}, which has 32 hexadecimal digits")
+        raise ValueError(f"{value!r} is not a {what} of 32 hexadecimal digits")
     return value

@@ -1,9 +1,9 @@
 """The checksum of a message body: CRC-32 with the top bit cleared, so that it is never negative as an int32.
 
 Python code uses zlib's CRC-32, compiled loops the one of ``native_crc``. isal's ``crc32`` is several times faster than
-zlib's on long bodies, but nothing that runs in the interpreter may call it: on processors with AVX-512 it returns with
-the upper halves of the vector registers in use, and after a single call all SSE instructions of that thread, those of
-the interpreter among them, are slower for good. A producer of 100-byte messages lost a fifth of its speed to that.
+zlib's on long bodies, but must not be called from the interpreter: on processors with AVX-512 it returns with the upper
+halves of the vector registers in use, and after a single call all SSE instructions of the thread, including the
+interpreter's, stay slower. A producer of 100-byte messages lost a fifth of its speed to that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaq.model import Buffer
 CHECKSUM_MASK: Final = 0x7FFFFFFF
 
 crc32: Final = zlib.crc32
-"""The unmasked CRC-32, for callers that fold the mask into their own arithmetic."""
+"""CRC-32 without the mask, for callers that apply the mask in their own arithmetic."""
 
 
 def checksum(body: Buffer) -> int:

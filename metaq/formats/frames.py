@@ -6,8 +6,8 @@
      0     4   int32  body length
      4     4   int32  checksum of the body (masked CRC-32)
      8     8   int64  message id
-    16     4   int32  flag; bit 0: there is an attribute, bit 1: see ``stored_form``, the others mean nothing
-    20     n   body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
+    16     4   int32  flag; bit 0: has an attribute, bit 1: see ``stored_form``, the others have no meaning 20     n
+    body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
 
 A run is a slice of a partition in whole frames, except that its end may be cut anywhere, even inside a header.
 
@@ -52,7 +52,7 @@ HEADER_BYTES: Final = 20
 
 _HEADER: Final = struct.Struct(">iiqi")
 _PLAIN_HEADER: Final = struct.Struct(">ii12x")
-"""That of a message without id and attribute."""
+"""The header of a message without id and attribute."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
@@ -102,7 +102,7 @@ def attribute_span(frame: Buffer, at: int = 0) -> tuple[int, int]:
 
 
 class Frame(NamedTuple):
-    """One whole frame of a partition; ``offset`` is the position of its first byte."""
+    """A whole frame of a partition; ``offset`` is the position of its first byte."""
 
     offset: int
     message_id: int
@@ -112,7 +112,7 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset of the byte behind this frame: where the next one starts."""
+        """Offset of the byte behind this frame, where the next frame begins."""
         return self.offset + HEADER_BYTES + len(self.body)
 
     @property
@@ -169,7 +169,7 @@ def encode_body(message: Message) -> tuple[int, bytes]:
     """Return ``(flag, body)`` of a message.
 
     Raises:
-        TypeError: It is no message.
+        TypeError: ``message`` is not a ``Message``.
         ValueError: The attribute cannot be written as UTF-8.
     """
     Message.require(message)
@@ -183,10 +183,10 @@ def encode_body(message: Message) -> tuple[int, bytes]:
 
 
 def encode_frame(message_id: int, flag: int, body: Buffer, crc: int | None = None) -> bytes:
-    """Return one whole frame. ``crc`` is the checksum of the body if the caller has it already.
+    """Return one whole frame. ``crc`` is the checksum of the body, if the caller knows it.
 
     Raises:
-        ValueError: A number does not fit its field, or the body is longer than an int32 can say.
+        ValueError: A number does not fit its field, or the body is longer than an int32 can express.
     """
     payload = body if isinstance(body, bytes) else bytes(body)
     if crc is None:
@@ -199,11 +199,11 @@ def encode_frame(message_id: int, flag: int, body: Buffer, crc: int | None = Non
 
 
 def encode_message(payload: bytes, attribute: str | None = None) -> bytes:
-    """Return the frame of a message that has no id yet. Most have no attribute, and this is the short way for them.
+    """Return the frame of a message that has no id yet. Fast for messages without an attribute, which most are.
 
     Raises:
         TypeError: The payload is not bytes, or the attribute not a string.
-        ValueError: The attribute cannot be written as UTF-8, or the payload is longer than an int32 can say.
+        ValueError: The attribute cannot be written as UTF-8, or the payload is longer than an int32 can express.
     """
     if attribute is None and type(payload) is bytes and len(payload) <= INT32_MAX:
         return _PLAIN_HEADER.pack(len(payload), crc32(payload) & CHECKSUM_MASK) + payload
@@ -220,11 +220,11 @@ def encode_stored(tag: bytes, head: bytes, properties: bytes, body: bytes, messa
 def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str = "run") -> Iterator[Frame]:
     """Yield the whole frames of a run in order; stop silently at a cut tail.
 
-    ``base_offset`` is the offset of the run's first byte. With ``verify`` off the checksums are left to the caller
+    ``base_offset`` is the offset of the run's first byte. Without ``verify`` the caller verifies checksums
     (``Frame.intact``). ``where`` names the run in errors.
 
     Raises:
-        CorruptFrame: A length is negative, or a checksum does not match. Frames before it have been yielded.
+        CorruptFrame: A length is negative, or a checksum does not match. Earlier frames were yielded.
     """
     data = run if isinstance(run, bytes) else bytes(run)
     total, start, unpack, frame, crc = len(data), 0, _HEADER.unpack_from, Frame, crc32
@@ -285,7 +285,7 @@ def whole_bytes(run: Buffer) -> int:
     """Return how many bytes at the front of a run are whole frames. Reads lengths only.
 
     Raises:
-        CorruptFrame: A length is negative, so nothing behind it can be found.
+        CorruptFrame: A length is negative, so later frames cannot be found.
     """
     end, _ = pass_whole(run)
     require_length(run, end)

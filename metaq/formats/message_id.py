@@ -6,8 +6,7 @@
           milliseconds | broker id | sequence      milliseconds since EPOCH_MS, a signed number
 
 A Java broker counts the milliseconds of its machine's uptime, so its ids are negative and may repeat after a reboot.
-Ids given here come from the wall clock, are positive and grow, those of one ``IdWorker``. To every reader an id is
-opaque.
+Ids made here are based on the wall clock and positive; ids of one ``IdWorker`` grow. Readers treat ids as opaque.
 
 Source: docs/protocol.md, "Message ids".
 """
@@ -30,8 +29,9 @@ TIME_SHIFT: Final = 22
 IDS_PER_MS: Final = 1 << SEQUENCE_BITS
 
 LATEST_MS: Final = EPOCH_MS + (1 << 63 - TIME_SHIFT) - 86_400_000 - 1
-"""Last wall-clock milliseconds at which ids are taken: they are full in 2080, and run ahead of the clock by less than
-the day that is left."""
+"""Last wall-clock milliseconds at which ids are made: they overflow in 2080; a day is left for ids that run ahead of
+the clock.
+"""
 
 # A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: an id without the broker's bits. The ticks of
 # consecutive ids are consecutive numbers.
@@ -55,7 +55,7 @@ class IdRange:
 
     @classmethod
     def starting_at(cls, message_id: int, count: int) -> IdRange:
-        """Return the ``count`` ids from ``message_id`` on, which is how a client learns the ids of a batch."""
+        """Return the ``count`` ids from ``message_id`` on; a client derives the ids of a batch from the first."""
         broker_id = message_id >> SEQUENCE_BITS & BROKER_ID_MAX
         return cls((message_id >> TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
 
@@ -67,7 +67,7 @@ class IdRange:
 
     @property
     def first_tick(self) -> int:
-        """The first id without the broker's bits; those of the others follow it one by one."""
+        """The first id without the broker's bits; the values of the others follow consecutively."""
         return ((self.first_ms - EPOCH_MS) << SEQUENCE_BITS) + self.first_sequence
 
     def at(self, index: int) -> int:
@@ -89,14 +89,14 @@ class IdRange:
 
 
 class IdWorker:
-    """Gives the ids of one broker, each larger than the one before.
+    """Generates the ids of one broker, each larger than the one before.
 
     It never waits: when more than 4096 ids are taken in a millisecond, or the clock goes back, ids run
     ahead of the clock until the clock has caught up. Not thread-safe.
     """
 
     def __init__(self, broker_id: int) -> None:
-        """Start giving ids for ``broker_id``.
+        """Start with the ids of ``broker_id``.
 
         Raises:
             ValueError: ``broker_id`` is not 0..1023.
@@ -107,14 +107,14 @@ class IdWorker:
         self._next_tick: int | None = None
 
     def next_id(self, now_ms: int) -> int:
-        """Return a fresh id for wall-clock time ``now_ms``."""
+        """Return a new id for wall-clock time ``now_ms``."""
         return self.reserve(1, now_ms).first
 
     def reserve(self, count: int, now_ms: int) -> IdRange:
-        """Return ``count`` fresh consecutive ids.
+        """Return ``count`` new consecutive ids.
 
         Raises:
-            ValueError: ``count`` is below 1, or the time is one that ids cannot hold; nothing was reserved.
+            ValueError: ``count`` is below 1, or ids cannot represent the time; nothing was reserved.
         """
         if count < 1:
             raise ValueError(f"cannot reserve {count} ids: expected 1 or more")
@@ -127,10 +127,10 @@ class IdWorker:
         return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
 
     def step_back(self) -> None:
-        """Let the next id be one of the clock's, even if that has gone back: the ids before were ahead of time."""
+        """Let the next id use the clock, even if the clock has gone back: earlier ids were ahead of time."""
         self._next_tick = None
 
 
 def timestamp_ms(message_id: int) -> int | None:
-    """Return the wall-clock milliseconds in an id; ``None`` for negative ids, which say nothing about time."""
+    """Return the wall-clock milliseconds in an id; ``None`` for negative ids, which contain no time."""
     return None if message_id < 0 else (message_id >> TIME_SHIFT) + EPOCH_MS

@@ -4,8 +4,8 @@ The type of a message is its attribute. A name of a type is letters, digits and 
 any other attribute, or with none, has no type and is never kept. All numbers are big-endian::
 
     at   size  field
-     0     8   int64  offset to go on from: behind the last frame that was looked at
-     8         for each frame that was kept, in order:
+     0     8   int64  offset to continue at: behind the last frame that was scanned 8         for each matching frame,
+     in order:
                8   int64  its own offset
                n   the whole frame
 
@@ -34,19 +34,19 @@ _TYPE: Final = re.compile(rf"[A-Za-z0-9_]{{1,{TYPE_CHARS_MAX}}}")
 _OFFSET: Final = struct.Struct(">q")
 _ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
 TYPE_BYTES_MAX: Final = _ATTRIBUTE_LENGTH.size + TYPE_CHARS_MAX + 1
-"""Bytes at the front of a body that tell the type of its message."""
+"""Bytes at the front of a body that contain the type of its message."""
 
 
 def is_message_type(name: str) -> bool:
-    """Say whether ``name`` can be a message type: 1..200 letters, digits and underscores of ASCII."""
+    """Return whether ``name`` is a valid message type: 1..200 letters, digits and underscores of ASCII."""
     return _TYPE.fullmatch(name) is not None
 
 
 def encode_types(types: Iterable[str]) -> frozenset[bytes]:
-    """Return what ``Selection`` compares attributes with.
+    """Return the encoded types, for comparison with attributes.
 
     Raises:
-        ValueError: A name cannot be a message type, or there is none; the text says which and what is allowed.
+        ValueError: A name is not a valid message type, or none is given.
     """
     names = list(types)
     for name in names:
@@ -61,7 +61,7 @@ def encode_types(types: Iterable[str]) -> frozenset[bytes]:
 def type_of(flag: int, body: bytes) -> bytes | None:
     """Return the attribute of a frame as bytes, ``None`` if it has none; of a RocketMQ message its tag.
 
-    The first ``TYPE_BYTES_MAX`` bytes of the body will do.
+    The first ``TYPE_BYTES_MAX`` bytes of the body are sufficient.
     """
     if not flag & FLAG_ATTRIBUTE or len(body) < _ATTRIBUTE_LENGTH.size:
         return None
@@ -78,7 +78,7 @@ def type_of(flag: int, body: bytes) -> bytes | None:
 class Selection:
     """Frames of the wanted types in a run: (offset, whole frame) each, and the offset behind the last whole frame.
 
-    ``fault`` says what is wrong with the frame at ``next_offset``, if that is why the selection ends there.
+    ``fault`` describes the damage of the frame at ``next_offset``, if the selection ends there because of it.
     """
 
     next_offset: int
@@ -101,8 +101,8 @@ class Selection:
 def select(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
     """Pick the frames whose type is one of ``types`` from a run that starts at ``base_offset``.
 
-    The checksum of every whole frame is verified, also of those that are not kept: the length of a damaged one leads
-    astray. The selection ends at the first damaged frame, or at a cut tail.
+    The checksum of every whole frame is verified, even if the frame does not match: a damaged length would misplace all
+    later frames. The selection ends at the first damaged frame, or at a cut tail.
     """
     kept: list[tuple[int, bytes]] = []
     next_offset = base_offset
@@ -117,7 +117,7 @@ def select(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
 
 
 def encode_single_head(next_offset: int, offset: int) -> bytes:
-    """Return what stands before the one frame at ``offset`` in a body that keeps only this frame."""
+    """Return the bytes in front of the frame at ``offset`` in a body with only this frame."""
     return _OFFSET.pack(next_offset) + _OFFSET.pack(offset)
 
 

@@ -1,13 +1,13 @@
-"""Where compiled code finds a fast CRC-32: the address of a C function, or 0 where there is none.
+"""Finds a fast CRC-32 for compiled code: the address of a C function, or 0 if there is none.
 
 The isal package exports C functions ``(uint32 seed, const void *bytes, uint64 length) -> uint32``, which are several
 times faster than any table: one for each kind of processor, and ``crc32_gzip_refl``, which calls the best one. On
 processors with AVX-512, that one leaves the upper halves of the vector registers in use when it returns. From then on
 every SSE instruction of the thread is slower, so that Python code around a compiled loop took up to four times as long.
-The function of SSE instructions does no such thing, and reads 28 GB a second; it is taken where the processor has them.
+The function with SSE instructions does not, and processes 28 GB a second; it is used if the processor supports it.
 
-An exported symbol is no promised interface, so it is looked up once for each process and must agree with zlib on inputs
-that touch all of its code paths.
+An exported symbol is not a documented interface, so it is looked up once per process and must agree with zlib on inputs
+that reach all of its code paths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 _ANY_PROCESSOR: Final = "crc32_gzip_refl"
 _SSE: Final = "crc32_gzip_refl_by8"
 _SSE_FEATURES: Final = frozenset({"pclmulqdq", "sse4_1"})
-"""What the function of that name needs."""
+"""Processor features that the SSE function needs."""
 _PROCESSOR: Final = Path("/proc/cpuinfo")
 _PROBE: Final = bytes(range(251)) * 5
 _PROBE_LENGTHS: Final = (0, 1, 7, 15, 16, 17, 63, 64, 100, 127, 128, 255, 256, 1000, len(_PROBE))
@@ -32,7 +32,7 @@ _PROBE_LENGTHS: Final = (0, 1, 7, 15, 16, 17, 63, 64, 100, 127, 128, 255, 256, 1
 def crc32_address() -> int:
     """Return the address of a C function ``uint32 f(uint32 seed, void *, uint64)`` that gives zlib's CRC-32 for seed 0.
 
-    0 if isal is not installed, exports no such function, or exports another one under that name.
+    0 if isal is not installed, has no such function, or its function has other results.
     """
     try:
         from isal import isal_zlib
@@ -45,7 +45,7 @@ def crc32_address() -> int:
 
 
 def required_crc32() -> int:
-    """Return what ``crc32_address`` does, for compiled code that cannot do without.
+    """Return the address as ``crc32_address`` does, for compiled code that requires it.
 
     Raises:
         ImportError: isal is not installed, or exports no usable CRC-32.
@@ -57,7 +57,7 @@ def required_crc32() -> int:
 
 
 def _address_of(library: ctypes.CDLL, name: str) -> int:
-    """Return the address of a function that is zlib's CRC-32, else 0."""
+    """Return the address of a function that computes zlib's CRC-32, else 0."""
     try:
         function = library[name]
     except AttributeError:
@@ -69,7 +69,7 @@ def _address_of(library: ctypes.CDLL, name: str) -> int:
 
 
 def _processor_features() -> frozenset[str]:
-    """Return what Linux says of an x86 processor; nothing elsewhere."""
+    """Return the features of an x86 processor on Linux; empty elsewhere."""
     try:
         flags = re.search(r"^flags\s*:(.*)", _PROCESSOR.read_text(), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

@@ -1,14 +1,14 @@
-"""The stored form of a RocketMQ message: a MetaQ frame whose attribute begins with the tag. Both protocols read it.
+"""The stored form of a RocketMQ message: a MetaQ frame whose attribute begins with the tag. Both protocols can read it.
 
-The payload is the message body, so a MetaQ client that knows nothing of this gets it exactly. What MetaQ has no word
-for travels in the attribute, behind the tag, as text, because attributes are UTF-8::
+The payload is exactly the message body, also for MetaQ clients that do not know this form. Fields that MetaQ does not
+have are in the attribute, behind the tag, as text, because attributes are UTF-8::
 
     size  part of the attribute
      n    tag                empty if there is none; never contains the byte 2
      1    byte 2
      1    "4" or "6"         whether the producer's address is of IPv4 or IPv6
     48    fields, base64     (64 with IPv6): the 36 or 48 bytes of the table below
-     m    properties         RocketMQ's text of all properties, TAGS among them, as it came
+     m    properties         RocketMQ's text of all properties, including TAGS, as received
 
     at   size  field of the fields
      0     4   flag                            the application's
@@ -18,11 +18,11 @@ for travels in the attribute, behind the tag, as text, because attributes are UT
     24     4   reconsume times
     28     8   prepared transaction offset
 
-Such a frame has the flag bits 0 (MetaQ's: there is an attribute) and 1. A frame with both bits whose attribute is not
-built like this is a plain MetaQ message: MetaQ's clients may set any bit.
+Such a frame has the flag bits 0 (MetaQ's: has an attribute) and 1. A frame with both bits whose attribute has another
+form is a plain MetaQ message: MetaQ's clients may set any bit.
 
-What is not in the frame follows from where it is: queue offset = ordinal, store time = the id's, topic and queue = the
-partition, broker's address = the address of the broker that answers.
+The other fields follow from the frame's position: queue offset = ordinal, store time = the id's time, topic and queue =
+the partition, broker's address = the address of the answering broker.
 
 Source: docs/log-format.md, "Messages of RocketMQ clients"; docs/adr/0032-one-log-for-two-protocols.md.
 """
@@ -43,29 +43,29 @@ FLAG_ATTRIBUTE: Final = 1
 """Flag bit 0 of a frame: the body starts with an attribute block."""
 
 FLAG_TAGGED: Final = 2
-"""Flag bit 1: the attribute is in the form of this module, if it is built like it."""
+"""Flag bit 1: the attribute has the form of this module, if it parses as such."""
 
 STORED_FORM: Final = FLAG_ATTRIBUTE | FLAG_TAGGED
 """The flag of a frame that holds a RocketMQ message."""
 
 SEPARATOR: Final = b"\x02"
-"""Stands behind the tag."""
+"""Follows the tag."""
 
 HEAD_BYTES_MIN: Final = len(SEPARATOR) + 1 + 48
 HEAD_BYTES_MAX: Final = len(SEPARATOR) + 1 + 64
-"""What stands between tag and properties has at least and at most so many bytes."""
+"""Smallest and largest size of the head, the part between tag and properties."""
 
 _IPV4_FIELDS: Final = struct.Struct(f">iiq{IPV4_BYTES}siq")
 _IPV6_FIELDS: Final = struct.Struct(f">iiq{IPV6_BYTES}siq")
 _KIND_IPV4, _KIND_IPV6 = b"4", b"6"
 _HOSTS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 _SYS_FLAG_LOW: Final = 7
-"""Where the byte of the sys flag is that has these bits."""
+"""Position of the byte of the sys flag with these bits."""
 _TAGS_NAME: Final = f"{TAGS}\x01".encode()
 
 
 class StoredFields(NamedTuple):
-    """What the attribute of a stored RocketMQ message says. ``tag`` is empty if there is none.
+    """The fields in the attribute of a stored RocketMQ message. ``tag`` is empty if there is none.
 
     ``born_host`` has 8 or 20 bytes, see ``metaq.formats.rocketmq.hosts``; ``born_timestamp`` is in milliseconds.
     """
@@ -85,7 +85,7 @@ def tag_of(properties: bytes) -> bytes:
     at = properties.rfind(_TAGS_NAME)
     if at < 0:
         return b""
-    if at and properties[at - 1] != SEPARATOR[0]:  # inside a value, or of a longer name
+    if at and properties[at - 1] != SEPARATOR[0]:  # inside a value, or part of a longer name
         return parse_properties(properties).get(TAGS, "").encode()
     value = properties[at + len(_TAGS_NAME) :].partition(SEPARATOR)[0]
     return value or parse_properties(properties).get(TAGS, "").encode()
@@ -99,12 +99,12 @@ def encode_head(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """Return what stands between tag and properties. It is the same for all elements of a batch with the same flag.
+    """Return the head, the part between tag and properties; the same for all elements of a batch with the same flag.
 
-    The bits of ``sys_flag`` for addresses of IPv6 are set by ``born_host``.
+    ``born_host`` sets the bits of ``sys_flag`` for IPv6 addresses.
 
     Raises:
-        FieldError: A number does not fit, or ``born_host`` is no address.
+        FieldError: A number does not fit, or ``born_host`` is not an address.
     """
     is_ipv6 = len(born_host) == IPV6_BYTES
     if not is_ipv6 and len(born_host) != IPV4_BYTES:
@@ -120,21 +120,21 @@ def encode_head(
 
 
 def head_end(attribute: bytes, tag_bytes: int) -> int:
-    """Return where the head behind a tag of so many bytes ends, -1 if there is none."""
+    """Return where the head behind a tag of ``tag_bytes`` ends, -1 if there is none."""
     kind = attribute[tag_bytes + 1 : tag_bytes + 2]
     end = tag_bytes + (HEAD_BYTES_MIN if kind == _KIND_IPV4 else HEAD_BYTES_MAX)
     return end if end <= len(attribute) and kind in (_KIND_IPV4, _KIND_IPV6) else -1
 
 
 def fields_fit(fields: bytes, head_bytes: int) -> bool:
-    """Say whether the fields in a head of so many bytes are of its size, with the bits for IPv6 that belong to it."""
+    """Return whether the fields match the size of the head and its bits for IPv6."""
     if head_bytes == HEAD_BYTES_MIN:
         return len(fields) == _IPV4_FIELDS.size and not fields[_SYS_FLAG_LOW] & _HOSTS
     return len(fields) == _IPV6_FIELDS.size and fields[_SYS_FLAG_LOW] & _HOSTS == BORN_HOST_IPV6
 
 
 def split_attribute(flag: int, attribute: bytes) -> StoredFields | None:
-    """Return what the attribute of a frame with ``flag`` says, ``None`` if it is not of a RocketMQ message."""
+    """Parse the attribute of a frame with ``flag``; return ``None`` if it is not a RocketMQ message."""
     if flag & STORED_FORM != STORED_FORM:
         return None
     tag_bytes = attribute.find(SEPARATOR)
@@ -161,9 +161,10 @@ def split_attribute(flag: int, attribute: bytes) -> StoredFields | None:
 
 
 def shown_attribute(flag: int, attribute: bytes) -> bytes | None:
-    """Return what users see of the attribute of a frame with ``flag``: of a RocketMQ message the tag, ``None`` without.
+    """Return the attribute of a frame with ``flag`` as users see it: the tag of a RocketMQ message, ``None`` without
+    one.
 
-    All of it of any other message.
+    For any other message, the whole attribute.
     """
     fields = split_attribute(flag, attribute)
     return attribute if fields is None else fields.tag or None

@@ -1,8 +1,8 @@
-"""Makes RocketMQ's records of MetaQ's frames: what the answer to a pull consists of. One pass, no I/O.
+"""Converts MetaQ's frames into RocketMQ's records, for the response to a pull. One pass, no I/O.
 
-A frame of a RocketMQ client (``stored_form``) becomes the record that its message would be in RocketMQ. Any other frame
-is a message of a MetaQ client: its attribute, up to a byte 2 and ``TAG_BYTES_MAX`` bytes, is the tag and its only
-property, it was born when it was stored, at the address 0.0.0.0:0, and everything else is 0.
+A frame of a RocketMQ client (``stored_form``) becomes the record that RocketMQ would store. Any other frame is a
+message of a MetaQ client: its attribute, up to a byte 2 and ``TAG_BYTES_MAX`` bytes, becomes the tag, its only
+property; its time of birth is the store time, its born host 0.0.0.0:0, and all other fields are 0.
 
 Source: docs/log-format.md, "Messages of RocketMQ clients".
 """
@@ -27,10 +27,10 @@ from metaq.formats.stored_form import HEAD_BYTES_MIN, SEPARATOR, STORED_FORM, fi
 from metaq.model import Buffer
 
 TAG_BYTES_MAX: Final = 32_000
-"""Of the attribute of a MetaQ message, so many bytes become the tag at most: properties have a limit."""
+"""Most bytes of a MetaQ message's attribute that become the tag: properties have a limit."""
 
 FRAME_BYTES: Final = 2048
-"""Of a frame, until one was read."""
+"""Assumed size of a frame, until one was read."""
 
 _LENGTH: Final = struct.Struct(">i")
 _U16: Final = struct.Struct(">H")
@@ -44,7 +44,7 @@ class FrameRun(NamedTuple):
     """Whole frames back to back, in ``data``: the messages with the queue offsets ``[start, end)``.
 
     The first frame is at ``physical_offset``, the others follow. ``known_ms`` is the store time of messages whose ids
-    tell none; ``store_host`` (8 or 20 bytes) is the address of the broker that has them.
+    contain none; ``store_host`` (8 or 20 bytes) is the address of their broker.
     """
 
     start: int
@@ -56,10 +56,10 @@ class FrameRun(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How much to make: at least one record if there is any, then at most so many and so many bytes.
+    """Limits on the records to make: at least one if possible, then up to the given number and bytes.
 
-    At most ``looked_at_max`` messages are looked at. ``tags``: only messages with one of them, ``None`` = all.
-    ``condition``: only those whose properties it is true for.
+    At most ``looked_at_max`` messages are scanned. ``tags``: only messages with one of them, ``None`` = all.
+    ``condition``: only messages whose properties satisfy it.
     """
 
     messages_max: int
@@ -70,15 +70,15 @@ class Wanted(NamedTuple):
 
     @property
     def picks(self) -> bool:
-        """Whether some messages may not be wanted."""
+        """Whether messages are filtered."""
         return self.tags is not None or self.condition is not None
 
 
 @dataclass(slots=True)
 class Collected:
-    """The ``records`` that were made, ``record_bytes`` together; ``looked_at`` messages were looked at.
+    """The resulting ``records``, ``record_bytes`` in total; ``looked_at`` messages were scanned.
 
-    ``is_full``: no more are wanted.
+    ``is_full``: a limit was reached.
     """
 
     wanted: Wanted
@@ -89,10 +89,10 @@ class Collected:
 
 
 class QueueRecords:
-    """Makes the records of one queue of the broker at ``store_host`` (8 or 20 bytes).
+    """Creates the records of one queue of the broker at ``store_host`` (8 or 20 bytes).
 
     ``magic`` and ``queue_id`` are in every record, ``ends`` is ``store_host`` and, behind it, the topic with its
-    length. ``has_plain_host``: it is an IPv4 address. ``frame_bytes``: of a frame of this queue, about.
+    length. ``has_plain_host``: it is an IPv4 address. ``frame_bytes``: approximate size of a frame of this queue.
     """
 
     def __init__(self, topic: str, queue_id: int, store_host: bytes) -> None:
@@ -112,14 +112,14 @@ class QueueRecords:
     def of_run(
         self, run: bytes, offset: int, ordinal: int, physical_base: int, known_ms: int, into: Collected, where: str
     ) -> int:
-        """Make records of the frames of a run that begins at ``offset`` with the message ``ordinal``.
+        """Convert the frames of a run that begins at ``offset`` with the message ``ordinal``.
 
-        Return how many bytes at the front of the run were dealt with, 0 if it has not one whole frame. The physical
-        offset of a message is its offset and ``physical_base``. ``known_ms`` is the store time of messages whose id
-        has none. ``where`` names the run in errors.
+        Return how many bytes at the front of the run were processed, 0 if it has no whole frame. The physical offset of
+        a message is its offset plus ``physical_base``. ``known_ms`` is the store time of messages whose id has none.
+        ``where`` names the run in errors.
 
         Raises:
-            CorruptFrame: The first frame is damaged. Later damage ends the work.
+            CorruptFrame: The first frame is damaged. Later damage ends the conversion.
         """
         at = 0
         messages_max, bytes_max, looked_at_max, tags, condition = into.wanted
@@ -154,7 +154,8 @@ class QueueRecords:
     ) -> bytes | None:
         """Return the record of a frame's body, ``None`` if its tag is not one of ``tags``."""
         if flag & STORED_FORM == STORED_FORM and len(body) >= _LENGTH.size:
-            # What nearly all frames are, without a copy of the attribute: of a RocketMQ client with an IPv4 address.
+            # Fast path without a copy of the attribute, for nearly all frames: from a RocketMQ client with an IPv4
+            # address.
             payload_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
             tag_end = body.find(SEPARATOR, _LENGTH.size, payload_at)
             head_at, end = tag_end + 2, tag_end + HEAD_BYTES_MIN
@@ -217,7 +218,7 @@ class QueueRecords:
         store_ms: int,
         checksum: int | None = None,
     ) -> bytes:
-        if len(properties) > BYTES_MAX:  # nobody stores such; a record could not say the length
+        if len(properties) > BYTES_MAX:  # no broker stores this; a record could not express the length
             properties = properties[:BYTES_MAX]
         body_bytes, topic = len(body), self._topic
         layout, front_bytes = self._ipv4_born if len(fields) == _IPV4_FIELDS_BYTES else self._ipv6_born
@@ -239,7 +240,7 @@ class QueueRecords:
 
 
 def tag_of_attribute(attribute: bytes) -> bytes:
-    """Return what the attribute of a MetaQ message is as a tag."""
+    """Return the tag for the attribute of a MetaQ message."""
     tag = attribute.partition(SEPARATOR)[0]
     if len(tag) <= TAG_BYTES_MAX:
         return tag
@@ -247,5 +248,5 @@ def tag_of_attribute(attribute: bytes) -> bytes:
 
 
 def _with_ipv6(fields: bytes) -> bytes:
-    """Return fields from the sys flag on, with its bit for a broker's address of IPv6."""
+    """Return the fields from the sys flag on, with the bit for an IPv6 store host."""
     return (int.from_bytes(fields[:4]) | STORE_HOST_IPV6).to_bytes(4) + fields[4:]

@@ -1,1 +1,1 @@
-"""Wire protocols, sans-I/O: nothing below this package opens a socket, reads a clock or touches a file."""
+"""Wire protocols, sans-I/O: nothing in this package opens a socket, reads a clock or touches a file."""

@@ -1,17 +1,14 @@
-"""The answer to ``offset ... file``: where on the disk the bytes of a partition are, as one line of text.
+"""The answer to ``offset ... file``: the place of a partition's bytes on the disk, as one line of text.
 
 ``POSITION LENGTH DEVICE INODE BOOT PATH``, separated by single spaces; the path may hold any character:
 
-==========  ===================================================================
-POSITION    of the byte that was asked for, in the file
-LENGTH      how many bytes from there on may be read: durable, undamaged ones
-DEVICE      of the file (``st_dev``)
-INODE       of the file (``st_ino``)
-BOOT        what ``metaq.net.machine.boot_id`` says on the broker's machine
-PATH        absolute, as the broker sees it
-==========  ===================================================================
+==========  =================================================================== POSITION    of the requested byte, in
+the file LENGTH      how many bytes from there on may be read: durable, undamaged ones DEVICE      of the file
+(``st_dev``) INODE       of the file (``st_ino``) BOOT        ``metaq.net.machine.boot_id`` of the broker's machine PATH
+absolute, as the broker sees it ========== ===================================================================
 
-A path alone is not enough: a reader in another container, or behind a forwarded port, may have such a file, too.
+A path alone is not enough: a reader in another container, or behind a forwarded port, may have another file with this
+path.
 
 Source: docs/protocol.md (file).
 """
@@ -36,15 +33,14 @@ class FileLocation(NamedTuple):
 
 
 def encode_file_location(place: FileLocation) -> str:
-    """The text of the reply."""
     return f"{place.position} {place.length} {place.device} {place.inode} {place.boot} {place.path}"
 
 
 def parse_file_location(text: str) -> FileLocation:
-    """What ``encode_file_location`` was given.
+    """Parse the text of the reply.
 
     Raises:
-        ValueError: The text is no such line.
+        ValueError: The text has another form.
     """
     found = _TEXT.fullmatch(text)
     if found is None or not int(found[2]):

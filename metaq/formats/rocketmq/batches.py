@@ -1,11 +1,11 @@
-"""Elements of a batch: the messages in the body of a send with ``batch``, one behind the other.
+"""Elements of a batch: the messages in the body of a send with ``batch``, back to back.
 
 ::
 
     size i32 | magic i32 = 0 | body CRC i32 = 0 | flag i32 | body length i32 | body | properties length i16 | properties
 
-Topic, queue and times are those of the send. The elements have properties of their own, UNIQ_KEY among them; those of
-the send are for all.
+Topic, queue and times are in the send. Each element has its own properties, including UNIQ_KEY; the properties of the
+send apply to all.
 
 Source: docs/remoting-protocol.md, "Elements of a batch".
 """
@@ -28,7 +28,7 @@ OVERHEAD_BYTES: Final = _HEAD.size + _PROPERTIES.size
 
 
 class BatchElement(NamedTuple):
-    """One message of a batch; ``properties`` is their text."""
+    """A message of a batch; ``properties`` is in RocketMQ's text form."""
 
     body: bytes
     properties: bytes = b""
@@ -56,16 +56,16 @@ def encode_batch(elements: Iterable[BatchElement]) -> bytes:
 
 
 def decode_batch(data: Buffer) -> list[BatchElement]:
-    """Return the elements that ``data`` consists of.
+    """Decode the elements in ``data``.
 
     Raises:
-        CorruptRecord: ``data`` is no batch.
+        CorruptRecord: ``data`` is not a batch.
     """
     data = bytes(data)
     elements, at = [], 0
     while at < len(data):
         if len(data) - at < OVERHEAD_BYTES:
-            raise CorruptRecord("batch", at, 0, f"{len(data) - at} bytes are no whole element")
+            raise CorruptRecord("batch", at, 0, f"{len(data) - at} bytes are not a whole element")
         size, _, _, flag, length = _HEAD.unpack_from(data, at)
         end, body_end = at + size, at + _HEAD.size + length
         if size < OVERHEAD_BYTES or end > len(data):

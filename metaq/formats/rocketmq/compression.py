@@ -1,7 +1,7 @@
 """Compressed bodies.
 
-zlib comes with Python. LZ4 (frame format) and ZSTD need a package, ``lz4`` or ``zstandard``, if they are met at all;
-or the caller gives decompressors of its own, as the connector does with those of pyarrow.
+zlib comes with Python. LZ4 (frame format) and ZSTD need a package, ``lz4`` or ``zstandard``, when a message uses them;
+or the caller passes its own decompressors, as the connector does with pyarrow's.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from metaq.errors import CodecMissing, CorruptRecord
 from metaq.formats.rocketmq.sys_flags import COMPRESSED, COMPRESSION
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""Longest body after decompression, unless the caller says otherwise. Brokers' own limit is 4 MiB."""
+"""Default limit on a body after decompression. Brokers' own limit is 4 MiB."""
 
 LEVEL: Final = 5
-"""Level of a Java client."""
+"""Compression level of a Java client."""
 
 
 class Compression(IntEnum):
-    """The codec in a ``sys_flag``: its bits ``COMPRESSION``, moved down by 8. 0 is zlib, too, from older clients."""
+    """The codec in a ``sys_flag``: its bits ``COMPRESSION``, moved down by 8. 0 is also zlib, from older clients."""
 
     ZLIB_UNNAMED = 0
     LZ4 = 1
@@ -31,9 +31,9 @@ class Compression(IntEnum):
 
 
 Decompressor = Callable[[bytes, int], bytes]
-"""Asked with a compressed body and a number of bytes: return the body, of which more than that may be left out.
+"""(compressed body, limit) -> the body; anything beyond ``limit`` bytes may be omitted.
 
-It raises an exception of any class if the body is not compressed so, or is cut off.
+Raises an exception of any class if the body is not compressed this way, or is cut off.
 """
 
 Decompressors = Mapping[Compression, Decompressor]
@@ -77,7 +77,7 @@ def _zstd(body: bytes, bytes_max: int) -> bytes:
 
 
 _WINDOW_BYTES_MAX: Final = 128 << 20
-_STEP_BYTES: Final = 64  # three bytes may stand for 128 KiB: small steps keep what is above the limit small
+_STEP_BYTES: Final = 64  # three bytes may expand to 128 KiB: small steps limit the excess
 
 INSTALLED: Final[Decompressors] = {
     Compression.ZLIB_UNNAMED: _inflate,
@@ -85,17 +85,17 @@ INSTALLED: Final[Decompressors] = {
     Compression.LZ4: _lz4,
     Compression.ZSTD: _zstd,
 }
-"""What this module can do on its own. Those that need a package look for it when they are used."""
+"""The decompressors of this module. Packages are imported on first use."""
 
 
 def decompress(
     body: bytes, sys_flag: int, decompressors: Decompressors = INSTALLED, bytes_max: int = BODY_BYTES_MAX
 ) -> bytes:
-    """Return the body as its producer had it, which is ``body`` itself if ``sys_flag`` says nothing else.
+    """Return the decompressed body, or ``body`` itself if ``sys_flag`` says that it is not compressed.
 
     Raises:
         CodecMissing: The body needs a package that is not installed.
-        CorruptRecord: The body is not compressed as ``sys_flag`` says, or gets longer than ``bytes_max``.
+        CorruptRecord: The body is not compressed as ``sys_flag`` says, or exceeds ``bytes_max``.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -115,5 +115,5 @@ def decompress(
 
 
 def compress(body: bytes, level: int = LEVEL) -> tuple[bytes, int]:
-    """Return the body compressed with zlib, and the bits that say so in ``sys_flag``: as a Java client sends it."""
+    """Return the body compressed with zlib, and its bits for ``sys_flag``, as a Java client sends it."""
     return zlib.compress(body, level), COMPRESSED | Compression.ZLIB << 8

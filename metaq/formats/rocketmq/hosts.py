@@ -1,4 +1,4 @@
-"""Addresses as records and ids have them: 4 or 16 bytes of IP, and the port in 4 bytes."""
+"""Addresses in records and ids: 4 or 16 bytes of IP, and the port in 4 bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def host_bytes(ip: str, port: int) -> bytes:
     """Return an address as bytes.
 
     Raises:
-        ValueError: ``ip`` is no IP address.
+        ValueError: ``ip`` is not an IP address.
     """
     return ipaddress.ip_address(ip).packed + _PORT.pack(port)
 

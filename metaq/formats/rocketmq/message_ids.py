@@ -1,4 +1,4 @@
-"""The two ids of a message: the broker's, which says where it is stored, and the producer's (UNIQ_KEY).
+"""The two ids of a message: the broker's, which contains its position, and the producer's (UNIQ_KEY).
 
 ::
 
@@ -6,7 +6,7 @@
     UNIQ_KEY          = hex of: producer's IP (4 or 16) | process i16 | number i32
                                 | milliseconds since the local month began i32 | count i16         32 or 56 digits
 
-Digits are capital. A UNIQ_KEY is opaque to everybody but tools: any text that no other message has will do.
+Digits are upper case. Only tools interpret a UNIQ_KEY: any unique text is accepted.
 
 Source: docs/remoting-protocol.md, "Message ids".
 """
@@ -28,17 +28,19 @@ _DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True)
 class OffsetMessageId:
-    """Where a message is: the broker's address as in a record (8 or 20 bytes), and the byte offset in its log."""
+    """The position of a message: the broker's address as in a record (8 or 20 bytes), and the byte offset in
+    its log.
+    """
 
     host: bytes
     physical_offset: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the id that ``text`` is.
+        """Parse an id.
 
         Raises:
-            ValueError: ``text`` is no id.
+            ValueError: ``text`` is not an id.
         """
         lengths = [2 * (length + _OFFSET.size) for length in (IPV4_BYTES, IPV6_BYTES)]
         if len(text) not in lengths or not _DIGITS.issuperset(text):
@@ -57,7 +59,7 @@ class OffsetMessageId:
 
 
 def offset_message_id(host: bytes, physical_offset: int) -> str:
-    """Return the text of the ``OffsetMessageId`` with these fields, for those who need many."""
+    """Return the text of the ``OffsetMessageId`` with these fields; faster than the class."""
     return (host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
@@ -68,10 +70,10 @@ def month_start_ms(now_ms: int, zone: tzinfo | None = None) -> int:
 
 
 class UniqueKeys:
-    """Gives UNIQ_KEYs of one producer. Keys differ as long as it gives fewer than 65,536 in a millisecond."""
+    """Generates the UNIQ_KEYs of one producer. Keys are unique up to 65,536 in a millisecond."""
 
     def __init__(self, ip: bytes, process: int, number: int) -> None:
-        """``ip`` has 4 or 16 bytes; ``number`` (32 bits) tells producers of one process apart."""
+        """``ip`` has 4 or 16 bytes; ``number`` (32 bits) distinguishes producers of one process."""
         self._producer = ip + struct.pack(">HI", process & 0xFFFF, number & 0xFFFFFFFF)
         self._count = 0
 
@@ -82,10 +84,10 @@ class UniqueKeys:
 
 
 def unique_key_ms(key: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return about when ``key`` was made, in milliseconds, if that is less than a month before ``now_ms``.
+    """Return the approximate creation time of ``key`` in milliseconds, if it is less than a month before ``now_ms``.
 
     Raises:
-        ValueError: ``key`` is of another form.
+        ValueError: ``key`` has another form.
     """
     if len(key) not in (32, 56) or not _DIGITS.issuperset(key):
         raise ValueError(f"UNIQ_KEY {key[:80]!r}; it must have 32 or 56 hexadecimal digits")
@@ -97,8 +99,8 @@ def unique_key_ms(key: str, now_ms: int, zone: tzinfo | None = None) -> int:
 
 
 def derived_key(source: bytes, number: int) -> str:
-    """Return the UNIQ_KEY of row ``number`` (below 2**32) of ``source``: the same whenever it is asked for.
+    """Return the UNIQ_KEY of row ``number`` (below 2**32) of ``source``; the same for the same arguments.
 
-    It has the form of other keys, and 96 bits of a digest of ``source``, so that two sources do not meet.
+    It has the usual form, with 96 bits of a digest of ``source``, so that keys of two sources do not collide.
     """
     return (hashlib.sha256(source).digest()[:_DERIVED_BYTES] + struct.pack(">I", number)).hex().upper()

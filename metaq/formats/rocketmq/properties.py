@@ -16,32 +16,32 @@ NAME_END: Final = "\x01"
 PAIR_END: Final = "\x02"
 
 BYTES_MAX: Final = 32_767
-"""Longest text in UTF-8; a broker needs some of it for what it adds."""
+"""Longest text in UTF-8; a broker adds some properties."""
 
 KEYS: Final = "KEYS"
-"""Name under which the message is found: words with blanks between."""
+"""Look-up keys of the message: words separated by blanks."""
 TAGS: Final = "TAGS"
 """The tag."""
 UNIQ_KEY: Final = "UNIQ_KEY"
-"""The id that the producer gave."""
+"""The producer's id of the message."""
 WAIT: Final = "WAIT"
-"""Whether the broker answers when the message is stored as configured."""
+"""Whether the broker responds only when the message is stored as configured."""
 DELAY: Final = "DELAY"
 """The delay level."""
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-"""Milliseconds that the broker is to wait (5.x)."""
+"""Delay in milliseconds (5.x)."""
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-"""The same in seconds."""
+"""Delay in seconds."""
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-"""When the broker is to deliver the message, in milliseconds since 1970 (5.x)."""
+"""Delivery time, in milliseconds since 1970 (5.x)."""
 TRANSACTION_MESSAGE: Final = "TRAN_MSG"
 """``true`` makes a half message."""
 PRODUCER_GROUP: Final = "PGROUP"
-"""The group that is asked about a half message."""
+"""The producer group that the broker asks about a half message."""
 CHECK_IMMUNITY_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""For how long nobody is asked about a half message."""
+"""Seconds before the broker asks about a half message."""
 INNER_NUM: Final = "INNER_NUM"
-"""How many messages an inner batch has."""
+"""Number of messages of an inner batch."""
 
 _RESERVED: Final = (
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
@@ -54,12 +54,15 @@ _RESERVED: Final = (
     "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST BORN_HOST BORN_TIMESTAMP __CRC32#"
 )
 RESERVED: Final = frozenset(_RESERVED.split())
-"""Names with a meaning of their own. What a stored message has under them says how it came there, and is not written
-again: tag and keys have fields of their own."""
+"""Names with a special meaning. In a stored message they describe how it was stored, and are not copied to a new
+message; tag and keys have their own fields.
+"""
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:
-    """Return names and values. A pair without a name or a value is dropped, of a repeated name the last one counts."""
+    """Return names and values. A pair without a name or a value is dropped; the last of several pairs with one name
+    counts.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     properties = {}
@@ -71,7 +74,7 @@ def parse_properties(text: str | bytes) -> dict[str, str]:
 
 
 def write_properties(properties: Mapping[str, str]) -> str:
-    """Return ``properties`` as text, without a separator behind the last pair.
+    """Return ``properties`` as text, without a trailing separator.
 
     Raises:
         FieldError: A name or a value is empty or has a separator in it, or the text is longer than ``BYTES_MAX``.

@@ -1,4 +1,4 @@
-"""Stored records: a message as brokers keep it and as they answer a pull, one record behind the other.
+"""Records: messages as brokers store them and return them for a pull, back to back.
 
 ::
 
@@ -12,9 +12,9 @@
        properties length i16 | properties
 
 Numbers are big-endian, times in milliseconds. Hosts are 4 or 16 bytes of IP, as the sys flag says, and a port of 4. The
-CRC is that of the body as stored, without its top bit.
+CRC is computed over the stored body, without its top bit.
 
-The named tuple, not a dataclass, because a reader makes hundreds of thousands a second.
+``Record`` is a named tuple, not a dataclass, because a reader creates hundreds of thousands a second.
 
 Source: docs/remoting-protocol.md, "Stored records".
 """
@@ -62,9 +62,9 @@ SIZE_MIN: Final = _IPV4.size + 1 + _U16.size
 
 
 class Record(NamedTuple):
-    """One message. ``body`` is as stored, maybe compressed; hosts are 8 or 20 bytes (``hosts.host_text``).
+    """One message. ``body`` is as stored, possibly compressed; hosts are 8 or 20 bytes (``hosts.host_text``).
 
-    ``properties`` is their text. ``size`` and ``body_crc`` are what a decoded record had; encoding works them out.
+    ``properties`` is in text form. ``size`` and ``body_crc`` are set by decoding; encoding computes them.
     """
 
     topic: str
@@ -89,11 +89,11 @@ class Record(NamedTuple):
         return parse_properties(self.properties)
 
     def value(self, decompressors: Decompressors = INSTALLED, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """Return the body as its producer had it.
+        """Return the decompressed body.
 
         Raises:
             CodecMissing: The body needs a package that is not installed.
-            CorruptRecord: It cannot be decompressed, or gets longer than ``bytes_max``.
+            CorruptRecord: It cannot be decompressed, or exceeds ``bytes_max``.
         """
         return decompress(self.body, self.sys_flag, decompressors, bytes_max)
 
@@ -116,15 +116,16 @@ class Record(NamedTuple):
 def read_record(data: Buffer, at: int = 0, check_crc: bool = True) -> Record:
     """Return the record that begins at byte ``at``; the next one begins ``size`` bytes behind.
 
-    ``check_crc`` is to be off for the record in a transaction check, whose CRC may be 0.
+    Set ``check_crc`` to false for the record in a transaction check, whose CRC may be 0.
 
     Raises:
-        CorruptRecord: There is none, or its CRC is wrong. Its ``size`` is how far the next record is, 0 if unknown.
+        CorruptRecord: It is not a record, or its CRC is wrong. ``size`` of the error is the distance to the next
+            record, 0 if unknown.
     """
     try:
         return _read(data if isinstance(data, bytes) else memoryview(data), at, check_crc)
     except struct.error:
-        raise CorruptRecord("records", at, 0, f"{len(data) - at} bytes are no whole record") from None
+        raise CorruptRecord("records", at, 0, f"{len(data) - at} bytes are not a whole record") from None
 
 
 def _read(data: bytes | memoryview, at: int, check_crc: bool) -> Record:
@@ -186,10 +187,10 @@ def _topic_length(
 
 
 def read_records(data: Buffer, check_crc: bool = True) -> Iterator[Record]:
-    """Yield the records that ``data`` consists of.
+    """Yield the records in ``data``.
 
     Raises:
-        CorruptRecord: What comes next is no record. To go on behind it, use ``read_record``.
+        CorruptRecord: The next bytes are not a record. To continue behind them, use ``read_record``.
     """
     data = bytes(data)
     at = 0
@@ -200,7 +201,7 @@ def read_records(data: Buffer, check_crc: bool = True) -> Iterator[Record]:
 
 
 def encode_record(record: Record) -> bytes:
-    """Return ``record`` as bytes. The bits for IPv6 in ``sys_flag`` are set by its hosts.
+    """Return ``record`` as bytes. Its hosts set the bits for IPv6 in ``sys_flag``.
 
     Raises:
         FieldError: A field does not fit.
@@ -239,11 +240,11 @@ def encode_record(record: Record) -> bytes:
 
 
 def unwrapped(record: Record, decompressors: Decompressors = INSTALLED) -> list[Record]:
-    """Return the messages of a record: itself, or those of its inner batch, whose body may be compressed as a whole.
+    """Return the messages of a record: itself, or the elements of its inner batch, which may be compressed as a whole.
 
     Raises:
         CodecMissing: The body needs a package that is not installed.
-        CorruptRecord: The body is no batch.
+        CorruptRecord: The body is not a batch.
     """
     if not record.sys_flag & INNER_BATCH:
         return [record]

@@ -1,4 +1,4 @@
-"""Conditions over the properties of a message, in what RocketMQ calls SQL92. Compiles them; no input or output.
+"""Compiles conditions over the properties of a message, in RocketMQ's SQL92. No input or output.
 
 ::
 
@@ -9,14 +9,14 @@
                             | [NOT] CONTAINS 'text' | [NOT] STARTSWITH 'text' | [NOT] ENDSWITH 'text' }
     operand     NOT operand | + operand | - operand | (condition) | name | 'text' | number | TRUE | FALSE | NULL
 
-Words are read in any case, names of properties are not. A property is a text; beside a number it is read as one, beside
-TRUE or FALSE as one of those. A comparison with a property that is missing is neither true nor false. A message matches
-if the condition is true; one whose property cannot be read as a number does not.
+Keywords are case-insensitive, property names are not. A property is a text; compared with a number it is parsed as one,
+compared with TRUE or FALSE as a truth value. A comparison with a missing property is neither true nor false. A message
+matches if the condition is true; it does not match if a property cannot be parsed as a number.
 
-Results are those of RocketMQ 4.9.7, and of 5.5.0 for the last three words, which 4.9.7 ignores. What both ignore, text
-behind a whole condition, is refused here.
+Results agree with RocketMQ 4.9.7, and with 5.5.0 for the last three words, which 4.9.7 ignores. Text behind a complete
+condition, which both ignore, is refused here.
 
-Source: tests/golden/rocketmq/sql_conditions.json, what RocketMQ's own evaluator says.
+Source: tests/golden/rocketmq/sql_conditions.json, results of RocketMQ's own evaluator.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CHARACTERS_MAX: Final = 8192
 """Longest condition."""
 
 DEPTH_MAX: Final = 50
-"""Of parentheses, signs and NOT inside each other."""
+"""Deepest nesting of parentheses, signs and NOT."""
 
 CHAIN_MAX: Final = 200
-"""Of parts that are each made of the one before, such as ``a IS NULL IS NULL``."""
+"""Longest chain of postfix operators, such as ``a IS NULL IS NULL``."""
 
 Value = str | int | float | bool | None
 Properties = Mapping[str, str]
@@ -59,7 +59,7 @@ _HEXADECIMAL: Final = re.compile(
     r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?", re.ASCII
 )
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java takes off a text before it reads a number with a fraction."""
+"""Characters that Java trims from a text before it parses a number with a fraction."""
 
 _LONG_LIMIT: Final = 1 << 63
 _TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
@@ -70,7 +70,7 @@ _TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 class ConditionInvalid(ValueError):
-    """A text is no condition: at ``position`` of it stands what cannot."""
+    """A text is not a condition; the fault is at ``position``."""
 
     def __init__(self, position: int, reason: str) -> None:
         self.position, self.reason = position, reason
@@ -84,7 +84,7 @@ class _Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word in upper case, or the sign; empty if it is something else."""
+        """The word in upper case, or the sign; empty for other tokens."""
         upper = self.text.upper()
         return upper if self.kind == "sign" or (self.kind == "name" and upper in _WORDS) else ""
 
@@ -105,7 +105,7 @@ class _Node:
             raise ConditionInvalid(self.position, "only properties and numbers are greater or less than another")
 
     def as_condition(self) -> Evaluate:
-        """The same as something that is true, false or neither. A property is false: it is a text."""
+        """Return the node as a condition. A property is false, because it is a text."""
         if self.kind == "condition" or (self.kind == "constant" and isinstance(self.constant, bool | None)):
             return self.evaluate
         if self.kind == "property":
@@ -114,17 +114,17 @@ class _Node:
 
 
 def compile_condition(text: str) -> Callable[[Properties], bool]:
-    """Return what says whether a message with certain properties matches.
+    """Return a function that tells whether properties match the condition.
 
     Raises:
-        ConditionInvalid: ``text`` is no condition.
+        ConditionInvalid: ``text`` is not a condition.
     """
     evaluate = _Parser(text).whole()
 
     def matches(properties: Properties) -> bool:
         try:
             return evaluate(properties) is True
-        except (ValueError, OverflowError):  # a property that is not the number it is compared with
+        except (ValueError, OverflowError):  # a property is not a number, but compared with one
             return False
 
     return matches
@@ -150,7 +150,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *words: str) -> str:
-        """Pass over one of some words or signs and return it; empty, and stay, if none of them is there."""
+        """Consume one of the given words or signs and return it; return an empty text if none of them is next."""
         word = self._now.word
         if word and word in words:
             self._at += 1
@@ -211,7 +211,7 @@ class _Parser:
         high = self._operand()
         numbers = low.constant, high.constant
         if isinstance(numbers[0], int | float) and isinstance(numbers[1], int | float) and numbers[0] > numbers[1]:
-            raise ConditionInvalid(low.position, "nothing is between a number and a smaller one")
+            raise ConditionInvalid(low.position, "BETWEEN has a lower bound above its upper bound")
         if is_negated:
             return _joined([_ordered(value, low, "<"), _ordered(value, high, ">")], decides=True)
         return _joined([_ordered(value, low, ">="), _ordered(value, high, "<=")], decides=False)
@@ -304,7 +304,7 @@ def _constant(value: Value, position: int) -> _Node:
 def _minus(of: _Node, position: int) -> _Node:
     if isinstance(of.constant, int | float) and not isinstance(of.constant, bool):
         return _constant(-of.constant, position)
-    return _Node("number", lambda _: None, position)  # of a text, and properties are texts
+    return _Node("number", lambda _: None, position)  # a property is a text, which has no negative
 
 
 def _negated(of: _Node) -> _Node:
@@ -316,19 +316,19 @@ def _negated(of: _Node) -> _Node:
 
 
 def _made_of(parts: Sequence[_Node], evaluate: Evaluate) -> _Node:
-    """A condition that is made of others: they are evaluated inside it.
+    """Return a condition that evaluates others.
 
     Raises:
-        ConditionInvalid: Too many are inside each other.
+        ConditionInvalid: The conditions are nested too deeply.
     """
     depth = 1 + max(each.depth for each in parts)
     if depth > CHAIN_MAX:
-        raise ConditionInvalid(parts[0].position, f"more than {CHAIN_MAX} parts are made of each other")
+        raise ConditionInvalid(parts[0].position, f"more than {CHAIN_MAX} parts are chained")
     return _Node("condition", evaluate, parts[0].position, depth=depth)
 
 
 def _joined(parts: Sequence[_Node], *, decides: bool) -> _Node:
-    """OR, where one that is true ``decides``, or AND, where one that is false does."""
+    """Return OR, if ``decides`` is true, or AND, if it is false."""
     if len(parts) == 1:
         return parts[0]
     conditions = [each.as_condition() for each in parts]
@@ -350,7 +350,7 @@ def _is_null(of: _Node, is_wanted: bool) -> _Node:
 
 
 def _about(of: _Node, test: Callable[[Value], bool], missing: Value) -> _Node:
-    """A condition on the text of one property."""
+    """Return a condition on the text of one property."""
     if of.kind != "property":
         raise ConditionInvalid(of.position, "expected a property")
 
@@ -396,14 +396,14 @@ def _ordered(left: _Node, right: _Node, sign: str) -> _Node:
 
 
 def _order(one: Value, other: Value) -> int | None:
-    """-1, 0 or 1; ``None`` for what cannot be compared.
+    """Return -1, 0 or 1; ``None`` if the values cannot be compared.
 
     Raises:
-        ValueError: A text is not what the other is.
+        ValueError: A text cannot be parsed as the type of the other value.
     """
     if isinstance(one, bool) or isinstance(other, bool):
         if isinstance(one, bool) and isinstance(other, str):
-            raise ValueError("no truth value")
+            raise ValueError("not a truth value")
         if isinstance(one, str):
             one = one.lower() == "true"
         return (one > other) - (one < other) if isinstance(one, bool) and isinstance(other, bool) else None
@@ -420,7 +420,7 @@ def _order(one: Value, other: Value) -> int | None:
 
 
 def _rank(number: float) -> tuple[bool, float, bool]:
-    """Where a number stands among all, as in Java: NaN is above all others, 0 above -0."""
+    """Return a sort key as in Java: NaN is above all numbers, 0 above -0."""
     if math.isnan(number):
         return True, 0.0, False
     return False, number, math.copysign(1, number) > 0
@@ -429,7 +429,7 @@ def _rank(number: float) -> tuple[bool, float, bool]:
 def _long(text: str) -> int:
     if _LONG.fullmatch(text) and -_LONG_LIMIT <= (number := int(text)) < _LONG_LIMIT:
         return number
-    raise ValueError("no whole number")
+    raise ValueError("not a whole number")
 
 
 def _double(text: str) -> float:

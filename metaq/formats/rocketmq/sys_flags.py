@@ -10,7 +10,7 @@ from typing import Final
 COMPRESSED: Final = 0x01
 """The body is compressed; ``COMPRESSION`` says how."""
 MULTI_TAGS: Final = 0x02
-"""The message has several tags; nobody sets it."""
+"""The message has several tags; never set."""
 TRANSACTION: Final = 0x0C
 """The bits of the three below; none of them: not part of a transaction."""
 PREPARED: Final = 0x04
@@ -24,7 +24,7 @@ BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 """The broker's address has 16 bytes."""
 NEED_UNWRAP: Final = 0x40
-"""An inner batch is to be taken apart."""
+"""An inner batch must be split."""
 INNER_BATCH: Final = 0x80
 """The body is a batch; its elements have the queue offsets from the record's on (5.x)."""
 COMPRESSION: Final = 0x700

@@ -1,6 +1,6 @@
-"""Tags: the hash by which a broker filters, and the expressions that name some.
+"""Tags: the hash by which a broker filters, and tag expressions.
 
-A broker compares hashes only, so that a tag with the hash of another passes: a client compares the texts again.
+A broker compares hashes only, so a different tag with the same hash passes: a client compares the texts again.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 ALL: Final = "*"
-"""The expression that every message passes, one without a tag, too."""
+"""The expression that matches every message, even without a tag."""
 
 
 def tag_hash(tag: str) -> int:
@@ -25,7 +25,7 @@ def tag_hash(tag: str) -> int:
 
 
 def tags_of(expression: str | None) -> tuple[str, ...]:
-    """Return the tags that an expression such as ``a || b`` names, each once; none if every message passes.
+    """Return the distinct tags of an expression such as ``a || b``; empty if every message matches.
 
     Raises:
         ValueError: The expression has bars and no tag.
@@ -34,5 +34,5 @@ def tags_of(expression: str | None) -> tuple[str, ...]:
         return ()
     tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
     if not tags:
-        raise ValueError(f"tags {expression!r} name no tag; allowed are '*', a tag, or several with '||' between")
+        raise ValueError(f"tags {expression!r} has no tag; allowed are '*', a tag, or several with '||' between")
     return tags

@@ -1,7 +1,7 @@
-"""Signatures of requests: what a broker with access control wants to see, in 4.x and 5.x.
+"""Signatures of requests, as a broker with access control requires them, in 4.x and 5.x.
 
-The signature is over the values of all fields in the order of their names, and the body. So it is made last: any field
-that is added afterwards makes it wrong.
+The signature covers the values of all fields in the order of their names, and the body. So it is computed last: any
+field that is added later invalidates it.
 
 Source: docs/remoting-protocol.md, "Signatures".
 """
@@ -22,12 +22,12 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNSIGNED: Final = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
-"""Fields that are not part of what is signed. Java adds the second one behind the signature."""
+"""Fields that are not signed. Java adds the second one after signing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who signs. The secrets are not in the ``repr``."""
+    """The keys of an account. The secrets are not in the ``repr``."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -36,7 +36,7 @@ class Credentials:
 
 def signature(ext: Mapping[str, str], body: Buffer, secret_key: str) -> str:
     """Return the signature of a request with these fields and this body."""
-    # Java sorts by UTF-16 units, which differs from code points above the surrogates only.
+    # Java sorts by UTF-16 units, which differs from code points only above the surrogates.
     names = sorted((name for name in ext if name not in UNSIGNED), key=lambda name: name.encode("utf-16-be", "replace"))
     fields = "".join([ext[name] for name in names]).encode("utf-8", "replace")
     signed = hmac.new(secret_key.encode(), fields, hashlib.sha1)
@@ -45,8 +45,9 @@ def signature(ext: Mapping[str, str], body: Buffer, secret_key: str) -> str:
 
 
 def sign(command: RemotingCommand, credentials: Credentials, body: Buffer | None = None) -> RemotingCommand:
-    """Return ``command`` with the fields that ``credentials`` add. The binary header must have no empty field then:
-    a broker reads it as null, and another signature comes out. ``body`` is what is sent instead of its own."""
+    """Return ``command`` signed with ``credentials``. With the binary header, no field may be empty: a broker reads it
+    as null, and computes another signature. ``body`` replaces the command's body.
+    """
     ext = {**command.ext, ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:
         ext[SECURITY_TOKEN] = credentials.security_token
@@ -55,7 +56,7 @@ def sign(command: RemotingCommand, credentials: Credentials, body: Buffer | None
 
 
 def is_signed_by(command: RemotingCommand, credentials: Credentials) -> bool:
-    """Whether ``command`` has the access key of ``credentials`` and a signature that its secret key gives."""
+    """Whether ``command`` has the access key of ``credentials`` and a valid signature."""
     if command.ext.get(ACCESS_KEY) != credentials.access_key:
         return False
     expected = signature(command.ext, command.body, credentials.secret_key)

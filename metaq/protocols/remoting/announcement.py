@@ -1,8 +1,8 @@
-"""How the bundled broker says in its registration what it is: one text among the filter servers that it names.
+"""How the bundled broker identifies itself in its registration: a text among its filter servers.
 
-Name servers of every version keep those and hand them out with a route. ``metaq:BROKERID@HOST:PORT`` says that the
-broker serves MetaQ's protocol there over the same log, transactions over many messages included, and that it knows the
-requests that this project has added.
+Name servers of every version store these texts and return them in routes. ``metaq:BROKERID@HOST:PORT`` means that the
+broker serves MetaQ's protocol there over the same log, including transactions over many messages, and that it knows the
+requests added by this project.
 
 Source: docs/remoting-protocol.md, "Frames instead of records".
 """
@@ -27,12 +27,11 @@ class MetaQBroker:
     address: Address
 
     def announcement(self) -> str:
-        """Return the text for name servers."""
         return f"metaq:{self.broker_id}@{self.address}"
 
 
 def announced(texts: Iterable[str]) -> MetaQBroker | None:
-    """Return what a broker that named these filter servers says about itself; ``None``: it is not the bundled one."""
+    """Return the MetaQ identity of a broker with these filter servers; ``None`` if it is not the bundled one."""
     for text in texts:
         found = _TEXT.fullmatch(text)
         if found is None or int(found[1]) > BROKER_ID_MAX:

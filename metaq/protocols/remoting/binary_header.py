@@ -6,7 +6,7 @@
     remark length i32 | remark
     fields length i32 | repeated: name length i16 | name | value length i32 | value
 
-Numbers are big-endian, texts UTF-8. A remark of length 0 is none.
+Numbers are big-endian, texts UTF-8. Length 0 means no remark.
 
 Source: docs/remoting-protocol.md, "Binary header".
 """
@@ -31,7 +31,7 @@ NAME_BYTES_MAX: Final = 32_767
 
 
 def write_binary(command: RemotingCommand) -> bytes:
-    """Return the header of ``command``. A language without a number goes as OTHER.
+    """Return the header of ``command``. A language without a number is sent as OTHER.
 
     Raises:
         FieldError: ``code`` or ``version`` does not fit 16 bits, or the name of a field is too long.
@@ -53,10 +53,10 @@ def write_binary(command: RemotingCommand) -> bytes:
 
 
 def read_binary(header: bytes, body: bytes) -> RemotingCommand:
-    """Return the command of which ``header`` is the header. A field of length 0 is an empty text.
+    """Return the command with this header. A field of length 0 is an empty text.
 
     Raises:
-        ProtocolError: A length in ``header`` does not fit what there is.
+        ProtocolError: A length in ``header`` exceeds the available bytes.
     """
     try:
         code, language, version, opaque, flag, length = _FIXED.unpack_from(header)

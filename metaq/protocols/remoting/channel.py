@@ -1,7 +1,7 @@
 """The state of one remoting connection: which requests wait for a response, in both directions. No socket, no clock.
 
-Either side of a connection may ask. Each numbers its own requests (``opaque``), so the two spaces of numbers are
-independent: whether a command is a response to us is decided by its flag bit, never by its number.
+Either side of a connection may send requests. Each numbers its own (``opaque``), so the two number spaces are
+independent: only the flag bit shows whether a command is a response, never its number.
 
 ::
 
@@ -10,11 +10,11 @@ independent: whether a command is a response to us is decided by its flag bit, n
      chosen here)                forget   ──▶              the same
                                  close    ──▶ Pending      nobody will answer any more
 
-``T`` is what the caller attaches to a request to find its own way back: a future, a slot, a callback.
+``T`` is the context that the caller attaches to a request: a future, a slot, a callback.
 
-What is in flight has limits, requests and oneways apart. A request is in flight until it is answered, a oneway until
-its bytes are with the system. Not thread-safe: who shares a channel between threads holds a lock around each call.
-Times are seconds of one monotonic clock.
+Requests and oneways in flight have separate limits. A request is in flight until it is answered, a oneway until its
+bytes are passed to the system. Not thread-safe: to share a channel between threads, hold a lock around each call. Times
+are seconds of one monotonic clock.
 
 Source: the documents of RocketMQ's remoting module; docs/adr/0030-one-channel-for-both-sides.md.
 """
@@ -33,12 +33,12 @@ T = TypeVar("T")
 ONEWAY_BIT: Final = 2
 _OPAQUE_MAX: Final = 0x7FFFFFFF
 _STALE_DEADLINES_MAX: Final = 64
-"""Deadlines of requests that ended, beyond as many as are pending, before they are swept out."""
+"""Deadlines of finished requests are removed when they exceed the pending ones by this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """How much of each kind may be in flight: requests without a response, oneways without being sent. At least 1."""
+    """Most commands of each kind in flight: unanswered requests, unsent oneways. At least 1."""
 
     requests_max: int = 1024
     oneways_max: int = 1024
@@ -53,7 +53,7 @@ DEFAULT_LIMITS: Final = ChannelLimits()
 
 
 class InFlight:
-    """Counts what is in flight up to ``limit``, and up to that of ``total``, which several counters may share."""
+    """Counts commands in flight up to ``limit``, and up to the limit of ``total``, which several counters may share."""
 
     def __init__(self, kind: str, limit: int, total: InFlight | None = None) -> None:
         self.kind, self.limit, self.count = kind, limit, 0
@@ -63,7 +63,7 @@ class InFlight:
         """Count one more.
 
         Raises:
-            TooManyInFlight: There are ``limit`` already; ``peer`` is named in the error.
+            TooManyInFlight: The limit is reached; the error names ``peer``.
         """
         if self.count >= self.limit:
             raise TooManyInFlight(peer, self.kind, self.limit)
@@ -89,7 +89,7 @@ class Pending(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Response(Generic[T]):
-    """``command`` answers ``request``. Its code may be anything; a code other than 0 is no error here."""
+    """``command`` answers ``request``. A code other than 0 is not an error here."""
 
     owner: T
     request: RemotingCommand
@@ -98,7 +98,7 @@ class Response(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The peer asks something; it waits for a response unless ``command.is_oneway``."""
+    """A request of the peer, which waits for a response unless ``command.is_oneway``."""
 
     command: RemotingCommand
 
@@ -112,7 +112,7 @@ class Expired(Generic[T]):
 
 
 class Channel(Generic[T]):
-    """``peer`` is named in errors. ``total`` counters may be shared with other channels."""
+    """The requests of one connection. Errors name ``peer``. ``total`` counters may be shared with other channels."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Channel(Generic[T]):
         self._deadlines: list[tuple[float, int]] = []
         self._last_opaque = 0
         self.late_responses = 0
-        """Responses that nobody waited for: too late, repeated or never asked for."""
+        """Unexpected responses: too late, repeated or never requested."""
 
     @property
     def in_flight(self) -> int:
@@ -149,10 +149,10 @@ class Channel(Generic[T]):
         return self._deadlines[0][0] if self._deadlines else None
 
     def start(self, command: RemotingCommand, deadline: float, owner: T) -> RemotingCommand:
-        """Return ``command`` as it is to be sent: a request with a number that no other pending request has.
+        """Return ``command`` in the form to send: with a number that no pending request has.
 
         Raises:
-            TooManyInFlight: As many requests as allowed wait already.
+            TooManyInFlight: The limit of pending requests is reached.
         """
         self._requests.take(self._peer)
         request = replace(command, opaque=self._free_opaque(), flag=0)
@@ -161,10 +161,10 @@ class Channel(Generic[T]):
         return request
 
     def start_oneway(self, command: RemotingCommand) -> RemotingCommand:
-        """Return ``command`` as it is to be sent; call ``oneway_sent`` when it is, or when it failed.
+        """Return ``command`` in the form to send; call ``oneway_sent`` when it was sent, or failed.
 
         Raises:
-            TooManyInFlight: As many oneways as allowed are being sent already.
+            TooManyInFlight: The limit of unsent oneways is reached.
         """
         self._oneways.take(self._peer)
         return replace(command, opaque=self._free_opaque(), flag=ONEWAY_BIT)
@@ -174,7 +174,7 @@ class Channel(Generic[T]):
         self._oneways.give()
 
     def received(self, command: RemotingCommand) -> Response[T] | Request | None:
-        """Return what a command from the peer means; ``None``: a response that nobody waits for."""
+        """Return the meaning of a command from the peer; ``None`` for an unexpected response."""
         if not command.is_response:
             return Request(command)
         pending = self._end(command.opaque)
@@ -184,20 +184,20 @@ class Channel(Generic[T]):
         return Response(pending.owner, pending.request, command)
 
     def forget(self, opaque: int) -> bool:
-        """Stop to wait for a response; return whether one was waited for."""
+        """Stop waiting for a response; return whether the request was pending."""
         return self._end(opaque) is not None
 
     def expire(self, now: float) -> list[Expired[T]]:
-        """Return the requests whose deadline is not after ``now``; they do not wait any more."""
+        """Remove and return the requests whose deadline is at or before ``now``."""
         expired = []
         while (deadline := self.next_deadline) is not None and deadline <= now:
             pending = self._end(heapq.heappop(self._deadlines)[1])
-            assert pending is not None  # next_deadline only shows those
+            assert pending is not None  # ``next_deadline`` considers pending requests only
             expired.append(Expired(pending.owner, pending.request))
         return expired
 
     def close(self) -> list[Pending[T]]:
-        """Return all requests that wait; nobody will answer them."""
+        """Remove and return all pending requests, which will not be answered."""
         ended = list(self._pending.values())
         for pending in ended:
             self._end(pending.request.opaque)
@@ -218,7 +218,7 @@ class Channel(Generic[T]):
         return pending is not None and pending.deadline == deadline
 
     def _free_opaque(self) -> int:
-        # The numbers wrap round after 2**31 requests; one that still waits keeps its number.
+        # The numbers wrap around after 2**31 requests; the number of a pending request is skipped.
         while True:
             self._last_opaque = self._last_opaque + 1 if self._last_opaque < _OPAQUE_MAX else 0
             if self._last_opaque not in self._pending:

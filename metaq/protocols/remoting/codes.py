@@ -9,7 +9,9 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 407
-"""What this side calls itself: the ordinal of 4.9.7. From 401 on a name server writes its routes as standard JSON."""
+"""The version that this side announces: the ordinal of 4.9.7. From 401 on a name server writes routes as
+standard JSON.
+"""
 
 STANDARD_JSON_VERSION: Final = 401
 """The first version whose requests a name server answers with routes in standard JSON."""
@@ -22,7 +24,7 @@ LANGUAGES: Final = (
 
 
 class RequestCode(IntEnum):
-    """What is asked for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -95,15 +97,15 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
-    GET_METAQ_BROKER = 31001  # not RocketMQ's: only the bundled broker answers it, others say that it is unknown
-    PULL_FRAMES = 31002  # not RocketMQ's either
+    GET_METAQ_BROKER = 31001  # only the bundled broker knows it
+    PULL_FRAMES = 31002  # only the bundled broker knows it
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     CHANGE_MESSAGE_INVISIBLETIME = 200053
 
 
 class ResponseCode(IntEnum):
-    """How it went. 0 is success, and so are the codes in ``STORED_SEND_CODES`` for a send."""
+    """Codes of responses. 0 is success, and so are the codes in ``STORED_SEND_CODES`` for a send."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -160,7 +162,7 @@ STORED_SEND_CODES: Final = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""Answers to a send that mean: stored. All but 0 with less durability than was asked for."""
+"""Responses to a send that was stored; all but 0 with less durability than configured."""
 
 RETRYABLE_SEND_CODES: Final = frozenset(
     {
@@ -174,13 +176,13 @@ RETRYABLE_SEND_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Answers to a send after which a Java producer tries another broker."""
+"""Responses to a send after which a Java producer tries another broker."""
 
 _REQUEST_NAMES: Final = {int(code): code.name for code in RequestCode}
 _RESPONSE_NAMES: Final = {int(code): code.name for code in ResponseCode}
 
 
 def name_of(code: int, response: bool = False) -> str:
-    """Return a code as logs and errors show it: ``PULL_MESSAGE (11)``, or the number alone if it has no name here."""
+    """Return a code for logs and errors: ``PULL_MESSAGE (11)``, or the number if it has no name here."""
     name = (_RESPONSE_NAMES if response else _REQUEST_NAMES).get(code)
     return f"{name} ({code})" if name else str(code)

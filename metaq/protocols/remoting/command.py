@@ -1,7 +1,7 @@
-"""One request or response of the remoting protocol, as a value.
+"""A request or response of the remoting protocol, as a value.
 
-Requests go in both directions of a connection, and each direction numbers its own: whether a command answers something
-shows in its flag alone, what it answers by its opaque.
+Both sides of a connection send requests, and each numbers its own: the flag shows whether a command is a response, the
+opaque to which request.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from metaq.protocols.remoting.codes import VERSION
 
 RESPONSE_FLAG: Final = 1
-"""Bit of ``flag``: this answers a request of the other side."""
+"""Bit of ``flag``: a response."""
 ONEWAY_FLAG: Final = 2
-"""Bit of ``flag``: nobody waits for an answer, and none is sent."""
+"""Bit of ``flag``: no response is expected, and none is sent."""
 
 
 class Codec(IntEnum):
-    """How a header is written; the number is the top byte of the frame's second word."""
+    """The encoding of a header; the number is the top byte of the frame's second word."""
 
     JSON = 0
     BINARY = 1
@@ -30,10 +30,10 @@ class Codec(IntEnum):
 class RemotingCommand:
     """A request or a response.
 
-    ``code`` is a ``RequestCode`` or a ``ResponseCode``; any number is carried. ``ext`` has the header's own fields as
-    text (Java: ``extFields``); a field that is null on the wire is not in it. ``opaque`` is a signed 32-bit number.
-    ``language`` is a name of ``LANGUAGES``, empty if it was missing; ``version`` is the sender's, as an ordinal.
-    ``codec`` is how the header came, and how it goes unless ``encode`` is given another; it is not compared.
+    ``code`` is a ``RequestCode`` or a ``ResponseCode``; any number is allowed. ``ext`` has the header's own fields as
+    text (Java: ``extFields``), without fields that are null. ``opaque`` is a signed 32-bit number. ``language`` is a
+    name of ``LANGUAGES``, empty if it was missing; ``version`` is the sender's, as an ordinal. ``codec`` is the
+    encoding of the header, and the default for ``encode``; it is ignored in comparisons.
     """
 
     code: int
@@ -48,12 +48,12 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of the other side."""
+        """Whether this is a response."""
         return bool(self.flag & RESPONSE_FLAG)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender wants no answer, not even that of an error."""
+        """Whether the sender expects no response, not even an error."""
         return bool(self.flag & ONEWAY_FLAG)
 
     def numbered(self, opaque: int) -> RemotingCommand:
@@ -80,6 +80,6 @@ def request(
     oneway: bool = False,
     codec: Codec = Codec.JSON,
 ) -> RemotingCommand:
-    """Return a request; ``oneway``: no answer is wanted."""
+    """Return a request; ``oneway``: no response is expected."""
     flag = ONEWAY_FLAG if oneway else 0
     return RemotingCommand(code, {} if ext is None else ext, body, opaque, flag, codec=codec)

@@ -1,4 +1,4 @@
-"""Frames of the remoting protocol: bytes in, commands out, and the other way round. No socket, no clock.
+"""Frames of the remoting protocol: bytes to commands and back. No socket, no clock.
 
 ::
 
@@ -6,13 +6,13 @@
     L2 i32 = codec << 24 | header length
     header, body
 
-Feed what was received and take what is complete::
+Feed received bytes and take complete commands::
 
     for command in decoder.receive(chunk):
         ...
 
-A ``ProtocolError`` is final: nobody can say where the next frame begins. Close the connection without an answer, as
-RocketMQ's own servers do. What came before the wrong frame is handed out first.
+A ``ProtocolError`` is final: the start of the next frame is unknown. Close the connection without a response, as
+RocketMQ's own servers do. Commands before the invalid frame are returned first.
 
 Source: docs/remoting-protocol.md, "Frames".
 """
@@ -32,13 +32,13 @@ from metaq.protocols.remoting.pull_headers import FRONTS, PULLS
 from metaq.protocols.remoting.send_headers import SENDS
 
 FRAME_BYTES_MAX: Final = 16 << 20
-"""Longest frame with L1, unless the caller says otherwise. Java's limit, too."""
+"""Default limit on a frame, including L1. The same as in Java."""
 
 HEADER_BYTES_MAX: Final = 8 << 20
-"""Longest header, unless the caller says otherwise: the ids of the largest batch of messages fit."""
+"""Default limit on a header: the ids of the largest batch of messages fit."""
 
 HEADER_BYTES_LIMIT: Final = (1 << 24) - 1
-"""What the 24 bits of its length can say."""
+"""The largest length that fits its 24 bits."""
 
 _WORD: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">iI")
@@ -46,7 +46,7 @@ _BODY_BYTES_LIMIT: Final = (1 << 31) - 1 - HEADER_BYTES_LIMIT - _WORD.size
 
 
 def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
-    """Return ``command`` as a frame, with its header in ``codec`` or, if that is ``None``, in its own.
+    """Return ``command`` as a frame, with its header in ``codec``; ``None``: in the command's own.
 
     Raises:
         FieldError: A field, the header or the body does not fit the format.
@@ -55,8 +55,9 @@ def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
 
 
 def encode_start(command: RemotingCommand, body_bytes: int, codec: Codec | None = None) -> bytes:
-    """Return the frame of ``command`` up to its body, which has ``body_bytes`` bytes and follows: a large one is sent
-    from where it is. Raises as ``encode``."""
+    """Return the frame of ``command`` without its body of ``body_bytes`` bytes, which the caller sends without a copy.
+    Raises as ``encode``.
+    """
     codec = command.codec if codec is None else codec
     for field, value in (("code", command.code), ("opaque", command.opaque), ("flag", command.flag)):
         if not -(1 << 31) <= value < 1 << 31:
@@ -70,21 +71,21 @@ def encode_start(command: RemotingCommand, body_bytes: int, codec: Codec | None 
 
 
 def frame_head(header_bytes: int, body_bytes: int) -> bytes:
-    """Return what stands before a JSON header; header and body have sizes that fit."""
+    """Return the bytes in front of a JSON header; the sizes must fit."""
     return _HEAD.pack(_WORD.size + header_bytes + body_bytes, header_bytes)
 
 
 class FrameDecoder:
-    """Decodes the commands of one direction of a connection. See the module."""
+    """Decodes the commands of one direction of a connection."""
 
     __slots__ = ("_error", "_frame_bytes_max", "_header_bytes_max", "_missing", "_received")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
-        """Start with nothing received. Both limits count bytes; the frame's is with L1."""
+        """Both limits are in bytes; the frame's includes L1."""
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = min(header_bytes_max, HEADER_BYTES_LIMIT)
         self._received: bytearray | bytes = b""
-        self._missing = 0  # bytes below which no look at what was received is worth it
+        self._missing = 0  # bytes needed before decoding can continue
         self._error: ProtocolError | None = None
 
     @property
@@ -95,10 +96,10 @@ class FrameDecoder:
     def receive(self, chunk: Buffer) -> Iterator[RemotingCommand]:
         """Take the next bytes of the stream, in a piece of any size; return the commands that are complete.
 
-        The bytes are taken at once. Commands that are not taken from the iterator come out of that of the next call.
+        The bytes are stored at once. Commands not taken from the iterator are returned by the next call's iterator.
 
         Raises:
-            ProtocolError: The bytes are no frame (raised by the iterator); final.
+            ProtocolError: The bytes are not a frame (raised by the iterator); final.
         """
         self.feed(chunk)
         return self._commands()
@@ -116,7 +117,7 @@ class FrameDecoder:
             yield command
 
     def take(self) -> RemotingCommand | None:
-        """Return the next command that is complete, ``None`` if there is none. Raises as the iterator."""
+        """Return the next complete command, ``None`` if there is none. Raises as the iterator."""
         if self._error is not None:
             raise self._error
         try:
@@ -148,7 +149,7 @@ class FrameDecoder:
         with memoryview(received) as view:
             header, body = bytes(view[_HEAD.size : body_start]), bytes(view[body_start:end])
         self._missing = 0
-        if end == there:  # most clients wait for their answers with nothing under way
+        if end == there:  # usual: most clients have one request in flight
             self._received = b""
         else:
             assert isinstance(received, bytearray)

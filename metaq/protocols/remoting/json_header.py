@@ -1,7 +1,7 @@
 """The JSON header (type 0): a command without its body as text, in the form that Java's fastjson writes and reads.
 
-Reading accepts what real clients send: missing and unknown keys, numbers, booleans and null in ``extFields``, numbers
-as text, any language. Writing gives the bytes that Java gives, key for key.
+Parsing accepts what real clients send: missing and unknown keys, numbers, booleans and null in ``extFields``, numbers
+as text, any language. Output has the same bytes as Java's.
 
 Source: docs/remoting-protocol.md, "JSON header".
 """
@@ -17,9 +17,11 @@ from metaq.errors import ProtocolError
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 
 OPENINGS_MAX: Final = 65_536
-"""Objects and lists in one header. A header has two objects; more braces stand in texts, such as properties."""
+"""Most opening braces and brackets in one header. A header has two objects; further braces are in texts, such as
+properties.
+"""
 QUOTES_MAX: Final = 262_144
-"""Quotation marks in one header. Many short texts take much more memory than their bytes: this bounds it."""
+"""Most quotation marks in one header: many short texts take much more memory than their bytes."""
 
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
@@ -37,12 +39,12 @@ def quoted(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether nothing in ``text`` has to be escaped."""
+    """Whether ``text`` needs no escapes."""
     return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
 
 
 def _members(ext: Mapping[str, str]) -> str:
-    """The members of a JSON object. One look at all texts together is much faster than one at each."""
+    """Return the members of a JSON object. Checking all texts together is much faster than checking each."""
     if _is_plain("".join([*ext, *ext.values()])):
         return ",".join([f'"{name}":"{value}"' for name, value in ext.items()])
     return ",".join([f"{quoted(name)}:{quoted(value)}" for name, value in ext.items()])
@@ -60,10 +62,10 @@ def write_json(command: RemotingCommand) -> bytes:
 
 
 def read_json(header: bytes, body: bytes) -> RemotingCommand:
-    """Return the command of which ``header`` is the header.
+    """Return the command with this header.
 
     Raises:
-        ProtocolError: ``header`` is no JSON object, or a field of it cannot be what it should be.
+        ProtocolError: ``header`` is not a JSON object, or a field is not valid.
     """
     fields = _load(header)
     language, remark = fields.get("language"), fields.get("remark")
@@ -96,7 +98,7 @@ def _load(header: bytes) -> dict[str, Any]:
 
 
 class _Literal(str):
-    """A number with a fraction or an exponent, as it was written: nothing here calculates with it."""
+    """A number with a fraction or an exponent, in its original form: it is never used in arithmetic."""
 
     __slots__ = ()
 
@@ -106,10 +108,10 @@ _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = _DECODER.scan_once  # type
 
 
 def _decoded(text: str) -> Any:
-    """Return the value that ``text`` is; ``json`` looks for blanks around it first, which costs as much as the rest.
+    """Parse a JSON text without ``json``'s search for surrounding blanks, which costs as much as the rest.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It is not JSON.
     """
     try:
         value, end = _SCAN(text, 0)

@@ -1,4 +1,6 @@
-"""What headers have in common that differ in three values only: see ``send_headers`` and ``pull_headers``."""
+"""Fast parsing of headers that differ from an earlier one in three values only; see ``send_headers``,
+``pull_headers``.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.json_header import read_json
 
 KEPT_MAX: Final = 512
-"""Headers that are kept: one for each client, topic and queue."""
+"""Most cached headers: one for each client, topic and queue."""
 
 KEPT_BYTES_MAX: Final = 2048
-"""Of one header."""
+"""Longest header that is cached."""
 
 OPAQUE: Final = b'"opaque":'
 
@@ -21,11 +23,11 @@ _OPAQUE_DIGITS_MAX: Final = 9
 _ZERO: Final = ord("0")
 
 FieldBytes = tuple[bytes, bytes, bytes, bytes]
-"""What stands before, between and behind two values and the opaque."""
+"""The parts of a header before, between and behind two values and the opaque."""
 
 
 class SharedFields:
-    """Fields that headers have in common. ``header`` is for who reads them: what it made of them."""
+    """Fields that several headers share. ``header`` caches the reader's parsed header."""
 
     __slots__ = ("fields", "header")
 
@@ -35,16 +37,16 @@ class SharedFields:
 
 
 def is_opaque(digits: bytes) -> bool:
-    """Say whether this is an opaque as usual: a number as JSON writes it, and not a long one."""
+    """Return whether this is a usual opaque: a JSON number that is not long."""
     return digits.isdigit() and len(digits) <= _OPAQUE_DIGITS_MAX and (digits[0] != _ZERO or len(digits) == 1)
 
 
 def proven(
     field_bytes: FieldBytes, names: tuple[str, str], values: tuple[str, str], others: tuple[str, str]
 ) -> RemotingCommand | None:
-    """Return the command of a header of these pieces, if nothing but two fields and the opaque is between them.
+    """Return the command of a header with these parts, if only two fields and the opaque are between them.
 
-    The header is read as any other is, with ``values`` in the fields ``names``, and with ``others``.
+    The header is parsed completely, with ``values`` in the fields ``names``, and again with ``others``.
     """
     try:
         like, unlike = read_json(_joined(field_bytes, values, 5), b""), read_json(_joined(field_bytes, others, 9), b"")

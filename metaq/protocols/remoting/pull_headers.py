@@ -1,7 +1,7 @@
-"""JSON headers of pulls that differ from one that was read before in three numbers only, as those of one consumer do.
+"""Fast parsing of JSON headers of pulls that differ from an earlier one in three numbers only, as one consumer's do.
 
-As with sends (``send_headers``): a header is cut where the two offsets and the opaque are. If the pieces between them
-are those of an earlier header, nothing else has to be read.
+As with sends (``send_headers``), a header is cut at the two offsets and the opaque. If the parts between them equal an
+earlier header's, nothing else needs to be parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metaq.protocols.remoting.like_headers import (
 )
 
 FRONTS: Final = (b'{"code":11,', b'{"code":361,')
-"""What a header begins with that is looked at here: a pull, written by fastjson."""
+"""Start of the headers that are handled here: pulls, written by fastjson."""
 
 COMMIT_OFFSET, QUEUE_OFFSET = "commitOffset", "queueOffset"
 
@@ -30,13 +30,13 @@ _COMMIT_BYTES, _QUEUE_BYTES, _OPAQUE_BYTES = len(_COMMIT), len(_QUEUE), len(OPAQ
 _OFFSET_DIGITS_MAX: Final = 18
 
 _Cut = tuple[FieldBytes, bytes, bytes, bytes]
-"""The four pieces of a header, and the numbers between them: two offsets and the opaque."""
+"""The four parts of a header, and the numbers between them: two offsets and the opaque."""
 
 
 class LikePull(dict[str, str]):
-    """Fields of a pull that is like earlier ones: the two offsets are this one's, all others are theirs.
+    """Fields of a pull that differs from earlier ones only in its two offsets.
 
-    ``shared`` is the same object for all of them.
+    ``shared`` is the same object for all such pulls.
     """
 
     __slots__ = ("commit_offset", "queue_offset", "shared")
@@ -47,13 +47,13 @@ class LikePull(dict[str, str]):
 
 
 class PullHeaders:
-    """``read`` does what ``read_json`` does."""
+    """A cache of pull headers."""
 
     def __init__(self) -> None:
         self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields, bool]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
-        """Return the command of which ``header`` is the header. Raises as ``read_json``."""
+        """Return the command with this header, as ``read_json`` does."""
         if not header.startswith(FRONTS) or len(header) > KEPT_BYTES_MAX or (cut := _cut(header)) is None:
             return read_json(header, body)
         field_bytes, first, second, opaque = cut
@@ -79,7 +79,7 @@ class PullHeaders:
 
 
 def _cut(header: bytes) -> _Cut | None:
-    """Return the pieces of a header; ``None``: it has others, or numbers that are not as usual."""
+    """Cut a header; return ``None`` if it has another form or unusual numbers."""
     find = header.find
     first_at, second_at = find(_COMMIT) + _COMMIT_BYTES, find(_QUEUE) + _QUEUE_BYTES
     if first_at < _COMMIT_BYTES or second_at < _QUEUE_BYTES:
@@ -101,4 +101,4 @@ def _cut(header: bytes) -> _Cut | None:
 
 
 PULLS: Final = PullHeaders()
-"""Reads the headers of this process."""
+"""The cache of this process."""

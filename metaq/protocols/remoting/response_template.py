@@ -1,4 +1,4 @@
-"""Responses that are alike: the JSON header is made once, then opaque and some values are put into it."""
+"""Templates of similar responses: the JSON header is formatted once, then opaque and some values are inserted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ResponseTemplate:
         self._header = header.replace("\\u0000", "%s").replace(_OPAQUE, _OPAQUE.replace("0", "%d"))
 
     def frame(self, opaque: int, values: tuple[object, ...], body: Sequence[bytes] = ()) -> bytes:
-        """Return the frame of the response to request ``opaque``; its body is ``body``, joined.
+        """Return the frame of the response to request ``opaque``; the parts of ``body`` are joined.
 
         The values of the fields are numbers, or texts of printable ASCII characters without quotation marks and
         backslashes: they are not escaped.

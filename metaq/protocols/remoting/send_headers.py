@@ -1,9 +1,9 @@
-"""JSON headers of sends that differ from one that was read before in three values only, as those of one producer do.
+"""Fast parsing of JSON headers of sends that differ from an earlier one in three values only, as one producer's do.
 
-A header is cut where the values are that vary: the time of birth ("g"), the properties ("i"), the opaque. If the pieces
-between them are those of an earlier header, all other fields are that one's, and nothing else has to be read. Before
-pieces are kept, a header of the same pieces with other values has been read as any other is, and had these values in
-these fields, so what comes out is what ``read_json`` reads.
+A header is cut at the values that vary: the time of birth ("g"), the properties ("i"), the opaque. If the parts between
+them equal an earlier header's, all other fields are the same and need not be parsed. Before parts are cached, a header
+with the same parts and other values is parsed completely and must have these values in these fields, so the result is
+always the same as with ``read_json``.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from metaq.protocols.remoting.like_headers import (
 )
 
 FRONT: Final = b'{"code":310,'
-"""What a header begins with that is looked at here: a send with short names, written by fastjson."""
+"""Start of the headers that are handled here: sends with short names, written by fastjson."""
 
 _BORN, _PROPERTIES = b',"g":"', b',"i":"'
 _BORN_BYTES, _OPAQUE_BYTES = len(_BORN), len(OPAQUE)
 _BORN_DIGITS_MAX: Final = 18
 
 _Cut = tuple[FieldBytes, str, str, int]
-"""The four pieces of a header, and the values between them."""
+"""The four parts of a header, and the values between them."""
 
 
 class LikeFields(dict[str, str]):
-    """Fields of a header that is like earlier ones: ``born`` and ``properties`` are this one's, all others are theirs.
+    """Fields of a header that differs from earlier ones only in ``born`` and ``properties``.
 
-    ``shared`` is the same object for all of them.
+    ``shared`` is the same object for all such headers.
     """
 
     __slots__ = ("born", "properties", "shared")
@@ -47,13 +47,13 @@ class LikeFields(dict[str, str]):
 
 
 class SendHeaders:
-    """``read`` does what ``read_json`` does."""
+    """A cache of send headers."""
 
     def __init__(self) -> None:
         self._kept: dict[FieldBytes, tuple[RemotingCommand, SharedFields]] = {}
 
     def read(self, header: bytes, body: bytes) -> RemotingCommand:
-        """Return the command of which ``header`` is the header. Raises as ``read_json``."""
+        """Return the command with this header, as ``read_json`` does."""
         if not header.startswith(FRONT) or len(header) > KEPT_BYTES_MAX or (cut := _cut(header)) is None:
             return read_json(header, body)
         field_bytes, born, properties, opaque = cut
@@ -77,7 +77,7 @@ class SendHeaders:
 
 
 def _cut(header: bytes) -> _Cut | None:
-    """Return the pieces of a header; ``None``: it has others, or values that are not as usual."""
+    """Cut a header; return ``None`` if it has another form or unusual values."""
     find = header.find
     born_at = find(_BORN) + _BORN_BYTES
     born_end = find(b'"', born_at)
@@ -93,7 +93,7 @@ def _cut(header: bytes) -> _Cut | None:
     text = header[properties_at:properties_end].decode("utf-8", "replace")
     properties = text.replace("\\u0001", "\x01").replace("\\u0002", "\x02")
     if "\\" in properties or not text.isprintable():
-        return None  # it has other escapes, or what JSON wants to be escaped
+        return None  # it has other escapes, or characters that JSON requires to be escaped
     field_bytes = (
         header[:born_at],
         header[born_end:properties_at],
@@ -104,4 +104,4 @@ def _cut(header: bytes) -> _Cut | None:
 
 
 SENDS: Final = SendHeaders()
-"""Reads the headers of this process."""
+"""The cache of this process."""

@@ -1,4 +1,4 @@
-"""What annotations of headers and bodies say about the wire: the size of a number, and names that are not the usual."""
+"""Annotations for headers and bodies: the size of a number, and unusual names on the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ I64 = Annotated[int, 64]
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Other names of a field on the wire than its attribute has; ``short`` is that in sends of version 2."""
+    """Names of a field on the wire that differ from its attribute; ``short`` is used in sends of version 2."""
 
     name: str = ""
     short: str = ""
@@ -26,10 +26,9 @@ def camel_case(name: str) -> str:
 
 
 def names_of(hint: Any) -> Wire:
-    """Return the names that an annotation gives."""
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Wire)), Wire())
 
 
 def bits_of(hint: Any) -> int:
-    """Return the size of the number that an annotation means, 0 if it gives none."""
+    """Return the bits of the number type in an annotation, 0 if there is none."""
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, int)), 0)

@@ -1,4 +1,4 @@
-"""MetaQ's status codes, which are those of HTTP. Source: docs/protocol.md."""
+"""MetaQ's status codes, the same numbers as in HTTP. Source: docs/protocol.md."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Every command and reply of the text protocol, as values.
 
-Named tuples, not dataclasses: a broker makes one of these per message, and a tuple costs a third of a frozen dataclass.
-Compare the type as well as the fields where two kinds might meet.
+Named tuples, not dataclasses: a broker creates one per message, and a tuple costs a third of a frozen dataclass. Tuples
+of different classes may compare equal: compare the type, too.
 
 Field conventions: ``opaque`` is the signed 32-bit number that pairs a reply with its request; ``partition`` is the
-index on the broker (-1 = the broker picks); ``checksum`` is ``None`` for the older line without that token, -1 for
-"not given". A decoded topic, group or item may be any text without space and CR LF, even empty: what a name may be is
-for the broker to judge.
+index on the broker (-1 = the broker chooses); ``checksum`` is ``None`` for the older line without that token, -1 for
+"not given". A decoded topic, group or item may be any text without space and CR LF, even empty: the broker checks
+names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 from metaq.model import Buffer, TransactionId
 
 NO_OPAQUE: Final = 2147483647
-"""What the broker answers with when ``version`` or ``stats`` came without an opaque."""
+"""The opaque in the broker's reply to ``version`` or ``stats`` without an opaque."""
 
 OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation", "file"]
 TransactionType = Literal[
@@ -50,8 +50,8 @@ class Put(NamedTuple):
 class PutBatch(NamedTuple):
     """``mput TOPIC PARTITION LENGTH COUNT [TXKEY] OPAQUE`` + ``COUNT`` frames. Extension ``mput``.
 
-    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces. One that was
-    decoded into a buffer (``CommandDecoder``) is a writable view of that.
+    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces. A block that
+    was decoded into a buffer (``CommandDecoder``) is a writable view of it.
     """
 
     topic: str
@@ -76,8 +76,8 @@ class Get(NamedTuple):
 class GetFiltered(NamedTuple):
     """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``. Extension ``fget``.
 
-    ``types`` are names of message types, joined by commas on the wire. ``max_bytes`` counts bytes of the log that are
-    looked at, not of the reply, which is a ``Value`` whose data ``metaq.formats.message_types`` describes.
+    ``types`` are names of message types, joined by commas on the wire. ``max_bytes`` counts scanned bytes of the log,
+    not of the reply, a ``Value`` whose data ``metaq.formats.message_types`` describes.
     """
 
     topic: str
@@ -94,9 +94,9 @@ class GetOffset(NamedTuple):
 
     ``mode`` "segment" is MetaQ's own meaning; the others are extensions. "boundary": the frame boundary at or below
     ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
-    messages are before that boundary. "message": the offset of the message before which there are ``offset`` others.
-    "incarnation": the partition's UUID; ``offset`` means nothing. "file": where the bytes from ``offset`` on are on the
-    disk, for readers on the broker's machine; ``metaq.protocols.file_location`` describes the text.
+    messages are before that boundary. "message": the offset of the message with number ``offset``. "incarnation": the
+    partition's UUID; ``offset`` is ignored. "file": the place of the bytes from ``offset`` on, for readers on the
+    broker's machine; ``metaq.protocols.file_location`` describes the text.
     """
 
     topic: str
@@ -150,9 +150,9 @@ class Sync(NamedTuple):
 class Copy(NamedTuple):
     """``copy TOPIC PARTITION LENGTH OFFSET SEGMENT FIRST ORDINAL INCARNATION OPAQUE`` + frames. Extension ``copy``.
 
-    Master to synchronous slave: ``block``, whole frames as the master stores them (or none), belongs at byte ``offset``
-    of the partition, in the segment that begins at ``segment_start``. The master keeps everything from ``first`` on,
-    before which there were ``ordinal`` messages.
+    Master to synchronous slave: ``block``, whole frames as the master stores them (or none), is written at byte
+    ``offset`` of the partition, in the segment that begins at ``segment_start``. The master's log starts at ``first``,
+    which ``ordinal`` messages precede.
     """
 
     topic: str
@@ -169,8 +169,8 @@ class Copy(NamedTuple):
 class Decide(NamedTuple):
     """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``.
 
-    With ``contents`` (extension ``contents``): ``decide QUERY_ID BATCH_ID LENGTH contents OPAQUE`` + the positions of
-    the keys that are branches of this broker, joined by commas, CR LF, the text, CR LF, the keys.
+    With ``contents`` (extension ``contents``): ``decide QUERY_ID BATCH_ID LENGTH contents OPAQUE`` + the indexes of the
+    keys that are branches of this broker, joined by commas, CR LF, the text, CR LF, the keys.
     """
 
     query_id: str
@@ -178,15 +178,15 @@ class Decide(NamedTuple):
     branches: tuple[TransactionId, ...]
     opaque: int
     contents: str | None = None
-    """What the batch contains, in the words of whoever decides: one line, kept and returned with the decision."""
+    """A description of the batch's contents by the deciding client: one line, stored and returned with the decision."""
     own: tuple[int, ...] = ()
 
 
 class Result(NamedTuple):
     """``result CODE LENGTH OPAQUE`` + UTF-8 text.
 
-    Bytes that are not UTF-8 stand in ``text`` as lone surrogates, and ``text.encode("utf-8", "surrogateescape")`` gives
-    back the exact bytes: the text of ``stats config`` is a file in whatever encoding it was written.
+    Bytes that are not UTF-8 are lone surrogates in ``text``, and ``text.encode("utf-8", "surrogateescape")`` returns
+    the exact bytes: the text of ``stats config`` is a file in any encoding.
     """
 
     code: int
@@ -202,14 +202,14 @@ class Value(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A value whose ``size`` bytes went straight to the buffer that was kept for them; see ``ReplyDecoder``."""
+    """A value whose ``size`` bytes were received directly into the caller's buffer; see ``ReplyDecoder``."""
 
     size: int
     opaque: int
 
 
 class Oversized(NamedTuple):
-    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept.
+    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped.
 
     ``word`` is the command word; ``topic`` is empty and ``partition`` -1 for ``decide``. ``length`` and ``limit`` count
     bytes.

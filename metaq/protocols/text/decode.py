@@ -1,6 +1,6 @@
-"""Bytes in, commands or replies out. No socket, no clock.
+"""Decodes bytes into commands or replies. No socket, no clock.
 
-Feed what was received, then take what is complete until ``NEED_DATA``::
+Feed received bytes, then take complete commands until ``NEED_DATA``::
 
     decoder.receive_data(chunk)
     while (command := decoder.next_command()) is not NEED_DATA:
@@ -31,7 +31,7 @@ LINE_BYTES_MAX: Final = 65536
 """Longest line. Java has no limit, but its clients' lines stay below 1 KiB."""
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""Longest body, unless the caller says otherwise."""
+"""Default limit on a body."""
 
 _FAST_LINE_BYTES_MAX: Final = 256
 
@@ -44,19 +44,19 @@ class _NeedData(Enum):
 
 
 NEED_DATA: Final = _NeedData.NEED_DATA
-"""Nothing is complete; feed more."""
+"""Nothing is complete; more data is needed."""
 
 
 class _Decoder:
-    """What both directions share: limits, received bytes, and the final error."""
+    """Base of both decoders: limits, received bytes, and the final error."""
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, body_bytes_max: int = BODY_BYTES_MAX) -> None:
-        """Start with nothing received. Both limits count bytes; the line's is without its CRLF."""
+        """Both limits are in bytes; the line's excludes its CRLF."""
         self._line_bytes_max, self._body_bytes_max = line_bytes_max, body_bytes_max
         self._fast_line_bytes_max = min(line_bytes_max, _FAST_LINE_BYTES_MAX)
         self._inbox = Inbox()
         self._error: ProtocolError | None = None
-        self._body_buffer: memoryview | None = None  # for the body that is being received, of its length
+        self._body_buffer: memoryview | None = None  # for the current body, of its length
         self._filled = 0
 
     @property
@@ -86,7 +86,7 @@ class _Decoder:
             self._inbox.feed(chunk)
 
     def _fill(self, buffer: memoryview) -> bool:
-        """Move received bytes of the current body to ``buffer``; return whether it is full, and then release it."""
+        """Move received bytes of the current body to ``buffer``; if it is full, release it and return true."""
         here = self._inbox.exactly(min(self._inbox.pending_bytes, len(buffer) - self._filled))
         if here:
             buffer[self._filled : self._filled + len(here)] = here
@@ -103,17 +103,17 @@ class _Decoder:
 
 
 BlockBufferSource = Callable[[int], memoryview]
-"""Returns a writable buffer of the length given, for a block that did not arrive in one piece."""
+"""Returns a writable buffer of the given length, for a block that did not arrive in one piece."""
 
 BUFFER_SHARE: Final = 32
-"""A block gets a buffer when a thirty-second of it has arrived: memory stays close to what a client really sent."""
+"""A block gets a buffer when a thirty-second of it has arrived, so memory stays close to the bytes received."""
 
 
 class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
-    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is a buffer from there instead of ``bytes``.
-    With ``framer``, ``next_puts`` returns many puts at once as frames.
+    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is in such a buffer instead of ``bytes``. With
+    ``framer``, ``next_puts`` returns many puts at once as frames.
     """
 
     _head: Head | None = None
@@ -131,7 +131,7 @@ class CommandDecoder(_Decoder):
         self._framer = framer
 
     def abandon(self) -> memoryview | None:
-        """Drop what was received and not decoded; return the buffer of the current body, if it has one."""
+        """Drop received bytes that are not decoded; return the buffer of the current body, if it has one."""
         buffer, self._body_buffer, self._filled, self._head = self._body_buffer, None, 0, None
         self._inbox = Inbox()
         return buffer
@@ -139,11 +139,11 @@ class CommandDecoder(_Decoder):
     def next_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         """Return the next complete command.
 
-        A command whose body is above the limit comes out as ``Oversized`` as soon as its line is known; its body is
-        dropped as it arrives, and decoding goes on behind it.
+        A command whose body exceeds the limit is returned as ``Oversized`` as soon as its line is complete; its body is
+        dropped as it arrives, and decoding continues behind it.
 
         Raises:
-            ProtocolError: The bytes are no command; final.
+            ProtocolError: The bytes are not a command; final.
         """
         if self._error is not None:
             raise self._error
@@ -156,8 +156,8 @@ class CommandDecoder(_Decoder):
     def next_puts(self, count_max: int) -> FramedPuts | PutRun | None:
         """Return the next puts, up to ``count_max``, if they are complete and of the usual form.
 
-        They are frames if they are many, to one partition, and the framer accepts them. ``None``: the next command is
-        not such a put, or not complete; call ``next_command``.
+        Many puts to one partition are returned as frames, if the framer accepts them. ``None``: the next command is
+        another one or incomplete; call ``next_command``.
         """
         inbox = self._inbox
         if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
@@ -219,7 +219,7 @@ def _no_buffers(opaque: int, length: int) -> memoryview | None:
 
 
 class ReplyDecoder(_Decoder):
-    """The client's side: decodes replies. Takes ``data`` for ``value``, a name that some documents give it.
+    """The client's side: decodes replies. Accepts ``data`` for ``value``, as some documents call it.
 
     A value for which ``buffers`` returns a buffer is returned as ``Filled``; see ``buffer``.
     """
@@ -237,14 +237,14 @@ class ReplyDecoder(_Decoder):
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the body that is being received lacks; 0 as long as the line before it is not complete."""
+        """Missing bytes of the current body; 0 while its line is not complete."""
         return 0 if self._head is None else max(0, self._head[0].length - self.pending_bytes)
 
     def next_reply(self) -> Reply | Filled | Literal[_NeedData.NEED_DATA]:
         """Return the next complete reply.
 
         Raises:
-            ProtocolError: The bytes are no reply, or its body is above the limit; final.
+            ProtocolError: The bytes are not a reply, or its body exceeds the limit; final.
         """
         if self._error is not None:
             raise self._error
@@ -276,5 +276,5 @@ class ReplyDecoder(_Decoder):
         self._head = None
         if code is None:
             return Value(body, opaque)
-        # Any bytes survive: the text of `stats config` is a file in whatever encoding it was written.
+        # Any bytes survive: the text of `stats config` is a file in any encoding.
         return Result(code, body.decode("utf-8", "surrogateescape"), opaque)

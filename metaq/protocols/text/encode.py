@@ -1,7 +1,6 @@
-"""Commands and replies to bytes.
+"""Encodes commands and replies.
 
-Nothing is written that the other side would read as something else: a field that does not fit its place in the line is
-a ``ValueError`` that names the field and the value.
+A field that the other side would read differently raises a ``ValueError`` with its name and value.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.lines import CONTENTS, KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR
 
 TOKEN_BYTES_MAX: Final = 20_000
-"""Longest name or key: three of them fit in the longest line that a decoder takes."""
+"""Longest name or key: three of them fit in the longest line that a decoder accepts."""
 
 _TRANSACTION_TYPES: Final = frozenset(get_args(TransactionType))
 _OFFSET_MODES: Final = frozenset(get_args(OffsetMode))
@@ -44,8 +43,8 @@ def encode(message: Command | Reply) -> bytes:
     """Return the bytes of a command or a reply.
 
     Raises:
-        ValueError: A field cannot be written: an empty name or one with a blank, a number that does not fit, and so on.
-        TypeError: ``message`` is no command and no reply.
+        ValueError: A field cannot be encoded: an empty name or one with a blank, a number that does not fit, and so on.
+        TypeError: ``message`` is neither a command nor a reply.
     """
     encoder = _ENCODERS.get(type(message))
     if encoder is None:
@@ -56,7 +55,7 @@ def encode(message: Command | Reply) -> bytes:
 def encode_value_line(total: int, opaque: int) -> bytes:
     """Return the line of a ``value`` reply alone, for a sender whose ``total`` bytes go from file to socket."""
     if not (0 <= total <= INT32_MAX and INT32_MIN <= opaque <= INT32_MAX):
-        _int32("total", total, 0), _int32("opaque", opaque)  # one of them says what is wrong
+        _int32("total", total, 0), _int32("opaque", opaque)  # one of them raises the error
     return b"value %d %d\r\n" % (total, opaque)
 
 
@@ -70,7 +69,7 @@ def _put(put: Put) -> bytes:
 
 
 def encode_put_batch_line(batch: PutBatch) -> bytes:
-    """Return the line of an ``mput`` alone, for a sender that writes the block behind it from where it is.
+    """Return the line of an ``mput`` alone, for a sender that writes the block without a copy.
 
     Raises:
         ValueError: As ``encode``.

@@ -1,8 +1,8 @@
-"""What this broker speaks beyond MetaQ 1.4, and how the ``version`` reply says so.
+"""The extensions to MetaQ 1.4, and their announcement in the ``version`` reply.
 
-The version text is ``1.4.6-metaq-spark-<version>;ext=boundary,timestamp,...``: no spaces, fields behind semicolons,
-words between commas. A Java broker answers with a plain version, so it announces nothing; a client uses an extension
-only after it has read its word.
+The version text is ``1.4.6-metaq-spark-<version>;ext=boundary,timestamp,...``: no spaces, fields after semicolons,
+words separated by commas. A Java broker replies with a plain version and announces nothing; a client uses an extension
+only if its word was announced.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 PROTOCOL_VERSION: Final = "1.4.6"
-"""The MetaQ release whose protocol this is; Java clients look at nothing else of the text."""
+"""The MetaQ release whose protocol this is; Java clients read only this part."""
 
 EXT_BOUNDARY: Final = "boundary"
 """``offset ... boundary``: the frame boundary at or below a byte offset."""
@@ -24,16 +24,16 @@ EXT_PUT_BATCH: Final = "mput"
 """``mput``: many messages of one partition in one command."""
 
 EXT_DECIDE: Final = "decide"
-"""``decide``: record durably which branches of a batch are to be committed."""
+"""``decide``: record durably which branches of a batch will be committed."""
 
 EXT_DECISIONS: Final = "decisions"
-"""``transaction null ... DECIDED`` and ``FORGET`` of a query: what was decided last, and that it is over."""
+"""``transaction null ... DECIDED`` and ``FORGET`` of a query: the last decision, and the end of a query."""
 
 EXT_CONTENTS: Final = "contents"
-"""``decide ... contents``: a decision says what the batch contains and which of its branches are this broker's."""
+"""``decide ... contents``: a decision has a description of the batch and the list of this broker's branches."""
 
 EXT_DECIDED_CONTENTS: Final = "decided-contents"
-"""``transaction null ... DECIDED_CONTENTS``: what was decided last of a query, with its contents."""
+"""``transaction null ... DECIDED_CONTENTS``: the last decision of a query, with its contents."""
 
 EXT_FILTER: Final = "fget"
 """``fget``: read only messages of certain types."""
@@ -42,16 +42,16 @@ EXT_ORDINAL: Final = "ordinal"
 """``offset ... ordinal`` and ``offset ... message``: byte offsets to message counts and back."""
 
 EXT_INCARNATION: Final = "incarnation"
-"""``offset ... incarnation`` and ``stats incarnations``: which incarnation of a partition the offsets belong to."""
+"""``offset ... incarnation`` and ``stats incarnations``: the incarnation of a partition."""
 
 EXT_SEGMENTS: Final = "segments"
-"""``stats segments``: where the last segment of each partition begins, for those who copy them."""
+"""``stats segments``: where the last segment of each partition begins, for slaves."""
 
 EXT_COPY: Final = "copy"
 """``copy``: a run of a partition's frames, from a master to its synchronous slave."""
 
 EXT_STATE: Final = "state"
-"""``stats state:FILE:POSITION``: what was added to the state of RocketMQ's clients, for the broker's slave."""
+"""``stats state:FILE:POSITION``: new records in the state of RocketMQ's clients, for the broker's slave."""
 
 EXT_FILE: Final = "file"
 """``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""

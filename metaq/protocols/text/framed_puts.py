@@ -1,7 +1,7 @@
-"""A run of puts, decoded as the frames that are to be stored: what a broker with compiled code takes them apart into.
+"""A run of puts, decoded directly into frames to store, by a broker with compiled code.
 
-The code that does it is the caller's (``Framer``): this is a package without compiled code. What it does not take means
-what ``metaq.protocols.text.put_runs`` and ``metaq.protocols.text.lines`` say.
+The caller supplies the compiled code (``Framer``). Puts that it does not accept are decoded by
+``metaq.protocols.text.put_runs`` and ``metaq.protocols.text.lines``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from metaq.protocols.text.receive_buffer import Inbox
 
 RUN_BYTES_MIN: Final = 4096
 RUN_PUTS_MIN: Final = 16
-"""Bytes and puts below which a run is not worth it."""
+"""Fewest bytes and puts for which a run pays off."""
 
 
 class Opaques(Protocol):
     """The opaques of a run, in order."""
 
-    def tolist(self) -> list[int]:
-        """Return them as a list."""
+    def tolist(self) -> list[int]: ...
 
 
 class FramedPuts(NamedTuple):
     """Plain puts to one partition, none in a transaction, as ``block``: their frames, back to back, with ids of 0.
 
-    Each frame's checksum is what its put says, right or wrong. The block is the framer's: it holds until the next run.
+    Each frame has the checksum of its put, right or wrong. The block belongs to the framer and is valid until the next
+    run.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class FramedPuts(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """What a framer made: ``size`` bytes of input became ``block``, so many frames."""
+    """The result of a framer: ``size`` bytes of input became ``block``."""
 
     size: int
     block: Buffer
@@ -56,10 +56,10 @@ class Framed(NamedTuple):
 
 
 class Framer(Protocol):
-    """Makes frames of the puts at ``data[start:]``, all of which begin with the first ``prefix_bytes`` there.
+    """Converts the puts at ``data[start:]``, all of which begin with the first ``prefix_bytes`` there, into frames.
 
-    At most ``count_max``, with lines and bodies within the limits, and only such as are whole and of the usual form.
-    ``None``: none of them, or not now.
+    At most ``count_max``, with lines and bodies within the limits, and only whole puts of the usual form. ``None``:
+    none of them, or not now.
     """
 
     def __call__(
@@ -70,7 +70,7 @@ class Framer(Protocol):
 def take_framed(
     inbox: Inbox, framer: Framer, count_max: int, line_bytes_max: int, body_bytes_max: int
 ) -> FramedPuts | None:
-    """Take the usual puts to one partition that are next and whole, up to ``count_max``, if they are many."""
+    """Take the next whole puts of the usual form to one partition, up to ``count_max``, if they are many."""
     data, start = inbox.data, inbox.pos
     if len(data) - start < RUN_BYTES_MIN or not data.startswith(PUT, start):
         return None

@@ -1,17 +1,17 @@
-"""Command lines, read by the rules of the Java broker.
+"""Parses command lines by the rules of the Java broker.
 
 * The line is split on single spaces. Empty tokens at the end are dropped, all others count: a doubled space shifts what
   follows. A tab is an ordinary character.
-* The first byte chooses the command. ``v...`` and ``q...`` do not care for the rest of the word, all others do.
+* The first byte chooses the command. ``v...`` and ``q...`` ignore the rest of the word.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
 * ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token
   counts; others ignore what follows.
 
-Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
-connection without a word, and so should a caller.
+Any other line raises a ``ProtocolError`` with the rule and the line: the Java broker closes the connection without a
+reply, and so should a caller.
 
-Source: docs/protocol.md; the rules were observed on a Java broker. One departure: a name that is not UTF-8 is refused,
-where Java would quietly replace the wrong bytes and so mix up different names.
+Source: docs/protocol.md; the rules were observed on a Java broker. One exception: a name that is not UTF-8 is refused,
+while Java silently replaces the invalid bytes and so confuses different names.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from metaq.protocols.text.commands import (
 )
 
 NULL_KEY: Final = "null"
-"""How a transaction line says "no key"."""
+"""The key of a transaction line without a key."""
 
 KEY_SEPARATOR: Final = b"\r\n"
 """Between the keys of a ``decide`` body, as in the reply to RECOVER."""
 
 CONTENTS: Final = b"contents"
-"""In the line of a ``decide`` whose body says what the batch contains."""
+"""In the line of a ``decide`` with a description of the batch's contents."""
 
-# 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
+# 64 bits have 19 digits. Leading zeros are matched possessively, so that a line of zeros causes no backtracking.
 _NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
-_PLAIN_DIGITS_MAX: Final = 18  # so many always fit 64 bits
+_PLAIN_DIGITS_MAX: Final = 18  # always fits 64 bits
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 TYPE_SEPARATOR: Final = ","
@@ -88,10 +88,10 @@ class ReplyHead(NamedTuple):
 
 
 def parse_command(line: bytes) -> Command | Head:
-    """Return the command that a line (without CRLF) stands for, or its ``Head`` if a body follows.
+    """Parse a line (without CRLF); return its command, or its ``Head`` if a body follows.
 
     Raises:
-        ProtocolError: The line is none, or announces a body of negative length.
+        ProtocolError: The line is not a command, or announces a body of negative length.
     """
     tokens = line.rstrip(b" ").split(b" ")
     try:
@@ -137,10 +137,10 @@ def _put_fields(tokens: list[bytes]) -> tuple[str, int, int, int]:
 
 @lru_cache(maxsize=8192)
 def usual_put_head(head: bytes) -> tuple[str, int, int, int] | None:
-    """Return topic, partition, length and flag of ``put TOPIC PARTITION LENGTH FLAG``; ``None`` if it is not that.
+    """Return topic, partition, length and flag of ``put TOPIC PARTITION LENGTH FLAG``; ``None`` for any other line.
 
-    Heads repeat (few topics and partitions, similar lengths), so most are found without being parsed. What is passed
-    here stays in memory for a while: pass short heads only.
+    Heads repeat (few topics and partitions, similar lengths), so most are found in the cache. Arguments stay in memory
+    for a while: pass short heads only.
     """
     tokens = head.split(b" ")
     if len(tokens) != 5 or tokens[0] != b"put":
@@ -219,12 +219,12 @@ def _decide(tokens: list[bytes]) -> Head:
 
 
 def _contents(body: bytes) -> tuple[tuple[int, ...], str, bytes]:
-    """The parts of a decision with contents: positions of the broker's own branches, the text, the keys."""
+    """Return the parts of a decision with contents: indexes of the broker's own branches, the text, the keys."""
     positions, _, rest = body.partition(KEY_SEPARATOR)
     text, _, keys = rest.partition(KEY_SEPARATOR)
     own = tuple(_number("position", token, 0, INT32_MAX) for token in positions.split(b",")) if positions else ()
     if any(later <= earlier for earlier, later in pairwise(own)):
-        raise ValueError("the positions of this broker's branches do not grow")
+        raise ValueError("the positions of this broker's branches are not in ascending order")
     return own, text.decode(), keys
 
 
@@ -232,7 +232,7 @@ def _get(tokens: list[bytes]) -> Get:
     """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
     _count_must_be("get", tokens, 7)
     topic, group = _name("topic", tokens[1]), _name("group", tokens[2])
-    # A broker reads nothing more often than this line, so the usual numbers are looked at together.
+    # A broker parses this line most often, so its numbers are checked together.
     partition, offset, bytes_max, opaque = numbers = tokens[3:7]
     if _usual(partition, bytes_max, opaque) and len(offset) <= _PLAIN_DIGITS_MAX and offset.isdigit():
         return Get(topic, group, *map(int, numbers))
@@ -241,7 +241,7 @@ def _get(tokens: list[bytes]) -> Get:
 
 
 def _get_filtered(tokens: list[bytes]) -> GetFiltered:
-    """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``; whether TYPES are types is for the broker to say."""
+    """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``; the broker checks TYPES."""
     _count_must_be("fget", tokens, 8, 8)
     topic, group, partition = _name("topic", tokens[1]), _name("group", tokens[2]), _int32("partition", tokens[3])
     offset, bytes_max = _int64("offset", tokens[4]), _int32("maximal size", tokens[5])
@@ -250,7 +250,7 @@ def _get_filtered(tokens: list[bytes]) -> GetFiltered:
 
 
 def _offset(tokens: list[bytes]) -> GetOffset:
-    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``; other words in that place are ignored."""
+    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``; other modes are ignored."""
     _count_must_be("offset", tokens, 6)
     topic, group, partition = _name("topic", tokens[1]), _name("group", tokens[2]), _int32("partition", tokens[3])
     mode: OffsetMode = _OFFSET_MODES.get(tokens[6], "segment") if len(tokens) > 6 else "segment"
@@ -315,7 +315,7 @@ def parse_reply(line: bytes) -> tuple[ReplyHead, int]:
     """
     head, _, opaque = line.rstrip(b" ").rpartition(b" ")
     try:
-        if len(head) > _REPLY_HEAD_BYTES_MAX:  # before it gets into the cache
+        if len(head) > _REPLY_HEAD_BYTES_MAX:  # keep it out of the cache
             raise ValueError("reply line too long")
         return _reply_head(head), _int32("opaque", opaque)
     except ValueError as error:
@@ -348,11 +348,11 @@ def _name(what: str, token: bytes) -> str:
 
 
 def _number(what: str, token: bytes, least: int, most: int) -> int:
-    if len(token) <= _PLAIN_DIGITS_MAX and token.isdigit():  # nearly all are, and this is quicker than the pattern
+    if len(token) <= _PLAIN_DIGITS_MAX and token.isdigit():  # the usual case, faster than the pattern
         value = int(token)
         if least <= value <= most:
             return value
-    # int() alone would take "1_000" and blanks around the digits, and think long about a million of them.
+    # int() alone would accept "1_000" and surrounding blanks, and be slow for a million digits.
     match = _NUMBER.fullmatch(token)
     if match is not None:
         digits = int(match[2] or b"0")
@@ -363,7 +363,7 @@ def _number(what: str, token: bytes, least: int, most: int) -> int:
 
 
 def _usual(one: bytes, two: bytes, three: bytes) -> bool:
-    """Say whether three tokens are plain digits that fit 32 bits for sure."""
+    """Return whether three tokens are plain digits that certainly fit 32 bits."""
     short = 0 < len(one) < 10 and 0 < len(two) < 10 and 0 < len(three) < 10
     return short and (one + two + three).isdigit()
 

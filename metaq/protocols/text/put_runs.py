@@ -1,8 +1,7 @@
-"""A run of puts, decoded as columns: what clients really send, without an object for each message.
+"""A run of puts in the form that clients send, decoded as columns, without an object for each message.
 
-The line that clients send is ``put TOPIC PARTITION LENGTH FLAG CHECKSUM OPAQUE``. Runs of it are taken apart in a loop
-that does as little as possible for each put; the numbers are read together afterwards. Whatever is not of that form
-ends a run, and means what ``metaq.protocols.text.lines`` says.
+Clients send the line ``put TOPIC PARTITION LENGTH FLAG CHECKSUM OPAQUE``. A minimal loop splits runs of it; the numbers
+are parsed together afterwards. Any other line ends a run, and is parsed by ``metaq.protocols.text.lines``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from metaq.protocols.text.receive_buffer import CRLF, Inbox
 
 _COMMA = b","
 PUT = b"put "
-"""How every put begins."""
+"""Start of every put."""
 
 
 class PutRun(NamedTuple):
@@ -32,7 +31,6 @@ class PutRun(NamedTuple):
 
     @classmethod
     def of(cls, puts: Sequence[Put]) -> PutRun:
-        """Return the columns of puts."""
         topics, partitions, bodies, flags, opaques, checksums, _ = zip(*puts, strict=True)
         return cls(topics, partitions, flags, checksums, bodies, opaques)
 
@@ -51,7 +49,7 @@ class PutRun(NamedTuple):
         )
 
     def picked(self, positions: Sequence[int]) -> PutRun:
-        """Return the puts at some positions."""
+        """Return the puts at ``positions``."""
         return PutRun(
             [self.topics[position] for position in positions],
             [self.partitions[position] for position in positions],
@@ -63,10 +61,10 @@ class PutRun(NamedTuple):
 
 
 def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: int) -> PutRun | int:
-    """Take the usual puts that are next and whole, up to ``count_max``.
+    """Take the next whole puts of the usual form, up to ``count_max``.
 
-    Nothing is taken when there are none (0) or when one of so many turned out to be unusual after all: take these one
-    by one, so that no byte is looked at again and again.
+    If there are none, return 0. If one of them turned out to have another form, return their number: decode these one
+    by one, so that no byte is scanned repeatedly.
     """
     data, start = inbox.data, inbox.pos
     if not data.startswith(PUT, start):
@@ -79,7 +77,7 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
         line_end = data.find(CRLF, start)
         if not 0 <= line_end - start <= line_bytes_max:
             break
-        # Heads repeat: one that is as the one before is not looked up again.
+        # Heads repeat: skip the look-up for a head that equals the previous one.
         if known is None or not data.startswith(head, start):
             head = data[start:line_end].rsplit(b" ", 2)[0] + b" "
             known = usual_put_head(head[:-1])
@@ -105,7 +103,7 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
 
 
 def _read_numbers(numbers: list[bytes]) -> tuple[list[int], list[int]] | None:
-    """Return the checksums and the opaques of ``CHECKSUM OPAQUE``; ``None`` if one of these is anything else."""
+    """Return the checksums and the opaques of ``CHECKSUM OPAQUE``; ``None`` if one of them is not a plain number."""
     tokens = b" , ".join(numbers).split(b" ")
     if len(tokens) != 3 * len(numbers) - 1 or tokens[2::3].count(_COMMA) != len(numbers) - 1:
         return None
@@ -114,7 +112,7 @@ def _read_numbers(numbers: list[bytes]) -> tuple[list[int], list[int]] | None:
         return None
     try:
         checksums, opaques = list(map(int, tokens[::3])), list(map(int, tokens[1::3]))
-    except ValueError:  # an empty one, or a sign inside
+    except ValueError:  # an empty token, or a sign inside
         return None
     if min(min(checksums), min(opaques)) < INT32_MIN or max(max(checksums), max(opaques)) > INT32_MAX:
         return None

@@ -1,12 +1,12 @@
-"""Received bytes, handed out as lines and as exact lengths.
+"""Received bytes, returned as lines and as exact lengths.
 
-Three promises, whatever the sizes of the chunks: a byte is searched a bounded number of times for a line end, a body is
-copied once (out of the chunks it came in), and memory stays close to the bytes that wait. So the cost is linear in the
-bytes, even when they arrive one by one.
+Three guarantees, whatever the sizes of the chunks: a byte is searched a bounded number of times for a line end, a body
+is copied once (out of its chunks), and memory stays close to the buffered bytes. So the cost is linear in the bytes,
+even when they arrive one by one.
 
-``data[pos:]`` is where decoding goes on. Chunks that came later wait in ``_chunks`` until they complete what is being
-waited for. When ``data`` holds no whole line, its rest moves to the front of the chunks: then ``data`` is empty, and a
-second look at it costs nothing.
+Decoding continues at ``data[pos:]``. Later chunks stay in ``_chunks`` until they complete the current item. When
+``data`` holds no whole line, its rest moves to the front of the chunks: then ``data`` is empty, and checking it again
+costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaq.model import Buffer
 CRLF: Final = b"\r\n"
 _CARRIAGE_RETURN, _LINE_FEED = 13, 10
 _LOOSE_CHUNKS_MAX: Final = 1024
-"""So many small chunks are joined into one, or the list would outweigh its bytes."""
+"""Small chunks are joined at this number, else the list would need more memory than their bytes."""
 
 
 class Inbox:
@@ -33,14 +33,14 @@ class Inbox:
         self._chunks: list[bytes] = []
         self.chunks_bytes = 0
         """Bytes in the chunks behind ``data``."""
-        self._joined = 0  # chunks at the front that are joined ones
-        self._searched = 0  # chunks at the front that hold no line end
+        self._joined = 0  # number of joined chunks at the front
+        self._searched = 0  # number of chunks at the front without a line end
         self._split_line_end = False  # the last searched chunk ends in CR
-        self._skip = 0  # bytes yet to come that are to be dropped
+        self._skip = 0  # future bytes to drop
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that wait here."""
+        """Number of buffered bytes."""
         return len(self.data) - self.pos + self.chunks_bytes
 
     def feed(self, chunk: Buffer) -> None:
@@ -57,7 +57,7 @@ class Inbox:
             self.chunks_bytes += len(piece)
 
     def line(self, bytes_max: int) -> bytes | None:
-        """Return the next line without its CRLF, or ``None`` if its end has not come.
+        """Return the next line without its CRLF, or ``None`` if it is not complete.
 
         Raises:
             ProtocolError: The line is longer than ``bytes_max``.
@@ -67,7 +67,7 @@ class Inbox:
             self._set_rest_aside()
             arrived = self._line_end_arrived()
             if not arrived:
-                # One byte of grace: it may be the CR of a line end that is on its way.
+                # One more byte is allowed: it may be the CR of the line end.
                 if self.chunks_bytes > bytes_max + 1:
                     raise ProtocolError(f"line longer than {bytes_max} bytes", self._chunks[0])
                 return None
@@ -80,7 +80,7 @@ class Inbox:
         return line
 
     def exactly(self, count: int) -> bytes | None:
-        """Return the next ``count`` bytes in one copy, or ``None`` if they have not all come."""
+        """Return the next ``count`` bytes in one copy, or ``None`` if not all have arrived."""
         end = self.pos + count
         if end <= len(self.data):
             taken = self.data[self.pos : end]
@@ -94,7 +94,7 @@ class Inbox:
         return self._take_from_chunks(count)
 
     def skip(self, count: int) -> None:
-        """Drop the next ``count`` bytes, those that are here and those yet to come."""
+        """Drop the next ``count`` bytes, including bytes that have not arrived yet."""
         here = min(count, self.pending_bytes)
         if here:
             self.exactly(here)

@@ -1,1 +1,1 @@
-"""Bodies that are JSON: ``json_body`` makes one of a dataclass, the other modules have the dataclasses."""
+"""JSON bodies: ``json_body`` converts dataclasses, which are in the other modules."""

@@ -1,4 +1,4 @@
-"""What clients tell brokers about their groups, and what brokers know of them."""
+"""Bodies about groups: heartbeats of clients, and a broker's view of its groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaq.protocols.remoting.wire_types import I32, I64, Wire
 
 
 class ConsumeType(Enum):
-    """Who asks: the application (a pull consumer), the client library (a push consumer), or pop."""
+    """What pulls: the application (a pull consumer), the client library (a push consumer), or pop."""
 
     CONSUME_ACTIVELY = "PULL"
     CONSUME_PASSIVELY = "PUSH"
@@ -28,7 +28,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group begins that has no offsets. C++ sends the ordinal; three old names count in it."""
+    """Where a group without offsets begins. C++ sends the ordinal, which counts three old names."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
@@ -40,7 +40,7 @@ class ConsumeFromWhere(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionData(JsonBody):
-    """What of a topic a group wants: ``sub_string`` is ``*``, tags with ``||`` between, or SQL."""
+    """A group's filter of a topic: ``sub_string`` is ``*``, tags separated by ``||``, or SQL."""
 
     topic: str
     sub_string: str = "*"
@@ -72,7 +72,7 @@ class ConsumerData(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatData(JsonBody):
-    """The groups of a client. The last two fields are those of 5.x."""
+    """The groups of a client. The last two fields exist since 5.x."""
 
     client_id: Annotated[str, Wire("clientID")]
     producer_data_set: tuple[ProducerData, ...] = ()
@@ -109,7 +109,7 @@ class MessageQueue(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchRequestBody(JsonBody):
-    """The queues that a member wants to lock, or to give back."""
+    """The queues that a member wants to lock or unlock."""
 
     consumer_group: str
     client_id: str
@@ -154,7 +154,7 @@ class ProducerConnection(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig(JsonBody):
-    """The settings of a group; the defaults are those of a group that a broker makes on its own."""
+    """The settings of a group; the defaults apply to a group that a broker creates automatically."""
 
     group_name: str
     consume_enable: bool = True

@@ -1,8 +1,8 @@
-"""How a dataclass and a JSON body become each other.
+"""Conversion between dataclasses and JSON bodies.
 
-The declaration is the table of the fields, as it is for headers: names, types, and with a default what may be missing.
-A default also stands for null. Reading accepts what real clients write: numbers as texts, enums as their ordinals,
-unknown fields. Writing gives what Java gives: names in order, nothing for ``None``.
+As with headers, the declaration is the table of the fields: names, types, and by a default whether a field is optional.
+A default also replaces null. Parsing accepts what real clients write: numbers as texts, enums as ordinals, unknown
+fields. Output is as Java writes it: names in order, nothing for ``None``.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ _Reader = Callable[[Any], Any]
 
 
 class _Wrong(Exception):
-    """A value is not what is allowed; ``path`` grows on the way out."""
+    """A value is not valid; ``path`` grows as the error propagates."""
 
     def __init__(self, value: Any, allowed: str, path: str = "") -> None:
         self.value, self.allowed, self.path = value, allowed, path
 
     def inside(self, step: str) -> _Wrong:
-        """Return the same from one level further out."""
+        """Return the error for the enclosing value."""
         return _Wrong(self.value, self.allowed, step + self.path)
 
 
 class JsonBody:
-    """What bodies share. Subclasses are frozen dataclasses; see the module."""
+    """Base of the bodies. Subclasses are frozen dataclasses."""
 
     __slots__ = ()
     NAME: ClassVar[str] = ""
-    """How errors call it, if not by its class."""
+    """The body's name in errors; by default its class name."""
 
     @classmethod
     def from_json(cls, data: Buffer, bare_keys_bytes_max: int | None = None) -> Self:
-        """Return what ``data`` says; see ``load_json``.
+        """Parse ``data``; see ``load_json``.
 
         Raises:
-            FieldError: It is no JSON, or a field is missing or of another type.
+            FieldError: It is not JSON, or a field is missing or has another type.
         """
         return cls.from_value(load_json(data, cls._called(), bare_keys_bytes_max))
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
-        """Return what the parsed JSON says.
+        """Convert parsed JSON.
 
         Raises:
             FieldError: A field is missing or of another type.
@@ -64,7 +64,9 @@ class JsonBody:
         return result
 
     def to_json(self, bare_number_keys: bool = False) -> bytes:
-        """Return this as JSON. ``bare_number_keys``: as Java writes maps whose keys are numbers, which is no JSON."""
+        """Return the body as JSON. ``bare_number_keys``: write number keys without quotes, as Java does, which is not
+        valid JSON.
+        """
         return _written(self, bare_number_keys).encode("utf-8", "replace")
 
     @classmethod

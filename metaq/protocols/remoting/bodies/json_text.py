@@ -1,8 +1,8 @@
 """JSON as Java's fastjson writes it: objects may have bare numbers, and even objects, for keys.
 
-Standard JSON is read by the standard library. Where that finds such a key, all of them are put into quotation marks
-first, outside of texts, in one pass. That takes a microsecond for a character, where other threads wait too, so a
-server allows it for small bodies only.
+The standard library parses standard JSON. If it finds such a key, all of them are quoted first, outside of texts, in
+one pass. That takes a microsecond per character, during which other threads wait, so a server allows it for small
+bodies only.
 
 Source: docs/remoting-protocol.md, "JSON bodies".
 """
@@ -17,26 +17,26 @@ from metaq.errors import FieldError
 from metaq.model import Buffer
 
 VALUES_MAX: Final = 1_000_000
-"""Values in one body. A value takes much more memory than its bytes: this bounds it."""
+"""Most values in one body: a value takes much more memory than its bytes."""
 
 _BARE_KEY: Final = "Expecting property name"
-"""How the message of the standard library's error begins where a key is not in quotation marks."""
+"""Start of the standard library's error for an unquoted key."""
 
 _UNUSUAL_KEYS: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*+"?'  # a text: passed over. One without an end goes to the end: looked at once, not at each quote
-    r"|(?<![0-9])(?P<number>-?[0-9]++)(?=\s*+:)"  # not begun in the middle: that would be as often as it has digits
+    r'"(?:[^"\\]|\\.)*+"?'  # skip a text; an unterminated one extends to the end, so it is scanned only once
+    r"|(?<![0-9])(?P<number>-?[0-9]++)(?=\s*+:)"  # never match from the middle, which would repeat for each digit
     r'|(?P<object>\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})(?=\s*+:)',
     re.DOTALL,
 )
 
 
 def load_json(data: Buffer, body: str, bare_keys_bytes_max: int | None = None) -> Any:
-    """Return what ``data`` says. Keys come out as texts, an object that is a key as its JSON.
+    """Parse ``data``. Keys become texts; an object that is a key becomes its JSON text.
 
-    Where ``data`` has more than ``bare_keys_bytes_max`` bytes, it must be standard JSON.
+    With more than ``bare_keys_bytes_max`` bytes, ``data`` must be standard JSON.
 
     Raises:
-        FieldError: ``data`` is no JSON, or more than ``VALUES_MAX`` values; ``body`` is how the error calls it.
+        FieldError: ``data`` is not JSON, or has more than ``VALUES_MAX`` values; ``body`` is its name in the error.
     """
     data = bytes(data)
     if len(data) > VALUES_MAX and data.count(b",") + data.count(b"[") + data.count(b"{") > VALUES_MAX:

@@ -28,7 +28,7 @@ class DelayOffsets(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOffset(JsonBody):
-    """What a queue has, and when it got its last message (milliseconds)."""
+    """The stored range of a queue, and the time of its last message (milliseconds)."""
 
     min_offset: I64 = 0
     max_offset: I64 = 0
@@ -46,7 +46,7 @@ class TopicStats(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOffset(JsonBody):
-    """Where a queue ends and where its group is; the time is that of the last message consumed (milliseconds)."""
+    """The end of a queue and the group's offset; the time belongs to the last consumed message (milliseconds)."""
 
     broker_offset: I64 = 0
     consumer_offset: I64 = 0

@@ -1,4 +1,4 @@
-"""What a broker sends to the name server: its topics, plain or compressed.
+"""A broker's registration at a name server: its topics, plain or compressed.
 
 ::
 
@@ -29,7 +29,7 @@ from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.wire_types import I32, I64
 
 WRAPPER_ALONE_BELOW: Final = 37
-"""Brokers of versions below send a ``TopicConfigs`` alone."""
+"""Brokers of lower versions send only ``TopicConfigs``."""
 MAPPINGS_FROM: Final = 413
 """Brokers of this version and above add mappings of static topics to a compressed body."""
 
@@ -38,7 +38,7 @@ INFLATED_BYTES_MAX: Final = 64 << 20
 
 BARE_KEYS_BYTES_MAX: Final = 1 << 20
 PART_BARE_KEYS_BYTES_MAX: Final = 1 << 16
-"""Longest registration, and longest part of a compressed one, that may have keys without quotation marks."""
+"""Longest registration, and longest part of a compressed one, that may have unquoted keys."""
 
 _NAME: Final = "RegisterBrokerBody"
 _I32: Final = struct.Struct(">i")
@@ -46,7 +46,7 @@ _I32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion(JsonBody):
-    """When something was changed, in milliseconds, and how often; ``state_version`` is that of 5.x."""
+    """Time of the last change, in milliseconds, and the number of changes; ``state_version`` exists since 5.x."""
 
     timestamp: I64 = 0
     counter: I64 = 0
@@ -70,17 +70,17 @@ class TopicConfig(JsonBody):
     attributes: dict[str, str] | None = None
 
     def to_text(self) -> str:
-        """Return the topic as it stands in a compressed registration; flags and order are not in it."""
+        """Return the topic in the form of a compressed registration, without flags and order."""
         fields = (self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_filter_type)
         text = " ".join(map(str, fields))
         return f"{text} {json.dumps(self.attributes, separators=(',', ':'))}" if self.attributes else text
 
     @classmethod
     def from_text(cls, text: str) -> TopicConfig:
-        """Return what ``to_text`` gave.
+        """Parse the form of ``to_text``.
 
         Raises:
-            FieldError: ``text`` is no such text.
+            FieldError: ``text`` has another form.
         """
         name, *fields = text.split(" ", 5)
         names = ("readQueueNums", "writeQueueNums", "perm", "topicFilterType")
@@ -93,7 +93,7 @@ class TopicConfig(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigs(JsonBody):
-    """The topics of a broker by name. The answer to 21, and part of a registration."""
+    """The topics of a broker by name. The response to 21, and part of a registration."""
 
     NAME = "TopicConfigSerializeWrapper"
 
@@ -114,7 +114,7 @@ def read_registration(body: Buffer, compressed: bool, version: int) -> RegisterB
     """Return the registration of a broker whose command had ``version``. No body: no topics.
 
     Raises:
-        FieldError: ``body`` is none.
+        FieldError: ``body`` is not a registration.
     """
     if not body:
         return RegisterBrokerBody()

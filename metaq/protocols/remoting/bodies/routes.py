@@ -1,4 +1,4 @@
-"""What a name server answers: routes, clusters, lists of topics, key-value pairs."""
+"""Responses of a name server: routes, clusters, lists of topics, key-value pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MASTER_ID: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueData(JsonBody):
-    """How many queues of a topic a broker has: 0 to below ``read_queue_nums`` to read, and so for writing."""
+    """Numbers of a topic's queues at a broker: ids below ``read_queue_nums`` can be read; likewise for writing."""
 
     broker_name: str
     read_queue_nums: I32
@@ -44,7 +44,7 @@ class BrokerData(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRouteData(JsonBody):
-    """Who has a topic. A static topic (5.x) has a mapping of its queues."""
+    """The brokers of a topic. A static topic (5.x) has a mapping of its queues."""
 
     queue_datas: tuple[QueueData, ...] = ()
     broker_datas: tuple[BrokerData, ...] = ()
@@ -63,7 +63,7 @@ class ClusterInfo(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList(JsonBody):
-    """Names of topics; with the system topics comes the address of a broker."""
+    """Names of topics; the list of system topics includes the address of a broker."""
 
     topic_list: tuple[str, ...] = ()
     broker_addr: str | None = None
@@ -71,7 +71,7 @@ class TopicList(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVTable(JsonBody):
-    """Texts under texts: a namespace of the name server, figures of a running broker."""
+    """A map of texts: a namespace of the name server, figures of a running broker."""
 
     table: dict[str, str] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Typed headers: one frozen dataclass a request, and one a response that has fields.
+"""Typed headers: a frozen dataclass for each request, and for each response with fields.
 
 ::
 
@@ -7,7 +7,7 @@
     parse_request(command) == asked
     PullMessageResponse.from_ext(answer.ext).next_begin_offset
 
-``fields`` turns a declaration into the wire's names and types.
+``fields`` converts declarations into the names and types on the wire.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def _declared(kind: type[Header]) -> list[type[Header]]:
 REQUESTS: Final[dict[int, type[Request]]] = {
     code: each for each in _declared(Request) if issubclass(each, Request) for code in (each.CODE, *each.OTHER_CODES)
 }
-"""The class of each code that has one."""
+"""Code -> class of its request."""
 
 RESPONSES: Final[dict[int, type[Response]]] = {
     each.CODE: each for each in _declared(Response) if issubclass(each, Response)
 }
-"""The class of the answer to each code whose answer has fields."""
+"""Code -> class of its response, for responses with fields."""
 
 
 def to_request(
@@ -52,9 +52,9 @@ def to_request(
     broker_name: str | None = None,
     codec: Codec = Codec.JSON,
 ) -> RemotingCommand:
-    """Return the command that asks for ``header``; ``code`` is one of its class, ``None`` = the usual one.
+    """Return the request with this header; ``code`` is one of its class, ``None`` = the usual one.
 
-    ``broker_name`` goes with every request to a broker: proxies refuse those without.
+    Set ``broker_name`` in every request to a broker: proxies refuse requests without it.
     """
     code = header.CODE if code is None else code
     ext = header.ext(code)
@@ -64,10 +64,10 @@ def to_request(
 
 
 def parse_request(command: RemotingCommand) -> Request | None:
-    """Return what ``command`` asks for, ``None`` if its code has no class here.
+    """Return the typed header of ``command``, ``None`` if its code has no class here.
 
     Raises:
-        FieldError: A field is missing or of another type.
+        FieldError: A field is missing or has another type.
     """
     header = REQUESTS.get(command.code)
     return None if header is None else header.from_ext(command.ext, command.code)

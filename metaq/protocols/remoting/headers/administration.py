@@ -1,4 +1,4 @@
-"""What a broker's administrator asks: topics, groups, settings, figures."""
+"""Administrative requests to a broker: topics, groups, settings, figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaq.protocols.remoting.wire_types import I32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateTopic(Request):
-    """Make a topic, or change it. ``perm``: 4 = read, 2 = write, 1 = template."""
+    """Create or change a topic. ``perm``: 4 = read, 2 = write, 1 = template."""
 
     CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
 
@@ -29,7 +29,7 @@ class UpdateAndCreateTopic(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicInBroker(Request):
-    """Delete a topic; one that does not exist is deleted, too."""
+    """Delete a topic; succeeds if it does not exist."""
 
     CODE = RequestCode.DELETE_TOPIC_IN_BROKER
 
@@ -38,7 +38,7 @@ class DeleteTopicInBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfig(Request):
-    """Return the topics, as JSON. 5.x gives them in pages, if asked for one."""
+    """Return the topics, as JSON. 5.x returns pages on request."""
 
     CODE = RequestCode.GET_ALL_TOPIC_CONFIG
 
@@ -111,7 +111,7 @@ class GetMetaQBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetaQBrokerResponse(Response):
-    """Where it does: ``broker_id`` in MetaQ, and the ``address`` (``host:port``) for MetaQ's clients."""
+    """``broker_id`` in MetaQ, and the ``address`` (``host:port``) for MetaQ's clients."""
 
     CODE = RequestCode.GET_METAQ_BROKER
 
@@ -121,14 +121,14 @@ class GetMetaQBrokerResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateSubscriptionGroup(Request):
-    """Make a group, or change it; the body has it."""
+    """Create or change a group; the body has it."""
 
     CODE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupConfig(Request):
-    """Return the groups, as JSON. 5.x gives them in pages, if asked for one."""
+    """Return the groups, as JSON. 5.x returns pages on request."""
 
     CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 

@@ -1,4 +1,4 @@
-"""Clients and groups: who is there, who has which queue, and what a broker asks of a client."""
+"""Clients and groups: membership, locks of queues, and a broker's requests to clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from metaq.protocols.remoting.wire_types import I32, Wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeat(Request):
-    """Tell a broker which groups a client has; the body says it."""
+    """Announce a client and its groups to a broker; the body has them."""
 
     CODE = RequestCode.HEART_BEAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeatResponse(Response):
-    """What a broker of 5.x sends beside its version; one of 4.x sends no fields."""
+    """The fields of a broker of 5.x; one of 4.x sends none."""
 
     CODE = RequestCode.HEART_BEAT
 
@@ -29,7 +29,9 @@ class HeartBeatResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterClient(Request):
-    """Say goodbye, for one group of each kind. C++ sends an empty name for the kind that it does not mean."""
+    """Announce that a client leaves one group of each kind. C++ sends an empty name for the kind that it does not
+    leave.
+    """
 
     CODE = RequestCode.UNREGISTER_CLIENT
 
@@ -56,7 +58,7 @@ class GetConsumerListByGroup(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyConsumerIdsChanged(Request):
-    """Tell a client that the members of its group changed. From a broker, one-way."""
+    """Notify a client that the members of its group changed. From a broker, one-way."""
 
     CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -65,14 +67,14 @@ class NotifyConsumerIdsChanged(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchMq(Request):
-    """Lock the queues in the body for a member; it gets those that no other has."""
+    """Lock the queues in the body for a member, except queues that another member has locked."""
 
     CODE = RequestCode.LOCK_BATCH_MQ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockBatchMq(Request):
-    """Give back the queues in the body."""
+    """Unlock the queues in the body."""
 
     CODE = RequestCode.UNLOCK_BATCH_MQ
 
@@ -97,7 +99,7 @@ class GetProducerConnectionList(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerRunningInfo(Request):
-    """Ask a client, by way of its broker, what it is doing."""
+    """Ask a client, through its broker, what it is doing."""
 
     CODE = RequestCode.GET_CONSUMER_RUNNING_INFO
 
@@ -108,7 +110,7 @@ class GetConsumerRunningInfo(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeMessageDirectly(Request):
-    """Have a client consume one message at once, by way of its broker."""
+    """Have a client consume one message at once, through its broker."""
 
     CODE = RequestCode.CONSUME_MESSAGE_DIRECTLY
 

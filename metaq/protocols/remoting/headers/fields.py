@@ -1,11 +1,11 @@
-"""How a typed header and a command's ``ext`` become each other.
+"""Conversion between typed headers and a command's ``ext``.
 
-A header is a frozen dataclass, and its declaration is the one table of its fields: the attribute's name gives the name
-on the wire (``queue_id`` is ``queueId``) unless a ``Wire`` in the annotation says another, the annotation its type, the
-default whether it may be missing. A ``Wire`` may give a second name, the single letter that sends of version 2 use.
+A header is a frozen dataclass, and its declaration is the only table of its fields: the attribute's name determines the
+name on the wire (``queue_id`` is ``queueId``) unless a ``Wire`` in the annotation has another one, the annotation its
+type, and a default makes it optional. A ``Wire`` may have a second name, the single letter that sends of version 2 use.
 
-Real clients write numbers and booleans in their own ways, and send fields that nobody knows; what Java reads is read
-here, and what Java would leave null gives an error that names the field.
+Real clients write numbers and booleans in various forms, and send unknown fields. Values that Java accepts are accepted
+here; a value that Java would turn into null raises an error that names the field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metaq.protocols.remoting.wire_types import Wire, bits_of, camel_case, names
 
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
 _DIGITS_THAT_FIT: Final = 9
-"""So many digits are a number of 32 bits, whichever they are."""
+"""A number with at most this many digits always fits 32 bits."""
 
 
 def _read_number(bits: int) -> Callable[[str], int]:
@@ -40,7 +40,7 @@ def _read_number(bits: int) -> Callable[[str], int]:
 
 
 def _read_boolean(text: str) -> bool:
-    return text.lower() == "true"  # as Java does: a C++ client says "0" for false
+    return text.lower() == "true"  # as Java does: a C++ client sends "0" for false
 
 
 def _write_boolean(value: bool) -> str:
@@ -49,7 +49,7 @@ def _write_boolean(value: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """One type of field: its name in tables, what is allowed, and its two directions."""
+    """A type of field: its name in tables, the allowed values, a parser and a formatter."""
 
     name: str
     allowed: str
@@ -66,8 +66,6 @@ _NUMBERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HeaderField:
-    """One row of the table."""
-
     attribute: str
     name: str
     short: str
@@ -93,7 +91,7 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
 
 @cache
 def _reads_of(header: type[Header], short: bool) -> list[Read]:
-    """How the fields of ``header`` are read: attribute, name, reader (``None``: a text), field."""
+    """Return the parsers of the fields of ``header``: attribute, name, parser (``None``: a text), field."""
     return [
         (each.attribute, each.short if short else each.name, None if each.type is _TEXT else each.type.read, each)
         for each in fields_of(header)
@@ -114,11 +112,11 @@ def _type_of(hint: Any) -> FieldType:
 
 
 class Header:
-    """What requests and responses share. Subclasses are frozen dataclasses; see the module."""
+    """Base of requests and responses. Subclasses are frozen dataclasses."""
 
     __slots__ = ()
     CODE: ClassVar[RequestCode]
-    """What is asked for, or what this answers."""
+    """The code of the request, or of the request that this answers."""
     SHORT_CODES: ClassVar[tuple[RequestCode, ...]] = ()
     """Codes whose fields have short names."""
 
@@ -133,7 +131,7 @@ class Header:
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str], code: int | None = None) -> Self:
-        """Return what ``ext`` of a command with ``code`` (``None``: ``CODE``) says. Unknown fields are ignored.
+        """Parse ``ext`` of a command with ``code`` (``None``: ``CODE``). Unknown fields are ignored.
 
         Raises:
             FieldError: A field is missing or of another type.
@@ -154,12 +152,12 @@ class Header:
 
     @classmethod
     def command_name(cls, code: int) -> str:
-        """Return how errors call the command."""
+        """Return the name of the command in errors."""
         return name_of(code)
 
 
 class Request(Header):
-    """The header of a request. One with nothing in it may have a body all the same."""
+    """The header of a request. A request without fields may have a body."""
 
     __slots__ = ()
     OTHER_CODES: ClassVar[tuple[RequestCode, ...]] = ()
@@ -167,11 +165,11 @@ class Request(Header):
 
 
 class Response(Header):
-    """The header of a response; ``CODE`` is that of the request."""
+    """The header of a response; ``CODE`` is the request's."""
 
     __slots__ = ()
 
     @classmethod
     def command_name(cls, code: int) -> str:
-        """Return how errors call the command."""
+        """Return the name of the command in errors."""
         return f"the answer to {name_of(code)}"

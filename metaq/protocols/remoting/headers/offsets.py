@@ -47,7 +47,7 @@ class SearchOffsetByTimestamp(Request):
     """Return an offset near a time in milliseconds.
 
     ``boundary_type``: ``lower`` (first message at or after it) or ``upper`` (last at or before it), from 5.1.1 on.
-    Older servers answer the nearest message.
+    Older servers return the nearest message.
     """
 
     CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
@@ -89,7 +89,7 @@ class GetMaxOffsetResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMinOffset(Request):
-    """Return the offset of the first message of a queue that is still there."""
+    """Return the offset of the first stored message of a queue."""
 
     CODE = RequestCode.GET_MIN_OFFSET
 
@@ -141,7 +141,7 @@ class GetAllDelayOffset(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffset(Request):
-    """Set a group's offsets of a topic to those of a time (222), or tell a client that they were set (220)."""
+    """Set a group's offsets of a topic by time (222), or notify a client that they were set (220)."""
 
     CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     OTHER_CODES = (RequestCode.RESET_CONSUMER_CLIENT_OFFSET,)

@@ -23,9 +23,9 @@ LITE_PULL: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessage(Request):
-    """Read up to ``max_msg_nums`` messages of a queue from ``queue_offset`` on. Servers give 32 at most.
+    """Read up to ``max_msg_nums`` messages of a queue from ``queue_offset`` on. Servers return 32 at most.
 
-    The body of the answer is records, one behind the other.
+    The body of the response is records, back to back.
     """
 
     CODE = RequestCode.PULL_MESSAGE
@@ -49,7 +49,7 @@ class PullMessage(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageResponse(Response):
-    """Where to go on, and what the queue has: offsets from ``min_offset`` to below ``max_offset``.
+    """The next offset to read, and the queue's range: from ``min_offset`` to below ``max_offset``.
 
     ``suggest_which_broker_id``: 0 = the master, 1 = a slave.
     """
@@ -70,8 +70,8 @@ class PullMessageResponse(Response):
 class PullFrames(Request):
     """Read messages of a queue from ``queue_offset`` on as they are stored. Only the bundled broker knows this request.
 
-    Up to ``max_msg_nums`` of them, in at most ``max_msg_bytes`` unless one alone is larger. The body of the answer is
-    frames, one behind the other; with ``as_file``, a text that says where they are on the disk, if the client may know.
+    Up to ``max_msg_nums`` messages, in at most ``max_msg_bytes`` unless a single one is larger. The body of the
+    response is frames, back to back; with ``as_file``, a text with their place on the disk, if the client has access.
     """
 
     CODE = RequestCode.PULL_FRAMES
@@ -87,12 +87,12 @@ class PullFrames(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullFramesResponse(Response):
-    """Which messages these are, and what their frames do not say.
+    """The messages in the response, and fields that their frames do not contain.
 
-    They have the queue offsets from ``begin_offset`` to below ``next_begin_offset``, the queue those from
+    The messages have the queue offsets from ``begin_offset`` to below ``next_begin_offset``; the queue has those from
     ``min_offset`` to below ``max_offset``. The first frame is at ``physical_offset``, the others follow it without
-    gaps. ``store_host`` is 8 or 20 bytes in hexadecimal digits, ``store_timestamp`` (ms) that of messages whose ids
-    tell none. ``as_file``: the body is the place of the frames in a file of this machine.
+    gaps. ``store_host`` is 8 or 20 bytes in hexadecimal digits, ``store_timestamp`` (ms) the store time of messages
+    whose ids contain none. ``as_file``: the body is the place of the frames in a file of this machine.
     """
 
     CODE = RequestCode.PULL_FRAMES
@@ -123,7 +123,7 @@ class QueryMessage(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageResponse(Response):
-    """How far the index of keys goes: time in milliseconds, and position in the broker's log."""
+    """The end of the index of keys: time in milliseconds, and position in the broker's log."""
 
     CODE = RequestCode.QUERY_MESSAGE
 

@@ -1,4 +1,4 @@
-"""What a name server is asked: routes, registrations, lists, key-value pairs, write permission."""
+"""Requests to a name server: routes, registrations, lists, key-value pairs, write permission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaq.protocols.remoting.wire_types import I32, I64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetRouteInfoByTopic(Request):
-    """Return which brokers have which queues of a topic, as JSON; code 17 if none has any."""
+    """Return the brokers of a topic and their queues, as JSON; code 17 if there are none."""
 
     CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
@@ -21,7 +21,7 @@ class GetRouteInfoByTopic(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker(Request):
-    """Tell the name server a broker's address and topics; the body has them.
+    """Register a broker's address and topics; the body has them.
 
     ``broker_id``: 0 = the master. ``body_crc32``: of the body as sent, without its top bit; 0 = unchecked.
     """
@@ -41,7 +41,7 @@ class RegisterBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerResponse(Response):
-    """Where a slave finds its master."""
+    """The master's addresses, for a slave."""
 
     CODE = RequestCode.REGISTER_BROKER
 
@@ -63,7 +63,7 @@ class UnregisterBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersion(Request):
-    """Return whether the name server has other topics than those of the data version in the body."""
+    """Return whether the name server's topics differ from the data version in the body."""
 
     CODE = RequestCode.QUERY_DATA_VERSION
 
@@ -75,7 +75,7 @@ class QueryDataVersion(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersionResponse(Response):
-    """Whether it has; the body is its own data version."""
+    """Whether they differ; the body is the name server's data version."""
 
     CODE = RequestCode.QUERY_DATA_VERSION
 
@@ -142,7 +142,7 @@ class WipeWritePermOfBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WipeWritePermOfBrokerResponse(Response):
-    """How many topics it was."""
+    """Number of topics changed."""
 
     CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
 
@@ -160,7 +160,7 @@ class AddWritePermOfBroker(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddWritePermOfBrokerResponse(Response):
-    """How many topics it was."""
+    """Number of topics changed."""
 
     CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
 
@@ -188,7 +188,7 @@ class DeleteTopicInNamesrv(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterTopicInNamesrv(Request):
-    """Make a route for a topic (5.x); the body has it."""
+    """Create a route for a topic (5.x); the body has it."""
 
     CODE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
@@ -197,7 +197,7 @@ class RegisterTopicInNamesrv(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerClusterInfo(Request):
-    """Return all brokers and clusters, as JSON with bare numbers for keys."""
+    """Return all brokers and clusters, as JSON with unquoted number keys."""
 
     CODE = RequestCode.GET_BROKER_CLUSTER_INFO
 

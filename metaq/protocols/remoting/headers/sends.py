@@ -14,9 +14,9 @@ from metaq.protocols.remoting.wire_types import I32, I64, Wire
 class SendMessage(Request):
     """Store the body as a message, or with ``batch`` as messages: see ``metaq.formats.rocketmq.batches``.
 
-    ``batch`` decides, not the code. ``queue_id`` below 0: the broker picks one. ``flag`` is the application's own.
-    ``born_timestamp`` is in milliseconds. ``default_topic`` is the template from which an unknown topic is made.
-    Java sends the versions with short names, 310 and 320; C++ and old clients 10.
+    ``batch`` decides, not the code. ``queue_id`` below 0: the broker chooses one. ``flag`` is the application's own.
+    ``born_timestamp`` is in milliseconds. ``default_topic`` is the template for an unknown topic. Java sends the
+    versions with short names, 310 and 320; C++ and old clients 10.
     """
 
     CODE = RequestCode.SEND_MESSAGE_V2
@@ -41,7 +41,9 @@ class SendMessage(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponse(Response):
-    """Where the message is. Of a batch: ``msg_id`` has the ids with commas between, ``queue_offset`` is the first's."""
+    """The position of the message. For a batch: ``msg_id`` has the ids separated by commas, ``queue_offset`` is the
+    first one's.
+    """
 
     CODE = RequestCode.SEND_MESSAGE_V2
 
@@ -75,7 +77,7 @@ class ConsumerSendMsgBack(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessage(Request):
-    """Take back a delayed message (5.x)."""
+    """Cancel a delayed message (5.x)."""
 
     CODE = RequestCode.RECALL_MESSAGE
 
@@ -86,7 +88,7 @@ class RecallMessage(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageResponse(Response):
-    """The id of the message that was taken back."""
+    """The id of the cancelled message."""
 
     CODE = RequestCode.RECALL_MESSAGE
 

@@ -1,4 +1,4 @@
-"""Transactions: a half message is committed, rolled back, or asked about."""
+"""Transactions: committing, rolling back and asking about half messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.wire_types import I32, I64
 
 UNKNOWN: Final = 0
-"""``commit_or_rollback``: the producer does not know; the broker will ask again."""
+"""``commit_or_rollback``: unknown; the broker will ask again."""
 COMMIT: Final = 8
 """``commit_or_rollback``: deliver the message."""
 ROLLBACK: Final = 12
-"""``commit_or_rollback``: forget the message."""
+"""``commit_or_rollback``: discard the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction(Request):
     """Decide about a half message. One-way.
 
-    ``tran_state_table_offset`` is its queue offset, ``commit_log_offset`` its place in the broker's log, both from the
-    answer to its send; ``msg_id`` is its UNIQ_KEY.
+    ``tran_state_table_offset`` is its queue offset, ``commit_log_offset`` its offset in the broker's log, both from the
+    response to its send; ``msg_id`` is its UNIQ_KEY.
     """
 
     CODE = RequestCode.END_TRANSACTION
