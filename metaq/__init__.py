@@ -1,4 +1,4 @@
-"""MetaQ (Metamorphosis) and RocketMQ seen from outside: their words, bytes, directories and clients."""
+"""Clients, protocols, formats and directories of MetaQ (Metamorphosis) and RocketMQ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import a client at its first use: brokers and executors import this package and never need one."""
+    """Import a client on first use: brokers and executors import this package without needing one."""
     if name == "MetaQ":
         from metaq.client.metaq import MetaQ
 

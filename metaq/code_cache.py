@@ -1,4 +1,4 @@
-"""Where compiled code is kept when neither its own folder nor the user's home can be written, as in many containers."""
+"""A cache folder for compiled code if neither its own folder nor the user's home is writable, as in many containers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 
 
 def private_folder() -> str:
-    """A folder that nobody else may write: what is found there is run as code. Empty if there is none."""
+    """Return a folder that only this user may write, because its files are run as code. Empty if there is none."""
     folder = os.path.join(tempfile.gettempdir(), f"metaq-spark-kernels-{os.getuid()}")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

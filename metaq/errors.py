@@ -1,35 +1,35 @@
-"""What can go wrong when talking to a broker.
+"""Errors of the communication with a broker.
 
 ::
 
     MetaqError
-    ├── ProtocolError          the peer (or the caller) broke the protocol
+    ├── ProtocolError          the peer (or the caller) violated the protocol
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
-    ├── TooManyInFlight        as many requests as allowed wait already  (retryable)
+    ├── TooManyInFlight        the limit of pending requests is reached (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
     ├── WindowFull             a message does not fit into a producer's window (retryable)
     ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
-    ├── MessageNotFound        a topic has no message that was looked for
-    ├── DirectoryConflict      two addresses say that they are the same broker
+    ├── MessageNotFound        a topic does not have the wanted message
+    ├── DirectoryConflict      two addresses report the same broker id
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
-    ├── ZooKeeperRefused       ZooKeeper does not do what was asked, or its tree cannot be read
-    ├── ConsumerIdInUse        another consumer of the group runs under the same id
-    ├── PartitionLost          a message cannot be acknowledged any more: another consumer has its partition (or may)
+    ├── ZooKeeperRefused       ZooKeeper refuses a request, or its tree cannot be read
+    ├── ConsumerIdInUse        another consumer of the group has the same id
+    ├── PartitionLost          a message cannot be acknowledged any more: another consumer may own its partition
     ├── StoreFailed            a store of offsets or of parked messages cannot be read or written (retryable)
-    ├── ExtensionMissing       the broker does not offer what was asked
-    ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
+    ├── ExtensionMissing       the broker does not support the request
+    ├── OffsetMoved            the requested bytes are deleted; the broker names the next ones
     ├── DataMissing            a range ends later than the broker's readable bytes
-    ├── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
+    ├── CorruptFrame           stored or sent bytes fail their checksum or have an invalid header
     ├── CorruptRecord          the same for a RocketMQ record, batch or body
     └── CodecMissing           a body is compressed with a codec whose package is not installed
 
-Every error carries the fields its sentence is made of and survives pickling (Spark sends them between processes);
-``retryable`` says whether the same call may succeed later.
+Every error has the values in its sentence as fields and can be pickled (Spark sends errors between processes);
+``retryable`` tells whether the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class MetaqError(Exception):
 
     retryable = False
     away = False
-    """Whether it says that a server cannot be reached now: it may be restarting, and is worth waiting for."""
+    """Whether a server is unreachable: it may be restarting, and is worth waiting for."""
 
 
 class ProtocolError(MetaqError):
-    """Bytes that are not the protocol. ``what`` says which rule; ``line`` is the offending line or header, shortened.
+    """Bytes that violate the protocol. ``what`` names the rule; ``line`` is the offending line or header, shortened.
 
-    ``address`` is the broker that sent them, where that is known.
+    ``address`` is the broker that sent them, if known.
     """
 
     def __init__(self, what: str, line: bytes = b"", address: object = None) -> None:
@@ -73,7 +73,7 @@ class FieldError(MetaqError):
 
 
 class ConnectionFailed(MetaqError):
-    """No connection to ``address``, or it broke while ``action`` was under way."""
+    """No connection to ``address``, or it was lost during ``action``."""
 
     retryable = True
     away = True
@@ -87,7 +87,7 @@ class ConnectionFailed(MetaqError):
 
 
 class WrongServer(MetaqError):
-    """At ``address`` is ``found``, not ``expected``: the port of another protocol, or of one with or without TLS."""
+    """``found`` is at ``address``, not ``expected``: the port has another protocol, or differs in its use of TLS."""
 
     def __init__(self, address: object, expected: str, found: str) -> None:
         self.address, self.expected, self.found = str(address), expected, found
@@ -98,7 +98,7 @@ class WrongServer(MetaqError):
 
 
 class TlsRefused(MetaqError):
-    """This side or the server at ``address`` refuses a certificate; ``reason`` says whose, and why."""
+    """This client or the server at ``address`` refuses a certificate; ``reason`` says whose, and why."""
 
     def __init__(self, address: object, reason: str) -> None:
         self.address, self.reason = str(address), reason
@@ -123,7 +123,7 @@ class DeadlineExceeded(MetaqError):
 
 
 class TooManyInFlight(MetaqError):
-    """``limit`` calls of ``kind`` (request or oneway) wait at ``address`` already; nothing was sent."""
+    """``limit`` calls of ``kind`` (request or oneway) to ``address`` are in flight already; nothing was sent."""
 
     retryable = True
 
@@ -144,7 +144,7 @@ class BrokerError(MetaqError):
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
-        """Only "no thread free" (503) is worth the same call again."""
+        """True only for "no thread free" (503)."""
         return self.code == 503
 
     def __str__(self) -> str:
@@ -154,7 +154,7 @@ class BrokerError(MetaqError):
 class TransactionError(BrokerError):
     """The broker refused a transaction step.
 
-    ``xa_code`` is the XA error where the broker gave one: -4 unknown, -6 wrong state, 6, 7, 8 decided by hand.
+    ``xa_code`` is the XA error, if the broker sent one: -4 unknown, -6 wrong state, 6, 7, 8 heuristic completion.
     """
 
     def __init__(self, address: object, action: str, code: int, text: str, xa_code: int | None = None) -> None:
@@ -164,7 +164,7 @@ class TransactionError(BrokerError):
 
 
 class TopicNotFound(MetaqError):
-    """None of ``brokers`` has ``topic``; ``known`` are the topics they do have, ``None`` = nobody asked."""
+    """None of ``brokers`` has ``topic``; ``known`` are the topics that they have, ``None`` = not asked."""
 
     def __init__(self, topic: str, brokers: list[str], known: list[str] | None = None) -> None:
         self.topic, self.brokers, self.known = topic, brokers, known
@@ -178,7 +178,7 @@ class TopicNotFound(MetaqError):
 
 
 class MessageNotFound(MetaqError):
-    """``topic`` has no message that is ``wanted``; ``scanned`` messages were read, ``None`` = an index was asked."""
+    """``topic`` does not have the message ``wanted``; ``scanned`` messages were read, ``None`` = an index was used."""
 
     def __init__(self, topic: str, wanted: str, scanned: int | None = None) -> None:
         self.topic, self.wanted, self.scanned = topic, wanted, scanned
@@ -192,7 +192,7 @@ class MessageNotFound(MetaqError):
 class SendFailed(MetaqError):
     """Not all messages to ``topic`` were acknowledged. ``sent`` has a record or ``None`` for each message, in order.
 
-    A message with ``None`` may be stored all the same if the connection was lost. ``retryable`` is that of the cause.
+    A message with ``None`` may still be stored if the connection was lost. ``retryable`` is inherited from the cause.
     """
 
     def __init__(self, topic: str, reason: str, retryable: bool, sent: tuple[object, ...]) -> None:
@@ -206,7 +206,7 @@ class SendFailed(MetaqError):
 
 
 class WindowFull(MetaqError):
-    """A message for ``topic`` was not taken: ``window_bytes`` are on their way already, which is the limit."""
+    """A message for ``topic`` was not taken: ``window_bytes`` are unacknowledged already, which is the limit."""
 
     retryable = True
 
@@ -221,7 +221,7 @@ class WindowFull(MetaqError):
 
 
 class TopicLookupTimeout(MetaqError):
-    """A message for ``topic`` was not taken: which brokers have the topic was not found out within ``seconds``."""
+    """A message for ``topic`` was not taken: the look-up of the topic's brokers took longer than ``seconds``."""
 
     retryable = True
 
@@ -245,7 +245,7 @@ class TransactionNotFound(MetaqError):
 
 
 class DirectoryConflict(MetaqError):
-    """``addresses`` all answer as broker ``broker_id``; a partition would be read or written at the wrong place."""
+    """``addresses`` all report broker id ``broker_id``; a partition would be read or written at the wrong broker."""
 
     def __init__(self, broker_id: int, addresses: list[str]) -> None:
         self.broker_id, self.addresses = broker_id, addresses
@@ -253,11 +253,11 @@ class DirectoryConflict(MetaqError):
 
     def __str__(self) -> str:
         places = " and ".join(self.addresses)
-        return f"{places} say that they are the same broker, {self.broker_id}; name each once, with its own brokerId"
+        return f"{places} report the same broker id, {self.broker_id}; name each broker once, with its own brokerId"
 
 
 class ZooKeeperAway(MetaqError):
-    """The ZooKeeper at ``hosts`` could not be asked; ``reason`` says how that showed."""
+    """The ZooKeeper at ``hosts`` could not be asked; ``reason`` says why."""
 
     retryable = True
     away = True
@@ -271,7 +271,7 @@ class ZooKeeperAway(MetaqError):
 
 
 class ZooKeeperRefused(MetaqError):
-    """The ZooKeeper at ``hosts`` refused something, or the node ``path`` is not what it should be."""
+    """The ZooKeeper at ``hosts`` refused a request, or the node ``path`` is not valid."""
 
     def __init__(self, hosts: str, path: str, reason: str) -> None:
         self.hosts, self.path, self.reason = hosts, path, reason
@@ -282,11 +282,11 @@ class ZooKeeperRefused(MetaqError):
 
 
 class ZooKeeperChanged(ZooKeeperRefused):
-    """Another client deleted nodes while they were worked on; what was asked can be tried again at once."""
+    """Another client deleted nodes during the operation; retry it at once."""
 
 
 class ConsumerIdInUse(MetaqError):
-    """A consumer with the id ``consumer`` is running in ``group``; ``where`` is the node or file that says so."""
+    """A consumer with the id ``consumer`` is running in ``group``; ``where`` is its node or file."""
 
     def __init__(self, group: str, consumer: str, where: str) -> None:
         self.group, self.consumer, self.where = group, consumer, where
@@ -311,7 +311,7 @@ class PartitionLost(MetaqError):
 
 
 class StoreFailed(MetaqError):
-    """The store at ``where`` could not be used; ``reason`` is what its driver or the system says."""
+    """The store at ``where`` could not be used; ``reason`` is the text of its driver or the system."""
 
     retryable = True
 
@@ -335,10 +335,10 @@ class ExtensionMissing(MetaqError):
 
 
 class OffsetMoved(MetaqError):
-    """``where`` has no bytes at ``asked`` any more (or yet); the broker says to go on at ``to``.
+    """``where`` has no bytes at ``asked`` any more (or yet); the broker suggests to continue at ``to``.
 
-    ``asked`` is the first byte that was not delivered. ``to`` is greater after retention removed old segments, and
-    smaller where the partition was deleted and made anew.
+    ``asked`` is the first byte that was not delivered. ``to`` is greater after retention deleted old segments, and
+    smaller if the partition was deleted and created again.
     """
 
     def __init__(self, where: str, asked: int, to: int) -> None:
@@ -350,7 +350,7 @@ class OffsetMoved(MetaqError):
 
 
 class DataMissing(MetaqError):
-    """``where`` ends at ``offset``, before the ``end`` that was promised; ``text`` is the broker's answer."""
+    """``where`` ends at ``offset``, before the expected ``end``; ``text`` is the broker's answer."""
 
     def __init__(self, where: str, offset: int, end: int, text: str) -> None:
         self.where, self.offset, self.end, self.text = where, offset, end, text
@@ -361,7 +361,7 @@ class DataMissing(MetaqError):
 
 
 class CorruptFrame(MetaqError):
-    """Bytes at ``offset`` of ``where`` are no valid frame; ``reason`` says which check failed."""
+    """Bytes at ``offset`` of ``where`` are not a valid frame; ``reason`` says which check failed."""
 
     def __init__(self, where: str, offset: int, reason: str) -> None:
         self.where, self.offset, self.reason = where, offset, reason
@@ -372,9 +372,9 @@ class CorruptFrame(MetaqError):
 
 
 class CorruptRecord(MetaqError):
-    """What begins at byte ``offset`` of ``where`` is no valid record; ``reason`` says which check failed.
+    """The bytes at ``offset`` of ``where`` are not a valid record; ``reason`` says which check failed.
 
-    ``size`` is how many bytes behind the next one begins, 0 if nobody can say.
+    ``size`` is the distance to the next record, 0 if unknown.
     """
 
     def __init__(self, where: str, offset: int, size: int, reason: str) -> None:

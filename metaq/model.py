@@ -1,8 +1,8 @@
 """The nouns of the queue: messages, partitions, offset ranges and transaction names.
 
-Values only, for MetaQ and RocketMQ alike. In MetaQ an offset is the byte position of a frame's first byte in its
-partition; in RocketMQ it is a message's number in its queue, without gaps. What names a partition is a tuple: such
-names are keys by the thousand, and a tuple's hash and order are computed in C.
+Values only, for both MetaQ and RocketMQ. In MetaQ an offset is the byte position of a frame's first byte in its
+partition; in RocketMQ it is a message's number in its queue, without gaps. Names of partitions are tuples: they are
+used as keys by the thousand, and a tuple's hash and order are computed in C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 Buffer = bytes | bytearray | memoryview
-"""What may be passed where bytes are only read."""
+"""Types accepted where bytes are only read."""
 
 _UNIQUE = re.compile(r"[^ \t\r\n:]+")
 _SESSION = re.compile(r"[^ \t\r\n:]+")
@@ -27,7 +27,7 @@ _BROKER_NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a user sends: a payload and, optionally, one attribute string (``None`` = no attribute block at all).
+    """A message of a user: a payload and, optionally, one attribute string (``None`` = no attribute block).
 
     Raises:
         TypeError: The payload is not bytes, or the attribute not a string.
@@ -45,7 +45,7 @@ class Message:
 
     @staticmethod
     def require(given: object) -> None:
-        """Check an argument that is to be a message.
+        """Check that an argument is a message.
 
         Raises:
             TypeError: It is something else.
@@ -58,7 +58,8 @@ class Partition(NamedTuple):
     """One partition (RocketMQ: queue) of a topic: the ``broker`` that has it, and its ``index`` >= 0 there.
 
     In MetaQ a broker is an id, 0..1023, and a partition prints as ``0-3``. In RocketMQ a broker is a name, and a queue
-    prints as ``broker-a:3``. Partitions of one system have a total order; those of two are never compared.
+    prints as ``broker-a:3``. Partitions of one system have a total order; partitions of different systems are never
+    compared.
     """
 
     broker: int | str
@@ -69,7 +70,7 @@ class Partition(NamedTuple):
 
     @staticmethod
     def require(given: object) -> None:
-        """Check an argument that is to be a partition; a plain tuple is none, though it compares as one.
+        """Check that an argument is a partition; a plain tuple that compares equal is rejected.
 
         Raises:
             TypeError: It is something else.
@@ -101,7 +102,7 @@ class Partition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """Read a MetaQ partition, ``"0-3"``.
+        """Parse a MetaQ partition, ``"0-3"``.
 
         Raises:
             ValueError: The text is not two decimal numbers joined by a dash.
@@ -113,7 +114,7 @@ class Partition(NamedTuple):
 
     @classmethod
     def parse_queue(cls, text: str) -> Partition:
-        """Read a RocketMQ queue, ``"broker-a:3"``. What follows the last colon is the queue id.
+        """Parse a RocketMQ queue, ``"broker-a:3"``. The queue id follows the last colon.
 
         Raises:
             ValueError: There is no broker name, or no decimal number behind the last colon.
@@ -125,7 +126,7 @@ class Partition(NamedTuple):
 
     @classmethod
     def parse_any(cls, text: str) -> Partition:
-        """Read the name of a partition of either system; only a queue's has a colon.
+        """Parse the name of a partition of either system; only queue names have a colon.
 
         Raises:
             ValueError: The text is neither.
@@ -156,10 +157,10 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a partition holds: the range that can be read now, and which incarnation of the partition it belongs to.
+    """The state of a partition: its readable range, and the incarnation that the range belongs to.
 
-    ``incarnation``: 32 hex digits, made with the partition; another one means that it was deleted and made anew, so
-    that older offsets say nothing. ``None`` from a broker that does not report it, or not yet.
+    ``incarnation``: 32 hex digits, created with the partition; if it changes, the partition was deleted and created
+    again, and older offsets are not valid. ``None`` from a broker that does not report it, or not yet.
     """
 
     offsets: OffsetRange
@@ -168,7 +169,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -178,7 +179,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``host:port``, ``[ipv6]:port``, or the same behind ``meta://``.
+        """Parse ``host:port``, ``[ipv6]:port``, or the same after ``meta://``.
 
         Raises:
             ValueError: There is no host, or the port is not 1..65535.
@@ -224,7 +225,7 @@ TransactionId = LocalTransactionId | Xid
 
 
 def parse_transaction_id(text: str) -> TransactionId:
-    """Read a transaction key as it stands in a command line.
+    """Parse the transaction key of a command line.
 
     Raises:
         ValueError: Neither ``TX:SESSION:N`` nor ``XID:FORMAT:GTRID:BQUAL:UNIQUE``, or a number is outside int32.
@@ -241,7 +242,7 @@ def parse_transaction_id(text: str) -> TransactionId:
 
 
 def _from_hex(text: str) -> bytes:
-    if not re.fullmatch(r"[0-9A-Fa-f]*", text):  # bytes.fromhex alone would let blanks pass
+    if not re.fullmatch(r"[0-9A-Fa-f]*", text):  # bytes.fromhex alone would accept blanks
         raise ValueError(f"{text!r} is not hexadecimal")
     return bytes.fromhex(text)
 

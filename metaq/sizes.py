@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``65536``, ``512k``, ``64m``, ``10mb``, ``10 MB``, ``1 GiB``."""
+"""Parses sizes as people write them: ``65536``, ``512k``, ``64m``, ``10mb``, ``10 MB``, ``1 GiB``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHIFTS: Final = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_size(text: str) -> int:
-    """The number of bytes in ``text``: a whole number, alone or with a unit behind it, in any case.
+    """Return the number of bytes in ``text``: a whole number, alone or followed by a unit, in any case.
 
     Units are binary, whichever way they are written: ``k``, ``KB`` and ``KiB`` are 1,024 bytes, and so on to ``t``.
 

@@ -1,1 +1,1 @@
-"""Who serves which partition: from a fixed list of brokers, or from ZooKeeper."""
+"""Directories of brokers and partitions: from a fixed list of brokers, ZooKeeper, or name servers."""

@@ -36,13 +36,13 @@ class Directory(Protocol):
         """
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
-        """Return what can be read now of each partition of these topics: ``[first, readable end)``."""
+        """Return the readable range of each partition of these topics: ``[first, readable end)``."""
 
     def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
         """Like ``ends``, for all topics if none is named, with each partition's incarnation if its broker reports it.
 
-        Range and incarnation of a partition were read together: no recreation can come between them. While nothing
-        changes, the same object is returned.
+        Range and incarnation of a partition are read in one step, so they belong together. While nothing changes, the
+        same object is returned.
         """
 
     def available_now(

@@ -1,4 +1,4 @@
-"""A directory from a list of addresses: every broker is asked who it is and what it has. Needs no ZooKeeper."""
+"""A directory from a list of addresses: every broker is asked for its id and its partitions. Needs no ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FixedDirectory(SurveyedDirectory):
         return self._named
 
     def brokers(self) -> dict[int, Address]:
-        """See ``Directory``.
+        """Return broker id -> address.
 
         Raises:
             DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
@@ -32,7 +32,7 @@ class FixedDirectory(SurveyedDirectory):
         return {broker.info.broker_id: broker.address for broker in self._survey()}
 
     def writable(self, topic: str) -> dict[Partition, Address]:
-        """See ``Directory``; slaves take no messages, and a broker with ``acceptPublish=false`` is left alone."""
+        """Return the partitions that accept ``topic``, without slaves and brokers with ``acceptPublish=false``."""
         found = {
             Partition(broker.info.broker_id, index): broker.address
             for broker in self._survey("config")

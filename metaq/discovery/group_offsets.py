@@ -1,7 +1,7 @@
 """The committed offsets of MetaQ's consumer groups in ZooKeeper, in the form that Java consumers read and write.
 
-A group has an offset for each partition, from which it goes on after a restart. Java consumers read offsets when they
-start and when they rebalance, not in between: commit for a group that is not running.
+A group has an offset for each partition, at which it continues after a restart. Java consumers read offsets only when
+they start and when they rebalance: commit only for a group that is not running.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -31,10 +31,10 @@ class GroupOffsetStore:
         self._layout = Layout(address.root)
 
     def read(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
-        """Return the offset of ``group`` in each of ``partitions``, without those that it has never committed.
+        """Return the committed offsets of ``group`` in ``partitions``; partitions without one are left out.
 
         Raises:
-            ValueError: The name of a group or a topic cannot be one in ZooKeeper.
+            ValueError: The group or a topic is not a valid node name.
         """
         paths = self._paths(group, partitions)
         with self._connected() as client:
@@ -49,10 +49,10 @@ class GroupOffsetStore:
         return found
 
     def write(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit these offsets for ``group``; those of other partitions stay as they are.
+        """Commit ``offsets`` for ``group``; offsets of other partitions are kept.
 
         Raises:
-            ValueError: The name of a group or a topic cannot be one in ZooKeeper.
+            ValueError: The group or a topic is not a valid node name.
         """
         paths = self._paths(group, offsets)
         texts = {path: str(offsets[where]) for where, path in paths.items()}
@@ -67,10 +67,10 @@ class GroupOffsetStore:
             return client.children([self._layout.consumers])[0] or []
 
     def topics(self, group: str) -> list[str]:
-        """Return the topics that ``group`` has committed offsets of, sorted.
+        """Return the topics for which ``group`` has committed offsets, sorted.
 
         Raises:
-            ValueError: The name of a group cannot be one in ZooKeeper.
+            ValueError: The group is not a valid node name.
         """
         with self._connected() as client:
             return client.children([self._layout.offsets(check_name(group, "group"))])[0] or []
@@ -96,7 +96,7 @@ def check_name(text: str, what: str) -> str:
     """Return ``text`` if it is a valid name of a node for ``what``.
 
     Raises:
-        ValueError: It cannot be the name of a node.
+        ValueError: It is not a valid node name.
     """
     if not text or "/" in text or text in (".", ".."):
         raise ValueError(f"{what} {text!r}: a name in ZooKeeper is not empty, has no slash, and is not . or ..")

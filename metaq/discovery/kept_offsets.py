@@ -1,12 +1,12 @@
-"""What a member of a group knows of the group's offsets, should ZooKeeper lose them. Pure.
+"""Offsets of a group that a member remembers in case ZooKeeper loses them. Pure.
 
-An emptied ZooKeeper knows nothing of a group. Each member saves again where it is itself, as soon as it has come back.
-Until all have had time to do so, nobody can say of a partition without an offset that the group has never read it: who
-joins first would begin where ``start`` says, and what another member had not read yet would be skipped::
+An emptied ZooKeeper has no offsets of a group. Each member saves its own positions again when it has rejoined. Until
+all members have had time to do so, a partition without an offset may still have been read: a member that started there
+would begin at ``start`` and skip messages that another member had not read yet::
 
-    an offset was there before        it waits until this member is back for RETURN_S, then it is written again
+    an offset existed before          wait until this member is back for RETURN_S, then write it again
     the tree is younger than YOUNG_S  partitions without an offset wait
-    else                              the group has never read the partition
+    otherwise                         the group has never read the partition
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from metaq.model import TopicPartition
 from metaq.net.clock import Clock
 
 RETURN_S: Final = 2.0
-"""How long other members have to come back, which may know a later offset than what this one has seen."""
+"""Time for other members to rejoin, which may know a later offset than this one."""
 
 YOUNG_S: Final = 5.0
-"""How long members have to come back, and to write again what they have seen."""
+"""Time for members to rejoin and to write their offsets again."""
 
 
 class OffsetAway(MetaqError):
@@ -46,7 +46,7 @@ class KeptOffsets:
         self._returned_s = self._known_s = 0.0
 
     def registered(self, tree_age_s: float) -> None:
-        """The consumer has become a member in a new session; the tree is so old."""
+        """The consumer has joined in a new session; the tree has this age."""
         now_s = self._clock.monotonic()
         self._returned_s = now_s + RETURN_S
         self._known_s = now_s + max(0.0, YOUNG_S - tree_age_s)
@@ -54,8 +54,8 @@ class KeptOffsets:
     def look(
         self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, GroupOffset]
     ) -> dict[TopicPartition, GroupOffset]:
-        """Take note of ``offsets``, all that the group has in ``partitions`` now; return what is to be written again
-        of them.
+        """Record ``offsets``, all current offsets of the group in ``partitions``; return the lost ones to
+        write again.
         """
         self._seen |= offsets
         self._lost = (set(partitions) & self._seen.keys()) - offsets.keys()
@@ -65,14 +65,14 @@ class KeptOffsets:
 
     @property
     def look_again_s(self) -> float | None:
-        """When to look again, without a change: offsets are lost; ``None``: they are not."""
+        """Seconds until the next check, if offsets are lost; else ``None``."""
         return max(0.1, self._returned_s - self._clock.monotonic()) if self._lost else None
 
     def check_unread(self, where: TopicPartition) -> None:
-        """Return if the group has never read a partition, which has no offset.
+        """Check that the group has never read a partition without an offset.
 
         Raises:
-            OffsetAway: That is not known yet.
+            OffsetAway: It is not known yet.
         """
         if where in self._seen or self._clock.monotonic() < self._known_s:
             raise OffsetAway(where)

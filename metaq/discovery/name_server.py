@@ -1,11 +1,10 @@
-"""Who serves what, as RocketMQ's name servers say: topics, queues, and where brokers are.
+"""A directory from RocketMQ's name servers: topics, queues, and addresses of brokers.
 
-Any name server of the list will do: the one that answered last is asked first, and when it is away, the next. A topic
-that it does not know is asked of all: one that has just started knows nothing until brokers register again, which they
-do every 30 seconds.
+One name server is sufficient: the one that answered last is asked first, then the others. If it does not know a topic,
+all are asked: a name server that has just started knows nothing until the brokers register again, within 30 seconds.
 
-What was known last stands while no name server answers (``refreshed``). A broker that leaves the route keeps its
-address here: it may only be restarting, and the position in its queues says nothing else.
+While no name server answers, the last answers remain valid (``refreshed``). A broker that leaves the route keeps its
+address here: it may only be restarting.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, Partition
 
 AVOID_S: Final = 30.0
-"""How long an address that did not answer comes last, if the broker has another."""
+"""Seconds for which a silent address is used last, if the broker has another one."""
 
 DEFAULT_PORT: Final = 9876
 
 _NOT_NOW: Final = (NameServersAway, RouteUnusable, TopicNotFound)
-"""What does not make a route unknown that was known: name servers that have just started know no topics yet."""
+"""Errors after which a known route stays valid: name servers that have just started know no topics yet."""
 
 _T = TypeVar("_T")
 
 
 def parse_name_servers(text: str) -> tuple[Address, ...]:
-    """Read a list of name servers, ``ns1:9876;ns2:9876``, with ``;`` or ``,`` between them.
+    """Parse a list of name servers, ``ns1:9876;ns2:9876``, separated by ``;`` or ``,``.
 
     Raises:
-        ValueError: It is empty, or one of them is no ``host:port``.
+        ValueError: It is empty, or an item is not ``host:port``.
     """
     parts = [part.strip() for part in re.split("[;,]", text) if part.strip()]
     if not parts:
@@ -72,11 +71,11 @@ def _is_address(text: str) -> bool:
 
 
 class NameServerDirectory:
-    """Answers from the name servers at ``servers``, over connections of ``pool``. Thread-safe; one for each process.
+    """The name servers at ``servers``, asked over connections of ``pool``. Thread-safe; one per process.
 
-    Topics are given and returned without ``namespace``. Answers may be ``CACHE_AGE_S_MAX`` old, and older while no name
-    server answers. All methods raise ``NameServersAway`` if none can be asked and none ever could, and
-    ``RouteUnusable`` if what one of them says cannot be.
+    Topics are passed and returned without ``namespace``. Answers may be ``CACHE_AGE_S_MAX`` old, and older while no
+    name server answers. All methods raise ``NameServersAway`` if none can be asked and none ever could, and
+    ``RouteUnusable`` if an answer is not valid.
     """
 
     def __init__(self, servers: Sequence[Address], pool: SessionPool, *, namespace: str | None = None) -> None:
@@ -84,8 +83,8 @@ class NameServerDirectory:
             raise ValueError("servers: expected at least one name server")
         self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
         self._clock = pool.clock
-        self._lock = threading.Lock()  # around what was learned; a fetch may take place under it
-        self._brokers_lock = threading.Lock()  # a fetch takes it, too
+        self._lock = threading.Lock()  # guards the cache; may be held during a fetch
+        self._brokers_lock = threading.Lock()  # also taken by a fetch
         names = ", ".join(map(str, servers))
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
         self._current = 0
@@ -99,11 +98,10 @@ class NameServerDirectory:
 
     @property
     def servers(self) -> tuple[Address, ...]:
-        """The name servers, as they were given."""
         return tuple(self._servers)
 
     def topics(self) -> list[str]:
-        """The topics of the namespace, sorted: without RocketMQ's own, and those that belong to groups.
+        """Return the users' topics of the namespace, sorted, without RocketMQ's own and topics of groups.
 
         Raises:
             TopicListMissing: The name server does not list topics.
@@ -113,7 +111,7 @@ class NameServerDirectory:
         return sorted(name for name in own if name is not None and self._is_of_users(name))
 
     def queues(self, topic: str) -> list[Partition]:
-        """The queues of ``topic`` that may be read, sorted. Those of a broker that is away now are not among them.
+        """Return the readable queues of ``topic``, sorted, without queues of brokers that are away.
 
         Raises:
             TopicNotFound: No name server knows the topic.
@@ -121,13 +119,13 @@ class NameServerDirectory:
         return self._route(topic).readable()
 
     def writable(self, topic: str) -> list[Partition]:
-        """The queues of ``topic`` that may be written to, sorted. Raises as ``queues``."""
+        """Return the writable queues of ``topic``, sorted. Raises as ``queues``."""
         return self._route(topic).writable()
 
     def writable_or_new(self, topic: str) -> list[Partition]:
-        """The same, or where the topic is made by the first message for it: at brokers that allow that.
+        """Return ``writable``, or the queues at which the first message will create the topic.
 
-        They say so by a route for the template topic, whose writable queues these are.
+        These are the writable queues of the template topic, which has a route if brokers create topics.
         """
         try:
             return self.writable(topic)
@@ -156,17 +154,19 @@ class NameServerDirectory:
         return master
 
     def metaq_broker(self, address: Address) -> MetaQBroker | None:
-        """See ``Routes``: as the route says that was asked for last."""
+        """Return the MetaQ identity of a broker, from the last route with its address."""
         with self._brokers_lock:
             return self._bundled.get(address)
 
     def brokers(self) -> dict[str, Addresses]:
-        """Where the brokers are that were named in any answer so far."""
+        """Return the addresses of all brokers named in any answer so far."""
         with self._brokers_lock:
             return {name: dict(addresses) for name, addresses in self._brokers.items()}
 
     def masters(self) -> dict[str, Address]:
-        """Where the masters of all brokers are, by broker name; of those known so far, if the server lists none."""
+        """Return broker name -> address of its master; only brokers known so far, if the server does not list
+        brokers.
+        """
         self._get("clusters", self._fetch_clusters)
         brokers = self.brokers()
         return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
@@ -184,7 +184,7 @@ class NameServerDirectory:
         return not (is_system_name(topic) or is_derived_topic(topic) or topic in self._own_topics())
 
     def _own_topics(self) -> set[str]:
-        """Topics that are named after brokers and clusters, where those are known."""
+        """Return the topics named after brokers and clusters, as far as these are known."""
         clusters, brokers = self._get("clusters", self._fetch_clusters)
         return {*clusters, *brokers, *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
 
@@ -197,7 +197,7 @@ class NameServerDirectory:
             return self._cache.get(key, fetch)
 
     def _addresses(self, broker_name: str, topic: str | None) -> dict[int, Address]:
-        """Where a broker is, or was last: by the route of a topic, else by the list of clusters."""
+        """Return a broker's current or last addresses, from the route of a topic, else from the list of clusters."""
         if topic is not None:
             try:
                 self._route(topic)
@@ -233,7 +233,7 @@ class NameServerDirectory:
         return self._ask_each(ask_topics) or []
 
     def _fetch_clusters(self) -> tuple[Sequence[str], list[str]]:
-        """Names of clusters and of brokers; empty where the server does not report it, as a proxy does not."""
+        """Return the names of clusters and of brokers; empty if the server does not report them (a proxy)."""
         known = self._ask_each(ask_brokers)
         if known is None:
             return [], []
@@ -241,12 +241,12 @@ class NameServerDirectory:
         return known.clusters, list(known.brokers)
 
     def _remember(self, brokers: Mapping[str, Addresses]) -> None:
-        """Take note of addresses; a broker that has none any more keeps those it had."""
+        """Record addresses; a broker without any keeps its previous ones."""
         with self._brokers_lock:
             self._brokers |= {name: dict(addresses) for name, addresses in brokers.items() if addresses}
 
     def _ask_each(self, ask: Callable[[Session], _T | None]) -> _T | None:
-        """What the first name server that has an answer says, beginning with that which answered last.
+        """Return the first answer, beginning with the name server that answered last.
 
         Raises:
             NameServersAway: None of them answers.

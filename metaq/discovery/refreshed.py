@@ -1,9 +1,8 @@
-"""A cache of what a registry says, which answers while the registry is unavailable.
+"""A cache of a registry's answers, which remains usable while the registry is unavailable.
 
-An answer older than ``CACHE_AGE_S_MAX`` is refreshed in a thread of its own, which leaves nothing behind: no thread, no
-connection that a forked process would share. A caller waits at most ``REFRESH_WAIT_S`` for a refresh, and gets the
-previous answer if it takes longer. While the registry is unavailable a thread tries again every ``AWAY_PAUSE_S`` and no
-caller waits.
+An answer older than ``CACHE_AGE_S_MAX`` is refreshed in a temporary thread, so that a forked process inherits no thread
+and no connection. A caller waits at most ``REFRESH_WAIT_S`` for a refresh, and gets the previous answer if it takes
+longer. While the registry is unavailable a thread tries again every ``AWAY_PAUSE_S`` and no caller waits.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Entry:
 class RefreshedCache:
     """Answers of ``registry``, which is named in logs, by key. Not thread-safe: a caller that shares it holds a lock.
 
-    ``away`` are the errors after which the previous answer stands.
+    ``away`` are the errors after which the previous answer stays valid.
     """
 
     def __init__(self, registry: str, thread_name: str, away: tuple[type[MetaqError], ...], clock: Clock) -> None:
@@ -50,9 +49,11 @@ class RefreshedCache:
         self._away_until_s: float | None = None
 
     def get(self, key: Hashable, fetch: Callable[[], _T]) -> _T:
-        """Return the answer under ``key``. ``fetch`` asks the registry: here if nothing is cached, else in a thread.
+        """Return the answer for ``key``. ``fetch`` asks the registry: in this thread if nothing is cached, else in
+        another.
 
-        Raises what ``fetch`` raises: if nothing is cached, or if a refresh failed with something else than ``away``.
+        Raises what ``fetch`` raises: if nothing is cached, or if a refresh failed with an error that is not in
+        ``away``.
         """
         if key not in self._entries:
             self._entries[key] = _Entry(fetch(), self._clock.monotonic())
@@ -88,7 +89,7 @@ class RefreshedCache:
 
     def _note_away(self, why: str) -> None:
         if self._away_until_s is None:
-            _LOG.warning("%s. Going on with the brokers as they were last known", why)
+            _LOG.warning("%s. Continuing with the brokers as last known", why)
         self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
 
     def _store(self, key: Hashable, answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Parses the answers to ``stats`` of a Java broker or of ours. Pure: text in, values out.
+"""Parses the answers to ``stats`` of a Java broker or the bundled one. Pure: text in, values out.
 
 Lines are ``STATS`` ... ``END``, ended by CR LF, tokens separated by one space; ``config`` is the raw server.ini.
 Source: docs/protocol.md (stats), docs/configuration.md.
@@ -22,22 +22,22 @@ _PRODUCT = re.compile(r"\d+(?:\s*\*\s*\d+)*")
 _TOPIC_SECTION = "topic="
 
 SETTINGS_KEPT: Final = 64
-"""Different answers to ``stats config`` that are kept as they were read: those of so many brokers."""
+"""Most parsed answers to ``stats config`` that are cached: about one per broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """Who a broker says it is."""
+    """The identity that a broker reports."""
 
     broker_id: int
     slave: bool
 
 
 def parse_broker(text: str) -> BrokerInfo:
-    """Read the answer to ``stats`` without an item.
+    """Parse the answer to ``stats`` without an item.
 
     Raises:
-        ProtocolError: It names no broker id.
+        ProtocolError: It has no broker id.
     """
     fields = dict(line.partition(" ")[::2] for line in lines_of(text))
     if not fields.get("broker_id", "").isdecimal():
@@ -46,22 +46,22 @@ def parse_broker(text: str) -> BrokerInfo:
 
 
 def parse_figures(text: str) -> dict[str, str]:
-    """Read an answer whose lines are a name, a blank and a value; a line of one word has an empty value.
+    """Parse an answer with lines of a name, a blank and a value; a line of one word has an empty value.
 
     Raises:
-        ProtocolError: It is no answer to ``stats``.
+        ProtocolError: It is not an answer to ``stats``.
     """
     parts = (line.partition(" ") for line in lines_of(text))
     return {name: value for name, _, value in parts if name}
 
 
 def parse_topics(text: str) -> list[str]:
-    """Read the topics in the answer to ``stats topics``, without the patterns (``*``) of the configuration."""
+    """Parse the topics in the answer to ``stats topics``, without the patterns (``*``) of the configuration."""
     return [topic for line in lines_of(text) if (topic := line.split(" ")[0]) and "*" not in topic]
 
 
 def parse_offered(text: str) -> dict[str, bool]:
-    """Read the answer to ``stats topics``: topic -> whether it has partitions that producers or consumers may use.
+    """Parse the answer to ``stats topics``: topic -> whether it has partitions that producers or consumers may use.
 
     Patterns (``*``) of the configuration are left out.
     """
@@ -76,21 +76,21 @@ def parse_offered(text: str) -> dict[str, bool]:
 
 
 def data_folder(text: str) -> str | None:
-    """Read the folder of messages in the answer to ``stats config``; ``None`` if it is not named."""
+    """Return the folder of messages in the answer to ``stats config``; ``None`` if it is not configured."""
     return _ini_sections(text).get("system", {}).get("dataPath") or None
 
 
 def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:
-    """Read the answer to ``stats offsets``: topic and partition index to ``[min_offset, max_offset)``.
+    """Parse the answer to ``stats offsets``: topic and partition index to ``[min_offset, max_offset)``.
 
     Raises:
-        ProtocolError: A line is not of that form.
+        ProtocolError: A line has another form.
     """
     return dict(map(offsets_of_line, lines_of(text)))
 
 
 def offsets_of_line(line: str) -> tuple[tuple[str, int], OffsetRange]:
-    """Read one line of ``stats offsets``. Raises as ``parse_offsets``."""
+    """Parse one line of ``stats offsets``. Raises as ``parse_offsets``."""
     match = _OFFSETS_LINE.fullmatch(line.strip())
     if match is None:
         raise ProtocolError("a line of stats offsets that cannot be read", line.encode(errors="replace"))
@@ -98,18 +98,18 @@ def offsets_of_line(line: str) -> tuple[tuple[str, int], OffsetRange]:
 
 
 def parse_incarnations(text: str) -> dict[tuple[str, int], PartitionState]:
-    """Read the answer to ``stats incarnations``: topic and partition index to incarnation and readable range.
+    """Parse the answer to ``stats incarnations``: topic and partition index to incarnation and readable range.
 
     A dash stands for an incarnation that the broker could not make durable yet.
 
     Raises:
-        ProtocolError: A line is not of that form.
+        ProtocolError: A line has another form.
     """
     return dict(map(incarnation_of_line, lines_of(text)))
 
 
 def incarnation_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
-    """Read one line of ``stats incarnations``. Raises as ``parse_incarnations``."""
+    """Parse one line of ``stats incarnations``. Raises as ``parse_incarnations``."""
     match = _INCARNATIONS_LINE.fullmatch(line)
     if match is None:
         raise ProtocolError("a line of stats incarnations that cannot be read", line.encode(errors="replace"))
@@ -130,10 +130,10 @@ def lines_of(text: str) -> Iterator[str]:
 
 
 class TopicSettings:
-    """What a broker's server.ini says about topics: which it accepts, and with how many partitions."""
+    """The topics in a broker's server.ini: which it accepts, and their numbers of partitions."""
 
     def __init__(self, text: str) -> None:
-        """Read the answer to ``stats config``.
+        """Parse the answer to ``stats config``.
 
         Raises:
             ProtocolError: It has no ``[system]`` section.
@@ -150,20 +150,20 @@ class TopicSettings:
 
     @property
     def transaction_timeout_s_max(self) -> int:
-        """What the broker cuts longer timeouts of transactions down to, in seconds.
+        """The broker's limit on transaction timeouts, in seconds.
 
         Raises:
-            ProtocolError: The number is not written as one.
+            ProtocolError: The value is not a number.
         """
         return self._number(self._system.get("maxTxTimeoutInSeconds") or "60", "maxTxTimeoutInSeconds")
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions of ``topic`` take messages; 0 if the broker does not accept it or does not offer it.
+        """Return how many partitions of ``topic`` accept messages; 0 if the broker does not accept or offer the topic.
 
-        A topic that matches only a section with ``*`` gets the system's number, not that section's.
+        A topic that matches only a section with ``*`` gets the system's number, not the section's.
 
         Raises:
-            ProtocolError: The number is not written as one.
+            ProtocolError: The value is not a number.
         """
         section = self._topics.get(topic, {})
         if topic not in self._topics and not any("*" in name and covers(name, topic) for name in self._topics):
@@ -178,17 +178,17 @@ class TopicSettings:
     @staticmethod
     def _number(text: str, key: str, place: str = "") -> int:
         if not _PRODUCT.fullmatch(text):
-            raise ProtocolError(f"{key}={text!r}{place} in stats config is no number")
+            raise ProtocolError(f"{key}={text!r}{place} in stats config is not a number")
         return prod(int(factor) for factor in text.split("*"))
 
     def _value(self, section: Mapping[str, str], key: str) -> str:
-        """The topic's own value; the system's where that is blank."""
+        """Return the topic's value, or the system's if it is blank."""
         return section.get(key) or self._system.get(key, "")
 
 
 @lru_cache(SETTINGS_KEPT)
 def parse_settings(text: str) -> TopicSettings:
-    """Read the answer to ``stats config``, which is the same for each topic that somebody looks up.
+    """Parse the answer to ``stats config``, cached, because it is the same for each topic.
 
     Raises:
         ProtocolError: It has no ``[system]`` section.
@@ -197,12 +197,12 @@ def parse_settings(text: str) -> TopicSettings:
 
 
 def covers(pattern: str, topic: str) -> bool:
-    """Whether a name with ``*`` (any characters, also none) covers ``topic`` as a whole."""
+    """Return whether a pattern with ``*`` (any characters, also none) matches all of ``topic``."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), topic) is not None
 
 
 def _ini_sections(text: str) -> dict[str, dict[str, str]]:
-    """Section to key to value. Lines that are neither say nothing about topics and are passed over."""
+    """Return section -> key -> value. Other lines are ignored."""
     sections: dict[str, dict[str, str]] = {}
     keys: dict[str, str] = {}
     for line in map(str.strip, text.lstrip("\ufeff").splitlines()):
@@ -215,7 +215,7 @@ def _ini_sections(text: str) -> dict[str, dict[str, str]]:
 
 
 ReadLine = Callable[[str], tuple[tuple[str, int], PartitionState]]
-"""Reads a line: topic and partition index, and what the partition holds."""
+"""Parses a line: topic and partition index, and the partition's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +238,10 @@ class StatsCache:
     def read(
         self, address: Address, broker_id: int, text: str, read_line: ReadLine
     ) -> Mapping[TopicPartition, PartitionState]:
-        """The partitions in ``text``, by lines that ``read_line`` reads; the same object as before for the same text.
+        """Return the partitions in ``text``, parsed with ``read_line``; the same object for the same text.
 
         Raises:
-            ProtocolError: It is no answer to ``stats``, or has a line that cannot be read.
+            ProtocolError: It is not an answer to ``stats``, or has a line that cannot be read.
         """
         last = self._last.get(address)
         if last is not None and last.broker_id == broker_id:

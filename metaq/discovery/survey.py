@@ -1,4 +1,4 @@
-"""The reading half of a directory: brokers, however they were found, are asked for their ids, topics and offsets."""
+"""The reading part of a directory: asks the brokers for their ids, topics and offsets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Choose = Callable[[Session], Sequence[str]]
 
 
 class SurveyedDirectory(Directory):
-    """A ``Directory`` for reading; subclasses say where the brokers are. Connections come from ``pool``."""
+    """A ``Directory`` for reading; subclasses supply the addresses. Connections come from ``pool``."""
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
@@ -75,7 +75,9 @@ class SurveyedDirectory(Directory):
         }
 
     def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
-        """The first use of a connection costs one more round trip, for the broker's extensions."""
+        """Return the state of each partition. A new connection costs one more round trip, for the broker's
+        extensions.
+        """
         wanted = None if topics is None else set(topics)
         return self._available(self._survey_by(_stats_item, wanted), wanted)
 
@@ -104,10 +106,7 @@ class SurveyedDirectory(Directory):
         return ask(self._pool, instead, _stats_item)
 
     def _instead_of(self, address: Address) -> Address | None:
-        """Return another address of the same broker to read from, after this one did not answer.
-
-        ``None`` if it has none.
-        """
+        """Return another address of a broker that did not answer, ``None`` if it has none."""
         return None
 
     def _available(
@@ -129,7 +128,7 @@ class SurveyedDirectory(Directory):
         return last.available
 
     def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
-        """Yield what the brokers hold for readers, from their answers to ``stats offsets``."""
+        """Yield the partitions that the brokers offer to readers, from their answers to ``stats offsets``."""
         hidden = self._hidden()
         for broker in answers:
             broker_id = broker.info.broker_id
@@ -142,7 +141,7 @@ class SurveyedDirectory(Directory):
         return self._survey_by(lambda _session: items, topics)
 
     def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
-        """Like ``_survey``, with the items that ``choose`` names for each broker.
+        """Ask each broker for its id and for the items that ``choose`` names.
 
         Raises:
             DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
@@ -152,7 +151,7 @@ class SurveyedDirectory(Directory):
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The partitions of all brokers, with the answers that they were made of."""
+    """The partitions of all brokers, and the answers that they were built from."""
 
     parts: Sequence[Mapping[TopicPartition, PartitionState]]
     wanted: set[str] | None
@@ -160,7 +159,7 @@ class _Joined:
     available: Mapping[TopicPartition, PartitionState]
 
     def is_of(self, parts: Sequence[object], wanted: set[str] | None, hidden: Hidden) -> bool:
-        """Return whether it was made of exactly these answers."""
+        """Return whether it was built from exactly these answers."""
         same = len(parts) == len(self.parts) and all(one is other for one, other in zip(parts, self.parts, strict=True))
         return same and wanted == self.wanted and hidden == self.hidden
 

@@ -1,7 +1,7 @@
-"""Partitions that a broker offers and does not list, so that nobody can read them, nor tell whether they hold messages.
+"""Partitions that a broker offers but does not list: they cannot be read, and may or may not hold messages.
 
-A Java broker opens only some of its partitions when it starts. The others answer as if nobody had ever written to them
-until their next put. A broker that reports incarnations lists whatever it has on its disk: what it leaves out is empty.
+A Java broker opens only some of its partitions when it starts. Until their next put, the others answer as if they were
+empty. A broker that reports incarnations lists everything on its disk: a missing partition is empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHOWN_MAX: Final = 10
 def unlisted_partitions(
     directory: Directory, pool: SessionPool, topic: str, listed: Collection[Partition]
 ) -> list[Partition]:
-    """Return the partitions of ``topic`` that are offered, not ``listed``, and may hold messages all the same, sorted.
+    """Return the partitions of ``topic`` that are offered but not ``listed``, and may still hold messages, sorted.
 
     Raises:
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
@@ -41,10 +41,9 @@ def _reports(pool: SessionPool, address: Address) -> bool:
 
 
 def unlisted_text(names: Sequence[str]) -> str:
-    """Return the sentence about partitions of these names."""
     more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
     return (
-        f"{', '.join(names[:SHOWN_MAX])}{more}: the broker offers this partition, but does not list it, so nothing of "
-        "it is read. It was never written to, or the broker has not opened it since it was restarted: a Java broker "
+        f"{', '.join(names[:SHOWN_MAX])}{more}: the broker offers this partition but does not list it, so it is not "
+        "read. It is empty, or the broker has not opened it since its restart: a Java broker "
         "opens some of its partitions only with their next put"
     )

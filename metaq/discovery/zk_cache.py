@@ -1,7 +1,7 @@
-"""A cache of ZooKeeper's tree, which answers while ZooKeeper is unavailable.
+"""A cache of ZooKeeper's tree, which remains usable while ZooKeeper is unavailable.
 
 A refresh (``refreshed``) is a ZooKeeper session of some ten milliseconds, without a watch that a forked process would
-share. Until one succeeds, brokers that have moved are not found; everything else goes on.
+share. Until one succeeds, brokers that have moved are not found; everything else works.
 
 A master that refuses connections stays registered until its session expires. Reads use one of its slaves meanwhile, if
 it has any (``avoid``).
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from metaq.discovery.zk_map import Offers, RegisteredBroker, TreeReader
 
 AVOID_S: Final = 30.0
-"""How long reads avoid a master that did not answer, if it has a slave."""
+"""Seconds for which reads avoid a silent master that has a slave."""
 
 FORGET_S: Final = 600.0
-"""How long a broker that has left the tree is still asked. It may be restarting, and hold what no other broker has."""
+"""Seconds for which a broker that has left the tree is still asked: it may be restarting."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class TreeCache:
             return dict(sorted((left | found).items()))
 
     def hidden(self) -> Hidden:
-        """Return what brokers do not offer to readers."""
+        """Return the topics that brokers do not offer to readers."""
         with self._lock:
             return self._known("hidden", lambda tree: tree.hidden())
 

@@ -91,7 +91,7 @@ class Node:
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no annotations
-    """A connection that notes when what the server has answered was sent: until then it has heard from the client."""
+    """A connection that records when the last answered request was sent: the server heard from the client then."""
 
     def __init__(self, client: _Kazoo, retry: KazooRetry, logger: logging.Logger) -> None:
         super().__init__(client, retry, logger=logger)
@@ -118,18 +118,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no anno
 
 
 class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
-    """A client that forgets the last transaction id that it has seen once its session must have expired.
+    """A client that resets its last seen transaction id when its session must have expired.
 
     A server closes the connection of a client that has seen a newer transaction id than its own last one. A ZooKeeper
-    that lost its data, or was restored from an older copy, would refuse this client for ever. After a session timeout
+    that lost its data, or was restored from an older copy, would refuse this client forever. After a session timeout
     without a connection the session has expired, so the client connects with transaction id 0, and the server resumes
     the session if it knows it, or ends it.
     """
 
     session_s = 0.0
-    """How long the server keeps a session of which it hears nothing."""
+    """Seconds after which the server expires a silent session."""
     heard_s = 0.0
-    """When the last request was sent that the server has answered, by the monotonic clock."""
+    """When the last answered request was sent, by the monotonic clock."""
     suspended_s: float | None = None
     """When the connection was lost, by the monotonic clock; ``None`` while connected."""
 
@@ -173,7 +173,7 @@ class ZooKeeperClient:
         self._hosts, self._request_timeout_s = hosts, request_timeout_s
         handler = SequentialThreadingHandler()
         retry = KazooRetry(-1, delay=0.05, max_delay=RECONNECT_S_MAX, sleep_func=handler.sleep_func)
-        quiet = logging.getLogger(f"{__name__}.kazoo")  # it has a line for every attempt to connect
+        quiet = logging.getLogger(f"{__name__}.kazoo")  # it logs every attempt to connect
         quiet.setLevel(logging.ERROR)
         self._client = _Kazoo(hosts, timeout=session_timeout_s, handler=handler, connection_retry=retry, logger=quiet)
         self._client._connection = _Connection(self._client, retry.copy(), quiet)
@@ -213,11 +213,11 @@ class ZooKeeperClient:
 
     @property
     def alive_until_s(self) -> float:
-        """Until when the session lives, whatever happens, by the monotonic clock."""
+        """Until when the session certainly lives, by the monotonic clock."""
         return self._client.heard_s + self._client.session_s
 
     def sync(self, path: str) -> None:
-        """Have the server that is asked know all changes below ``path`` that any server has confirmed."""
+        """Have the connected server catch up with all changes below ``path`` that any server has confirmed."""
         self._each([path], self._client.sync_async, absent=())
 
     def children(self, paths: Iterable[str], *, watch: bool = False) -> list[list[str] | None]:
@@ -239,7 +239,7 @@ class ZooKeeperClient:
         return [each and Node((each[0] or b"").decode(errors="replace"), *_of_stat(each[1])) for each in found]
 
     def ensure(self, paths: Iterable[str]) -> None:
-        """Create persistent nodes, with empty texts, at those of ``paths`` and their parents that are missing."""
+        """Create the missing persistent nodes at ``paths``, and their parents, with empty texts."""
         generations: dict[int, set[str]] = {}
         for path in paths:
             for parent in _lineage(path):
@@ -278,7 +278,7 @@ class ZooKeeperClient:
         return [path for path, stat in zip(texts, done, strict=True) if stat is None]
 
     def replace(self, texts: Mapping[str, tuple[str, int]]) -> list[str]:
-        """Set the texts of nodes that have still the version beside it; return the paths of the others."""
+        """Set the texts of nodes that still have the given version; return the paths of the others."""
 
         def call(path: str) -> Any:
             text, version = texts[path]
@@ -305,7 +305,7 @@ class ZooKeeperClient:
     def _each(
         self, paths: Iterable[str], call: Callable[[str], Any], absent: tuple[type[Exception], ...]
     ) -> list[Any | None]:
-        """Return the result of each call, ``None`` for an error in ``absent``."""
+        """Return the result of each call, or ``None`` for an error in ``absent``."""
         named = list(paths)
         found: list[Any | None] = []
         for path, result in zip(named, self._results(named, call), strict=True):
@@ -338,7 +338,7 @@ class ZooKeeperClient:
 
 @contextmanager
 def connected(hosts: str, timeout_s: float) -> Iterator[ZooKeeperClient]:
-    """Open a session for the ``with`` block: some ten milliseconds, and nothing is left behind.
+    """Open a session for the ``with`` block; takes some ten milliseconds.
 
     Raises:
         ZooKeeperAway: There is no connection within ``timeout_s``.
@@ -356,7 +356,7 @@ def _of_stat(stat: Any) -> tuple[int, int, int]:
 
 
 def end_session(client: ZooKeeperClient) -> None:
-    """End a client's session as if it had expired, for tests: somebody else closes it."""
+    """End a client's session as if it had expired, by closing it from another connection; for tests."""
     taken = KazooClient(client._hosts, client_id=client._client.client_id)
     taken.start()
     taken.stop()

@@ -1,7 +1,7 @@
 """One consumer's membership of a group in MetaQ's tree: its id, the partitions it owns, the group's offsets.
 
-Everything goes over one session of ZooKeeper. As long as that lives, the nodes of this consumer are there and nobody
-else can own its partitions; so an offset written over it is never that of a partition of somebody else.
+Everything uses one ZooKeeper session. While the session lives, this consumer's nodes exist and no other consumer can
+own its partitions; so an offset written in the session never belongs to another consumer's partition.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -30,14 +30,14 @@ from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
 
 SESSION_S: Final = 30.0
-"""How long ZooKeeper waits for a consumer that says nothing, before others get its partitions. As in MetaQ's client."""
+"""Session timeout: a silent consumer loses its partitions after this time. The same as in MetaQ's client."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """``members``: consumer id -> its topics, of all that run. ``partitions``: topic -> partitions that can be read."""
+    """``members``: consumer id -> its topics, for running consumers. ``partitions``: topic -> readable partitions."""
 
     members: Mapping[str, Sequence[str]]
     partitions: Mapping[str, Sequence[Partition]]
@@ -49,7 +49,7 @@ class ZooKeeperMembership:
     All methods raise ``ZooKeeperAway`` and ``ZooKeeperRefused``. One thread at a time.
 
     Raises:
-        ValueError: The name of the group, of the consumer or of a topic cannot be one in ZooKeeper.
+        ValueError: The group, the consumer or a topic is not a valid node name.
     """
 
     registry = "ZooKeeper"
@@ -67,11 +67,11 @@ class ZooKeeperMembership:
         has_offsets: bool = True,
     ) -> None:
         self.kept = KeptOffsets(SYSTEM_CLOCK) if has_offsets else None
-        """What is known of the group's offsets, if they are here."""
+        """The remembered offsets of the group, if they are stored in ZooKeeper."""
         self.group, self.consumer_id = check_name(group, "group"), check_name(consumer_id, "consumer id")
         self._topics = [check_name(topic, "topic") for topic in topics]
         if wrong := [topic for topic in self._topics if "," in topic]:
-            raise ValueError(f"topic {wrong[0]!r}: a topic that a group reads has no comma")
+            raise ValueError(f"topic {wrong[0]!r}: a topic of a consumer group must not contain a comma")
         self._address, self._session_s, self._timeout_s = address, session_s, timeout_s
         self._layout = Layout(address.root)
         self._client: ZooKeeperClient | None = None
@@ -81,7 +81,7 @@ class ZooKeeperMembership:
         self._on_lost: Callable[[], None] = lambda: None
 
     def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
-        """Start to connect. ``on_lost`` is called whenever the connection is lost, ``on_change`` after any change."""
+        """Start connecting. ``on_lost`` is called whenever the connection is lost, ``on_change`` after any change."""
         self._on_change, self._on_lost = on_change, on_lost
         self._client = ZooKeeperClient(
             self._address.hosts, self._session_s, self._timeout_s, self._note_state, lambda path: on_change()
@@ -101,14 +101,14 @@ class ZooKeeperMembership:
 
     @property
     def registered(self) -> bool:
-        """Whether the session that ``register`` was called in still lives, as far as is known."""
+        """Whether the session of the last ``register`` still lives, as far as is known."""
         return self._registered_by is not None and self._connected_client.session_id == self._registered_by
 
     def register(self) -> None:
-        """Make this consumer a member.
+        """Join the group.
 
         Raises:
-            ConsumerIdInUse: A consumer of this id is a member. It may be one that has died, until its session expires.
+            ConsumerIdInUse: A consumer with this id is a member. It may have crashed, until its session expires.
         """
         client = self._connected_client
         path = self._layout.consumer_id(self.group, self.consumer_id)
@@ -132,7 +132,7 @@ class ZooKeeperMembership:
         return self._layout.owner(self.group, TopicPartition(topic, Partition(0, 0))).rpartition("/")[0]
 
     def view(self) -> GroupView:
-        """Return who is a member and what there is to read; ``on_change`` is called when that changes next."""
+        """Return the members and the readable partitions; ``on_change`` is called at the next change."""
         client = self._connected_client
         ids = self._layout.consumer_ids(self.group)
         parents = [f"{self._layout.topics_sub}/{topic}" for topic in self._topics]
@@ -149,14 +149,14 @@ class ZooKeeperMembership:
         return GroupView(members, partitions)
 
     def _keep_offsets(self, partitions: Collection[TopicPartition]) -> None:
-        """Remember the group's offsets, and write again what ZooKeeper has lost, if nobody else does."""
+        """Remember the group's offsets, and write lost ones again, unless another member does."""
         if self.kept is not None and (lost := self.kept.look(partitions, self.load(partitions))):
-            _LOG.warning("group %s: %d offsets were lost in ZooKeeper, they are written again", self.group, len(lost))
+            _LOG.warning("group %s: ZooKeeper has lost %d offsets; they are written again", self.group, len(lost))
             self.save_if_unchanged(lost, {})
 
     @property
     def refresh_s(self) -> float | None:
-        """See ``Membership``: changes are reported, only what is lost is not."""
+        """Seconds until the next check for lost offsets, ``None`` if there are none: other changes are reported."""
         return None if self.kept is None else self.kept.look_again_s
 
     def _partitions(self, parent: str, names: Sequence[str]) -> list[Partition]:
@@ -176,9 +176,9 @@ class ZooKeeperMembership:
             raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Own ``partitions``, and return those that this consumer owns now.
+        """Claim ``partitions``, and return those that this consumer owns now.
 
-        The others are still another consumer's; ``on_change`` is called when one of them is released.
+        The others still belong to another consumer; ``on_change`` is called when one of them is released.
         """
         client, paths = self._connected_client, {self._layout.owner(self.group, one): one for one in partitions}
         taken = client.create_ephemeral(dict.fromkeys(paths, self.consumer_id))
@@ -188,13 +188,13 @@ class ZooKeeperMembership:
         return {where for path, where in paths.items() if path not in others}
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of ``partitions`` whose owner nodes are of the session in which this consumer registered.
+        """Return the partitions whose owner nodes belong to the session in which this consumer registered.
 
         Raises:
             ZooKeeperAway: That session has ended.
         """
         client, session = self._session()
-        client.sync(self._layout.root)  # the server that is asked may be behind
+        client.sync(self._layout.root)  # the connected server may be behind
         paths = {self._layout.owner(self.group, where): where for where in partitions}
         nodes = client.read(paths)
         return {
@@ -204,7 +204,7 @@ class ZooKeeperMembership:
         }
 
     def until_s(self, where: TopicPartition) -> float:
-        """Until when the session lives in which this consumer registered, as far as ZooKeeper has confirmed."""
+        """Until when the session of ``register`` certainly lives."""
         client = self._client
         return client.alive_until_s if client is not None and self.registered else -inf
 
@@ -215,12 +215,12 @@ class ZooKeeperMembership:
         return client, session
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Own ``partitions`` no more. Those that have become another consumer's meanwhile stay its."""
+        """Release ``partitions``. Partitions that another consumer owns meanwhile are not touched."""
         mine = self.owned_now(partitions)
         self._connected_client.delete([self._layout.owner(self.group, where) for where in mine])
 
     def load(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
-        """Return the group's offsets in ``partitions``, without those that it has never committed."""
+        """Return the group's committed offsets in ``partitions``; partitions without one are left out."""
         return {where: offset for where, (offset, _) in self._offsets(partitions).items() if offset is not None}
 
     def _offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[GroupOffset | None, int]]:
@@ -236,7 +236,7 @@ class ZooKeeperMembership:
         return found
 
     def save(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit ``offsets``, of partitions that this consumer owns.
+        """Commit ``offsets`` of partitions that this consumer owns.
 
         Raises:
             ZooKeeperAway: The session in which they were claimed has ended.
@@ -252,9 +252,10 @@ class ZooKeeperMembership:
         offsets: Mapping[TopicPartition, GroupOffset],
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
-        """Commit ``offsets`` as ``save``, without those that ``is_unchanged`` is false of; return what those have.
+        """Commit the offsets for which ``is_unchanged`` holds, as ``save`` does; return the stored offsets of the
+        others.
 
-        A session that ends in between is replaced unasked; the versions of the nodes keep such a write from being late.
+        If the session ends in between, it is replaced automatically; the versions of the nodes reject a late write.
         """
         client, _ = self._session()
         there = self._offsets(offsets)
@@ -275,7 +276,7 @@ class ZooKeeperMembership:
         return changed | {where: found[where][0] if where in found else None for where in map(places.__getitem__, late)}
 
     def close(self) -> None:
-        """Leave the group: all nodes of this consumer go at once."""
+        """Leave the group: all nodes of this consumer are deleted at once."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -2,20 +2,18 @@
 
 ::
 
-    ROOT/brokers/ids/ID                          meta://HOST:PORT             where the master is, or was before a crash
-    ROOT/brokers/ids/ID/master                   meta://HOST:PORT             ephemeral, as everything of a live broker
-    ROOT/brokers/ids/ID/slaveK                   meta://HOST:PORT
-    ROOT/brokers/ids/ID/master_config_checksum   CRC-32 of server.ini
-    ROOT/brokers/topics/TOPIC/ID-m               2                            ID-sK of slave K; for clients before 1.4
-    ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
-    ROOT/brokers/topics-sub/TOPIC/ID-m           the same
-    ROOT/members/ID                              meta://HOST:PORT             not MetaQ's: a master that is or was there
-    ROOT/members/ID/topics                       ["orders","pay*"]            not MetaQ's: what that master may have
-    ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas; ephemeral
-    ROOT/consumers/GROUP/owners/TOPIC/ID-INDEX   CONSUMER that reads the partition; ephemeral
+    ROOT/brokers/ids/ID                          meta://HOST:PORT             current or last address of the master
+    ROOT/brokers/ids/ID/master                   meta://HOST:PORT             ephemeral, like all nodes of a live broker
+    ROOT/brokers/ids/ID/slaveK                   meta://HOST:PORT ROOT/brokers/ids/ID/master_config_checksum   CRC-32 of
+    server.ini ROOT/brokers/topics/TOPIC/ID-m               2                            ID-sK of slave K; for clients
+    before 1.4 ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
+    ROOT/brokers/topics-sub/TOPIC/ID-m           the same ROOT/members/ID                              meta://HOST:PORT
+    not MetaQ's: current or last address of the master ROOT/members/ID/topics                       ["orders","pay*"]
+    not MetaQ's: topics that the master may have ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by
+    commas; ephemeral ROOT/consumers/GROUP/owners/TOPIC/ID-INDEX   CONSUMER that reads the partition; ephemeral
     ROOT/consumers/GROUP/offsets/TOPIC/ID-INDEX  MESSAGE_ID-OFFSET
 
-Whoever reads must cope with nodes of others: what is not of this form is no broker, no slave, no partition.
+Readers must tolerate other nodes: a node of another form is not a broker, slave or partition.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -32,19 +30,19 @@ from metaq.model import BROKER_ID_MAX, INT64_MAX, INT64_MIN, Address, Partition,
 
 DEFAULT_ROOT: Final = "/meta"
 NO_MESSAGE: Final = -1
-"""Stands for the id of the last message where there was none, or where it is not known."""
+"""In place of the id of the last message, if there is none or it is unknown."""
 
 _SCHEME: Final = "meta://"
 _REGISTRANT: Final = re.compile(r"(\d{1,4})-(?:m|s(\d{1,9}))")
 _SLAVE: Final = re.compile(r"slave(\d{1,9})")
-_MEMBER_TOPICS_CHARS_MAX: Final = 500_000  # ZooKeeper takes nodes of up to 1 MiB
+_MEMBER_TOPICS_CHARS_MAX: Final = 500_000  # ZooKeeper accepts nodes of up to 1 MiB
 _ROOT: Final = re.compile(r"(?:/[^/\s]+)+")
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
-    """Where MetaQ's tree is: ``hosts`` as ``host:port,host:port``, and the path of its root."""
+    """The place of MetaQ's tree: ``hosts`` as ``host:port,host:port``, and the path of its root."""
 
     hosts: str
     root: str = DEFAULT_ROOT
@@ -54,10 +52,10 @@ class ZooKeeperAddress:
 
     @classmethod
     def parse(cls, text: str) -> ZooKeeperAddress:
-        """Read ``host:port,host:port/root``; without a root it is ``/meta``, without a port 2181.
+        """Parse ``host:port,host:port/root``; without a root it is ``/meta``, without a port 2181.
 
         Raises:
-            ValueError: The text is not that.
+            ValueError: The text has another form.
         """
         hosts, slash, rest = text.strip().partition("/")
         faults = [host for host in hosts.split(",") if not _is_host(host.strip())]
@@ -73,7 +71,7 @@ def _is_host(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Registrant:
-    """Who registers topics: a master (``slave`` is ``None``), or a slave of it. Prints as ``3-m``, ``3-s1``."""
+    """A broker that registers topics: a master (``slave`` is ``None``), or a slave. Prints as ``3-m``, ``3-s1``."""
 
     broker_id: int
     slave: int | None = None
@@ -83,7 +81,7 @@ class Registrant:
 
     @classmethod
     def parse(cls, name: str) -> Registrant | None:
-        """Read the name of a node below a topic; ``None`` if it is of another form."""
+        """Parse the name of a node below a topic; ``None`` if it has another form."""
         match = _REGISTRANT.fullmatch(name)
         if match is None or int(match[1]) > BROKER_ID_MAX:
             return None
@@ -121,11 +119,11 @@ class Layout:
         return f"{self.ids}/{broker_id}"
 
     def master(self, broker_id: int) -> str:
-        """The node of a broker's master, there as long as its session is."""
+        """The node of a broker's master; exists while its session lives."""
         return f"{self.broker(broker_id)}/master"
 
     def slave(self, broker_id: int, slave: int) -> str:
-        """The same of a slave."""
+        """The node of a slave; exists while its session lives."""
         return f"{self.broker(broker_id)}/slave{slave}"
 
     def config_checksum(self, broker_id: int) -> str:
@@ -138,11 +136,11 @@ class Layout:
         return f"{self.root}/members"
 
     def member(self, broker_id: int) -> str:
-        """The node that says that a broker belongs to the cluster, whether it runs now or not."""
+        """The node of a broker that belongs to the cluster, whether or not it runs."""
         return f"{self.members}/{broker_id}"
 
     def member_topics(self, broker_id: int) -> str:
-        """The node with the topics that a broker has or may come to have; it stays when the broker is away."""
+        """The node with the topics that a broker has or may get; it stays when the broker is away."""
         return f"{self.member(broker_id)}/topics"
 
     @property
@@ -155,7 +153,7 @@ class Layout:
         return f"{self.consumers}/{group}/ids"
 
     def consumer_id(self, group: str, consumer: str) -> str:
-        """The node that a consumer of a group has as long as it lives."""
+        """The node of a running consumer of a group."""
         return f"{self.consumer_ids(group)}/{consumer}"
 
     def owner(self, group: str, where: TopicPartition) -> str:
@@ -163,7 +161,7 @@ class Layout:
         return f"{self.consumers}/{group}/owners/{where.topic}/{where.partition}"
 
     def offsets(self, group: str) -> str:
-        """Parent of the topics that a group has offsets of."""
+        """Parent of the topics for which a group has offsets."""
         return f"{self.consumers}/{group}/offsets"
 
     def offset(self, group: str, where: TopicPartition) -> str:
@@ -172,48 +170,50 @@ class Layout:
 
 
 def parse_broker_id(name: str) -> int | None:
-    """Read the name of a node below ``ids``; ``None`` if it is no broker id."""
+    """Parse the name of a node below ``ids``; ``None`` if it is not a broker id."""
     return int(name) if re.fullmatch(r"\d{1,4}", name) and int(name) <= BROKER_ID_MAX else None
 
 
 def parse_slave(name: str) -> int | None:
-    """Read the name of a node below a broker id: the number of a slave, ``None`` of anything else."""
+    """Parse the name of a node below a broker id; ``None`` if it is not a slave's."""
     match = _SLAVE.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def address_text(address: Address) -> str:
-    """What a broker's nodes say."""
+    """Return the text of a broker's nodes."""
     return f"{_SCHEME}{address}"
 
 
 def parse_address(text: str) -> Address | None:
-    """Read what a broker's node says; ``None`` of an empty text, which a master leaves for its slaves' sake.
+    """Parse the text of a broker's node; ``None`` for an empty text, which a master leaves for its slaves.
 
     Raises:
-        ValueError: It is no address.
+        ValueError: It is not an address.
     """
     return Address.parse(text.partition("?")[0].rstrip("/")) if text else None
 
 
 def partition_count_text(count: int) -> str:
-    """What a topic's node says in the tree for clients before 1.4."""
+    """Return the text of a topic's node in the tree for clients before 1.4."""
     return str(count)
 
 
 def topic_text(count: int, registrant: Registrant) -> str:
-    """What a topic's node says in the trees for writing and reading. Java clients accept no other keys."""
+    """Return the text of a topic's node in the trees for writing and reading. Java clients accept no other keys."""
     return json.dumps({"numParts": count, "broker": str(registrant)}, separators=(",", ":"))
 
 
 def member_topics_text(names: Iterable[str]) -> str:
-    """What the node ``member_topics`` says: topics and patterns with ``*``; of very many, that it may be any."""
+    """Return the text of the node ``member_topics``: topics and patterns with ``*``; for very many, a text
+    for "any".
+    """
     text = json.dumps(sorted(set(names)), separators=(",", ":"))
     return text if len(text) <= _MEMBER_TOPICS_CHARS_MAX else '["*"]'
 
 
 def parse_member_topics(text: str) -> tuple[str, ...] | None:
-    """Read what the node ``member_topics`` says; ``None`` of anything else, which a later version may write."""
+    """Parse the node ``member_topics``; ``None`` for any other text, which a later version may write."""
     try:
         names = json.loads(text)
     except json.JSONDecodeError:
@@ -222,10 +222,10 @@ def parse_member_topics(text: str) -> tuple[str, ...] | None:
 
 
 def parse_partition_count(text: str) -> int:
-    """Read what a topic's node says, in any of the three trees.
+    """Parse a topic's node in any of the three trees.
 
     Raises:
-        ValueError: There is no number of partitions in it.
+        ValueError: It has no number of partitions.
     """
     try:
         count = json.loads(text)
@@ -234,20 +234,21 @@ def parse_partition_count(text: str) -> int:
     if isinstance(count, dict):
         count = count.get("numParts")
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ValueError(f'{text!r} is no number of partitions; expected 2 or {{"numParts":2,"broker":"0-m"}}')
+        raise ValueError(f'{text!r} is not a number of partitions; expected 2 or {{"numParts":2,"broker":"0-m"}}')
     return count
 
 
 def partitions_of(broker_id: int, count: int) -> Iterator[Partition]:
-    """The partitions that a broker with ``count`` of them offers."""
+    """Yield the partitions of a broker with ``count`` partitions."""
     return (Partition(broker_id, index) for index in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """Where a consumer group is in a partition: ``offset`` is the next byte to fetch, ``message_id`` the last consumed.
+    """A group's position in a partition: ``offset`` is the next byte to fetch, ``message_id`` the last consumed
+    message.
 
-    ``message_id`` is any signed 64-bit number, also a negative one; ``NO_MESSAGE`` if there is none.
+    ``message_id`` is any signed 64-bit number, possibly negative; ``NO_MESSAGE`` if there is none.
     """
 
     offset: int
@@ -258,7 +259,7 @@ class GroupOffset:
 
     @classmethod
     def parse(cls, text: str) -> GroupOffset:
-        """Read ``MESSAGE_ID-OFFSET``, split at the last dash, or the plain ``OFFSET`` of clients before 1.4.
+        """Parse ``MESSAGE_ID-OFFSET``, split at the last dash, or the plain ``OFFSET`` of clients before 1.4.
 
         Raises:
             ValueError: It is neither.
@@ -266,19 +267,19 @@ class GroupOffset:
         match = re.fullmatch(r"(?:(-?\d{1,19})-)?(\d{1,19})", text)
         message_id = int(match[1]) if match and match[1] else NO_MESSAGE
         if match is None or int(match[2]) > INT64_MAX or not INT64_MIN <= message_id <= INT64_MAX:
-            raise ValueError(f"{text!r} is no offset of a group; expected MESSAGE_ID-OFFSET, for example -1-0")
+            raise ValueError(f"{text!r} is not an offset of a group; expected MESSAGE_ID-OFFSET, for example -1-0")
         return cls(int(match[2]), message_id)
 
 
 def is_further(there: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
-    """Whether somebody else has saved ``there`` since this consumer saved ``saved``, and is ahead of its position."""
+    """Whether another consumer has saved ``there`` since this one saved ``saved``, and is ahead of ``position``."""
     return there != saved and there.offset > position.offset
 
 
 def is_unchanged(there: GroupOffset | None, expected: GroupOffset | None, new: GroupOffset) -> bool:
-    """Whether ``new`` may be stored where ``there`` is and ``expected`` was: nobody else has saved an offset since.
+    """Whether ``new`` may replace the stored offset ``there``: no other consumer has saved one since ``expected``.
 
-    Offsets are compared, not the ids of the last messages.
+    Compares offsets, not the ids of the last messages.
     """
     if there is None or there.offset == new.offset:
         return True

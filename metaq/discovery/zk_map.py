@@ -29,8 +29,8 @@ from metaq.model import Address
 class RegisteredBroker:
     """The addresses of a broker id. ``last`` is the last known address of its master.
 
-    ``last`` stays in the tree after a crash. After a clean stop it stays for brokers of this project, not for Java's.
-    ``topics``: what the broker may have, patterns included; ``None`` if it did not register that.
+    ``last`` stays in the tree after a crash. After a clean stop it stays for brokers of this project, not for Java
+    brokers. ``topics``: topics that the broker may have, including patterns; ``None`` if it did not register them.
     """
 
     master: Address | None = None
@@ -40,13 +40,13 @@ class RegisteredBroker:
 
     @property
     def readable(self) -> Address | None:
-        """The master, else a slave, else the last address of the master, where a connection fails."""
+        """The master, else a slave, else the master's last address, where connecting will fail."""
         return self.readable_without(())
 
     def may_have(self, topics: Collection[str] | None) -> bool:
         """Return whether the broker may have some of ``topics`` (``None``: any).
 
-        True of a running one, which can be asked.
+        Always true for a running broker, which can be asked.
         """
         if self.master is not None or self.slaves or topics is None or self.topics is None:
             return True
@@ -121,13 +121,13 @@ class TreeReader:
                 yield path, address
 
     def hidden(self) -> Hidden:
-        """What brokers have registered, but not for readers."""
-        # In this order: a broker of ours registers for readers first, so it is not caught between the two.
+        """Return topics that brokers have registered, but not for readers."""
+        # In this order: a bundled broker registers for readers first, so it is never seen between the two steps.
         everything = self._registered(self._layout.topics)
         return frozenset(everything - self._registered(self._layout.topics_sub))
 
     def registered(self) -> frozenset[tuple[int, str]]:
-        """Return (broker id, topic) of everything that brokers have registered, in any of the three trees."""
+        """Return (broker id, topic) of all registrations, in any of the three trees."""
         layout = self._layout
         return frozenset().union(*map(self._registered, (layout.topics, layout.topics_pub, layout.topics_sub)))
 

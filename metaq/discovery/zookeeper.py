@@ -1,8 +1,8 @@
-"""A directory that finds brokers in ZooKeeper, where MetaQ 1.4 registers them. Their contents come from the brokers.
+"""A directory that finds brokers in ZooKeeper, where MetaQ 1.4 registers them, and asks them for their contents.
 
 Reads go to the master of a broker id, else to one of its slaves. If neither is registered, because the broker crashed
-or restarts, reads go to the last known address of the master. They fail there and the error names the broker, unless
-the broker registered the topics that it may have and none of them is wanted. Writes go to masters only.
+or restarts, reads go to the last known address of the master. They fail there with an error that names the broker,
+unless the broker registered its topics and none of them is wanted. Writes go to masters only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
         self._cache = cache
 
     def brokers(self) -> dict[int, Address]:
-        """See ``Directory``; asks no broker."""
+        """Return broker id -> address to read from; asks no broker."""
         return self._cache.readable()
 
     def masters(self) -> dict[int, Address]:
@@ -39,7 +39,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
         return {broker_id: address for broker_id, address in known.items() if address is not None}
 
     def moved_to(self, broker_id: int, address: Address, *, to_write: bool) -> Address:
-        """Return where a broker is by now that does not answer at ``address``; ``address`` if that is not known."""
+        """Return the current address of a broker that does not answer at ``address``; ``address`` if it is unknown."""
         self._cache.invalidate()
         if to_write:
             return self.masters().get(broker_id, address)
@@ -47,8 +47,8 @@ class ZooKeeperDirectory(SurveyedDirectory):
         return self.brokers().get(broker_id, address)
 
     def writable(self, topic: str) -> dict[Partition, Address]:
-        """A topic without messages is registered by its pattern at most. Brokers that have
-        registered a matching pattern are asked for the number of partitions.
+        """Return the partitions that accept ``topic``. A topic without messages may be registered only by its pattern:
+        brokers with a matching pattern are asked for the number of partitions.
         """
         offers = self._cache.offers(topic)
         masters = {id_: broker.master for id_, broker in self._cache.brokers().items() if broker.master is not None}
@@ -89,7 +89,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
             return survey(self._pool, addresses, choose)
         except MetaqError as error:
             if error.retryable:
-                self._cache.invalidate()  # it may have moved
+                self._cache.invalidate()  # the broker may have moved
             raise
 
 

@@ -6,8 +6,8 @@
      0     4   int32  body length
      4     4   int32  checksum of the body (masked CRC-32)
      8     8   int64  message id
-    16     4   int32  flag; bit 0: has an attribute, bit 1: see ``stored_form``, the others have no meaning 20     n
-    body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
+    16     4   int32  flag; bit 0: has an attribute, bit 1: see ``stored_form``, the others have no meaning
+    20     n   body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
 
 A run is a slice of a partition in whole frames, except that its end may be cut anywhere, even inside a header.
 

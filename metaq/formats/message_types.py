@@ -4,8 +4,8 @@ The type of a message is its attribute. A name of a type is letters, digits and 
 any other attribute, or with none, has no type and is never kept. All numbers are big-endian::
 
     at   size  field
-     0     8   int64  offset to continue at: behind the last frame that was scanned 8         for each matching frame,
-     in order:
+     0     8   int64  offset to continue at: behind the last frame that was scanned
+     8         for each matching frame, in order:
                8   int64  its own offset
                n   the whole frame
 

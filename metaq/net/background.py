@@ -1,4 +1,4 @@
-"""A call in a thread of its own, with a deadline for who waits for it."""
+"""A call in a separate thread, with a time limit for the caller that waits for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Background(Generic[_T]):
     def _run(self) -> None:
         try:
             self._answer.append(self._work())
-        except Exception as error:  # ``result`` raises it
+        except Exception as error:  # raised by ``result``
             self._error = error
         finally:
             self._ended.set()

@@ -1,4 +1,4 @@
-"""The client's only door to time: it measures deadlines and takes pauses, so tests can pass a manual one."""
+"""The client's only access to time: deadlines and pauses use this clock, so tests can pass a manual one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ WAIT_S_MIN: Final = 0.001
 
 
 def wait_s_until(until_s: float, clock: Clock) -> float:
-    """Return how long to wait for something that must come until ``until_s``; not nothing when that is over."""
+    """Return how long to wait until ``until_s``; at least ``WAIT_S_MIN``."""
     return max(WAIT_S_MIN, until_s - clock.monotonic())
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970, for what others compare with their own clocks."""
+    """Milliseconds since 1970, for times that other machines see."""
     return time.time_ns() // 1_000_000

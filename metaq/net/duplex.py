@@ -1,12 +1,12 @@
 """A connected socket that one thread receives from while any number of threads send.
 
-``Stream`` in ``metaq.net.transport`` is for one thread that asks and waits. Here requests go out while responses come
-in. Sends are whole: the bytes of two senders never mix. Each call has a timeout in seconds; a send that ran out of time
-with a part of its bytes sent closes the stream, as what follows would be read as the rest. ``close`` may be called by
-any thread and ends the calls that are under way.
+``Stream`` in ``metaq.net.transport`` is for one thread that sends a request and waits. Here requests are sent while
+responses arrive. Sends are atomic: the bytes of two senders never mix. Each call has a timeout in seconds; a send that
+times out after a part of its bytes closes the stream, because later bytes would be read as the rest. ``close`` is
+thread-safe and ends calls in progress.
 
-TLS keeps one state for both directions, so with it the two directions take turns for each piece that the socket takes
-or gives at once, and wait for the socket without the state.
+TLS has one state for both directions, so the two directions alternate for each piece that the socket sends or receives
+at once; they wait for the socket without holding the state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SEND_BYTES: Final = 1 << 18
 
 
 class DuplexStream:
-    """``address`` is named in errors."""
+    """A plain connection. Errors name ``address``."""
 
     def __init__(self, connected: socket.socket, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         connected.setblocking(False)
@@ -43,15 +43,15 @@ class DuplexStream:
         self._readable.register(connected, select.POLLIN)
         self._writable.register(connected, select.POLLOUT)
         self._sending = threading.Lock()
-        self._state = threading.Lock()  # guards the two below
-        self._users = 0  # calls that use the descriptor; the last of them releases it after close
+        self._state = threading.Lock()  # guards the next two
+        self._users = 0  # calls using the descriptor; the last one releases it after close
         self._closed = False
 
     def send(self, data: Buffer, timeout_s: float) -> None:
-        """Hand all of ``data`` to the network.
+        """Send all of ``data``.
 
         Raises:
-            DeadlineExceeded: It took longer. The stream is closed unless nothing of ``data`` was taken.
+            DeadlineExceeded: It took longer. The stream is closed if a part of ``data`` was sent.
             ConnectionFailed: The connection is lost, or was closed on this side.
         """
         deadline = self._clock.monotonic() + timeout_s
@@ -74,7 +74,8 @@ class DuplexStream:
                 raise TimeoutError
 
     def recv_into(self, buffer: memoryview, timeout_s: float) -> int | None:
-        """Receive into the front of ``buffer``: how many bytes, 0 = the peer has closed, ``None`` = none in time.
+        """Receive into the front of ``buffer``; return the number of bytes, 0 = the peer has closed, ``None`` =
+        timeout.
 
         Raises:
             ConnectionFailed: The connection is lost, or was closed on this side.
@@ -92,17 +93,17 @@ class DuplexStream:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called here; what the peer did is found out by sending or receiving."""
+        """Whether ``close`` was called; a close by the peer shows when sending or receiving."""
         return self._closed
 
     def close(self) -> None:
-        """End the connection and all calls that are under way."""
+        """Close the connection and end calls in progress."""
         with self._state:
             if self._closed:
                 return
             self._closed = True
             if self._users:
-                with suppress(OSError):  # wakes who waits for the socket; the last of them releases it
+                with suppress(OSError):  # wakes waiting threads; the last one releases the descriptor
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             else:
                 self._socket.close()
@@ -126,26 +127,26 @@ class DuplexStream:
         return max(0, int((deadline - self._clock.monotonic()) * 1000 + 0.999))
 
     def _send_some(self, data: memoryview) -> int:
-        """Return how many bytes the socket took; 0: it is full."""
+        """Return how many bytes the socket accepted; 0: it is full."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
 
     def _recv_some(self, buffer: memoryview) -> int | None:
-        """Return how many bytes there were, 0 at the end, ``None`` if there are none yet."""
+        """Return how many bytes were received, 0 at the end, ``None`` if there are none yet."""
         try:
             return self._socket.recv_into(buffer)
         except BlockingIOError:
             return None
 
     def _recv_available(self, buffer: memoryview) -> int | None:
-        """Return as ``_recv_some`` what was received from the socket already, before waiting for it."""
+        """Return bytes that were already read from the socket, with results as ``_recv_some``."""
         return None
 
 
 class SecuredDuplexStream(DuplexStream):
-    """The same over TLS."""
+    """A connection with TLS."""
 
     def __init__(self, secured: ssl.SSLSocket, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         import ssl
@@ -176,9 +177,9 @@ class SecuredDuplexStream(DuplexStream):
 class TlsMode(Enum):
     """How a connection is secured.
 
-    ``PERMISSIVE``: with TLS if the server takes it, else without; ``ENFORCED``: always with TLS. Neither looks at the
-    server's certificate, as RocketMQ's clients do not by default: that keeps out who listens, not who pretends to
-    be the server. ``STRICT``: with TLS, and the certificate is checked.
+    ``PERMISSIVE``: with TLS if the server supports it, else without; ``ENFORCED``: always with TLS. Neither verifies
+    the server's certificate, as RocketMQ's clients by default: this protects against eavesdropping, not against
+    impersonation. ``STRICT``: with TLS, and the certificate is checked.
     """
 
     PERMISSIVE = "permissive"
@@ -188,27 +189,25 @@ class TlsMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemotingTls:
-    """TLS of remoting connections. ``settings``: what is shown to the server, and, if strict, whom to trust."""
+    """TLS of remoting connections. ``settings``: this client's certificate and, if strict, the trusted CAs."""
 
     mode: TlsMode = TlsMode.STRICT
     settings: TlsSettings = field(default_factory=TlsSettings)
 
 
 class Connector(Protocol):
-    """Makes streams; tests replace it."""
+    """Opens streams; tests replace it."""
 
     def connect(self, address: Address, timeout_s: float) -> DuplexStream:
-        """A new stream to ``address``.
+        """Open a stream to ``address``.
 
         Raises:
-            ConnectionFailed: Nobody listens there, or TLS was refused.
+            ConnectionFailed: No server listens there, or TLS was refused.
             DeadlineExceeded: It took longer than ``timeout_s``.
         """
 
 
 class PlainConnector:
-    """Connections without TLS."""
-
     def connect(self, address: Address, timeout_s: float) -> DuplexStream:
         return DuplexStream(open_socket(address, timeout_s), address)
 
@@ -239,5 +238,5 @@ class TlsConnector:
 
 
 def connector(tls: RemotingTls | None) -> Connector:
-    """Return what makes connections: without TLS for ``None``."""
+    """Return a connector; without TLS for ``None``."""
     return PlainConnector() if tls is None else TlsConnector(tls)

@@ -1,7 +1,7 @@
-"""What kind of server listens at an address: asked when one does not answer as the caller expects.
+"""Identifies the kind of server at an address, when it does not answer as expected.
 
-A client of one protocol at a port of another gets no answer, or its connection is closed. So each protocol is tried,
-on a connection of its own, in about a second altogether; the requests change nothing at any server.
+A client that connects to a port of another protocol gets no answer, or its connection is closed. So each protocol is
+tried on a separate connection, in about a second in total; the requests have no side effects.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ HTTP: Final = "an HTTP server"
 TLS: Final = "a server that requires TLS"
 
 SILENT_S: Final = 1.0
-"""A server that has not answered the first request for so long is asked what it is."""
+"""Seconds without an answer to the first request after which the server is identified."""
 
 PROBE_S: Final = 0.4
-"""Seconds for one protocol."""
+"""Timeout of the attempt with one protocol, in seconds."""
 
 IDENTIFY_S: Final = 4 * 2 * PROBE_S
 """Most seconds that ``identify`` takes: four connections, each with an answer."""
@@ -42,7 +42,9 @@ def _route_request() -> bytes:
 
 
 def identify(address: Address) -> str | None:
-    """Return what answers at ``address``: one of the constants above, or ``None``. Takes ``IDENTIFY_S`` at most."""
+    """Return the kind of server at ``address``: one of the constants above, or ``None``. Takes ``IDENTIFY_S``
+    at most.
+    """
     for probe in (_by_line, _by_frame, _by_handshake, _by_http_request):
         with suppress(ConnectionFailed, DeadlineExceeded):
             if (found := probe(address)) is not None:

@@ -1,10 +1,9 @@
 """Connections that never leave this machine.
 
-Congestion control of the BBR family does not send as fast as the receiver takes, but at the rate that it measured, with
-a timer between any two packets. Between two processes of one machine there is no network to be careful with, and the
-timers cost a sender of large blocks about as much as all the rest (on a virtual machine, where each of them leaves the
-guest). Such connections are given ``reno`` instead, which sends what the windows allow; every kernel has it and every
-process may choose it.
+Congestion control of the BBR family sends at a measured rate, with a timer between packets. Within one machine there is
+no network to protect, and the timers cost a sender of large blocks about as much as everything else (on a virtual
+machine, where each of them exits the guest). Such connections use ``reno`` instead, which sends what the windows allow;
+every kernel has it and every process may choose it.
 
 Source: tcp(7), TCP_CONGESTION; the kernel's Documentation/networking/ip-sysctl.
 """
@@ -22,7 +21,7 @@ _UNPACED: Final = b"reno"
 
 
 class ConnectedSocket(Protocol):
-    """What is needed of a socket; asyncio's view of one has it, too."""
+    """The required methods of a socket; asyncio's transport socket has them, too."""
 
     def getpeername(self) -> Any: ...
     def getsockname(self) -> Any: ...
@@ -31,14 +30,16 @@ class ConnectedSocket(Protocol):
 
 
 def same_host(own: object, peer: object) -> bool:
-    """Return whether two socket names (host first) have one host: then both ends are on one machine, or so it seems."""
+    """Return whether two socket names (host first) have the same host, which suggests that both ends are on one
+    machine.
+    """
     return isinstance(own, tuple) and isinstance(peer, tuple) and own[0] == peer[0]
 
 
 def disable_pacing(connected: ConnectedSocket) -> None:
-    """Have a TCP connection within this machine send as fast as the other end takes; leave any other as it is.
+    """Disable pacing for a TCP connection within this machine; other connections are not changed.
 
-    Where the system does not let it be changed, it stays as it is.
+    Has no effect if the system does not allow the change.
     """
     if _CONGESTION is None:
         return

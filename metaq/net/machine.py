@@ -1,4 +1,4 @@
-"""Which machine this process runs on, so that two processes can tell whether they share one."""
+"""Identifies the machine, so that two processes can tell whether they run on the same one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @cache
 def boot_id() -> str | None:
-    """A text that no other machine has, and this one has until it starts again; ``None`` where there is none.
+    """Return an id that is unique to this machine until its next start; ``None`` if the system has none.
 
     Containers on one machine share it. Only Linux has one.
 

@@ -1,8 +1,8 @@
-"""Which of several name servers is asked: one, as long as it answers, then the next.
+"""Chooses one of several name servers, until it does not answer.
 
-Every name server knows every route, so one is enough. A call that fails goes on to the others within its deadline;
-each gets an equal share of the time that is left, so a server that accepts connections and says nothing does not use up
-all of it.
+Every name server knows every route, so one is enough. A failed call is repeated at the others within its deadline; each
+gets an equal share of the remaining time, so a server that accepts connections and never answers does not use up all of
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class NameServers:
-    """The list and the one that is asked at present. Thread-safe."""
+    """The list of name servers and the current one. Thread-safe."""
 
     def __init__(self, addresses: Sequence[Address], clock: Clock) -> None:
         self._clock = clock
@@ -31,17 +31,18 @@ class NameServers:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All of them."""
         return self._addresses
 
     @property
     def current(self) -> Address | None:
-        """The one that is asked first; ``None`` if there is none at all."""
+        """The name server that is asked first; ``None`` if the list is empty."""
         with self._lock:
             return self._addresses[self._current] if self._addresses else None
 
     def replace(self, addresses: Sequence[Address]) -> None:
-        """Use another list. The current one stays if it is there, else it is any: not all begin with the first."""
+        """Replace the list. The current server stays if it is in the list, else a random one is chosen, to spread the
+        load.
+        """
         with self._lock:
             asked = self._addresses[self._current] if self._addresses else None
             self._addresses = tuple(dict.fromkeys(addresses))
@@ -54,7 +55,7 @@ class NameServers:
         """Return what ``question(address, seconds)`` returns at the first server that answers.
 
         Raises:
-            MetaqError: What the last of them failed with; errors that another server would not mend come at once.
+            MetaqError: The error of the last one; errors that would occur at any server are raised at once.
         """
         deadline = self._clock.monotonic() + timeout_s
         servers = self._in_order()
@@ -83,5 +84,5 @@ class NameServers:
 
 
 def _elsewhere(error: MetaqError) -> bool:
-    """Say whether another server may answer better."""
+    """Return whether another server may succeed."""
     return error.retryable or isinstance(error, ProtocolError)

@@ -1,9 +1,8 @@
-"""Idle connections, kept for the next user in the same process.
+"""A pool of idle connections, shared within the process.
 
-Spark forks its Python workers and uses each for many tasks, so connections outlive tasks, and a process may find itself
-with its parent's sockets. Sharing one would mix two conversations; so idle sessions are filed by process id, and
-a child drops those it inherited without writing to them (closing its copy of the descriptor does not end the parent's
-connection).
+Spark forks its Python workers and uses each for many tasks, so connections outlive tasks, and a process may inherit its
+parent's sockets. Sharing one would mix two conversations; so idle sessions are stored by process id, and a child drops
+inherited ones without writing to them (closing its copy of the descriptor does not end the parent's connection).
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ IDLE_MAX_PER_ADDRESS: Final = 8
 
 
 class Pooled(Protocol):
-    """What a pool needs of a session, in whatever protocol it speaks."""
+    """What a pool needs of a session, in any protocol."""
 
     @property
     def address(self) -> Address: ...
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+        """Whether the session can be reused: no request in flight, no unexpected data received. Never waits."""
 
     def close(self, reason: str = "") -> None: ...
 
@@ -52,9 +51,9 @@ class _Idle(Generic[S]):
 
 
 class Pool(Generic[S]):
-    """Leases sessions by address. Thread safe; each leased session belongs to one thread until it is returned.
+    """Leases sessions by address. Thread-safe; a leased session belongs to one thread until it is returned.
 
-    ``connect`` opens one. A session that was idle for ``idle_s_max`` is not used again: the other side may be about to
+    ``connect`` opens a session. A session that was idle for ``idle_s_max`` is not reused: the peer may be about to
     close it. At most ``idle_max_per_address`` are kept.
     """
 
@@ -73,18 +72,18 @@ class Pool(Generic[S]):
         self._idle_by_process: dict[int, _Idle[S]] = {}
         self._closed = self._ended = False
         self.opened = 0
-        """How many sessions were opened so far. While it stays the same, no server was restarted between two leases."""
+        """Number of sessions opened so far. If it has not changed between two leases, no server was restarted."""
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[S]:
-        """An open session to ``address`` for the ``with`` block: an idle one, or a new one.
+        """Lease an open session to ``address`` for the ``with`` block: an idle one, or a new one.
 
-        ``until_s``: when the caller's time is over, on the clock, for pools whose sessions keep to that. A session goes
-        back to the pool if the block ends well and nothing is under way on it; otherwise it is closed.
+        ``until_s``: the caller's deadline on the clock, for pools whose sessions support it. A session returns to the
+        pool if the block ends without an error and no request is in flight; otherwise it is closed.
 
         Raises:
             ValueError: The pool has ended.
-            ConnectionFailed, DeadlineExceeded: There is none idle and no new one can be opened.
+            ConnectionFailed, DeadlineExceeded: No session is idle and no new one can be opened.
         """
         self.check_open()
         process = os.getpid()
@@ -107,21 +106,21 @@ class Pool(Generic[S]):
 
     @property
     def clock(self) -> Clock:
-        """What the sessions of this pool tell the time with."""
+        """The clock of the sessions."""
         return self._clock
 
     def close(self) -> None:
-        """Close this process's idle sessions, and keep no more: leased ones are closed when they come back."""
+        """Close this process's idle sessions; leased ones are closed when they are returned."""
         self._closed = True
         self._idle().drain()
 
     def end(self) -> None:
-        """As ``close``, and lease no more sessions: the client that has the pool is closed."""
+        """Close the pool, and lease no more sessions: the client that owns the pool is closed."""
         self._ended = True
         self.close()
 
     def check_open(self) -> None:
-        """Check that sessions are leased.
+        """Check that the pool leases sessions.
 
         Raises:
             ValueError: The pool has ended.
@@ -130,7 +129,7 @@ class Pool(Generic[S]):
             raise ValueError("the client is closed")
 
     def idle_count(self, address: Address) -> int:
-        """How many sessions to ``address`` wait in this process."""
+        """Return the number of idle sessions to ``address`` in this process."""
         idle = self._idle()
         with idle.lock:
             return len(idle.sessions.get(address, ()))
@@ -139,8 +138,8 @@ class Pool(Generic[S]):
         process = os.getpid()
         idle = self._idle_by_process.get(process)
         if idle is None:
-            # setdefault: of two threads that get here first, both use the same one. No lock: a fork may have copied it
-            # locked, by a thread that does not exist in this process.
+            # setdefault: two concurrent threads get the same object. No lock: a fork may have copied it while a thread
+            # held it that does not exist in this process.
             idle = self._idle_by_process.setdefault(process, _Idle())
             for inherited in [pid for pid in list(self._idle_by_process) if pid != process]:
                 self._drop_inherited(inherited)
@@ -153,7 +152,7 @@ class Pool(Generic[S]):
                 session.close("belongs to the parent process")
 
     def _take_idle(self, address: Address) -> S | None:
-        """The newest idle session that is still good; the bad ones met on the way are closed."""
+        """Return the newest idle session that is usable; unusable ones found before it are closed."""
         idle = self._idle()
         while True:
             with idle.lock:
@@ -161,7 +160,7 @@ class Pool(Generic[S]):
                 if not kept:
                     return None
                 session, since_s = kept.pop()
-            # Readable without having been asked means that the broker closed it, or that a response is left over.
+            # If it is readable without a request, the broker closed it, or a response is left over.
             if session.quiet and self._clock.monotonic() - since_s < self._idle_s_max:
                 return session
             session.close("gone stale in the pool")
@@ -174,7 +173,7 @@ class Pool(Generic[S]):
         with idle.lock:
             kept = idle.sessions.setdefault(session.address, [])
             kept.append((session, self._clock.monotonic()))
-            # close() sets _closed before it takes the lock to drain: what is kept here is drained there, or not kept.
+            # close() sets _closed before it takes the lock to drain: a session kept here is drained there, or not kept.
             surplus = kept.pop(0)[0] if len(kept) > (0 if self._closed else self._idle_max_per_address) else None
         if surplus is not None:
             surplus.close("one idle session too many")

@@ -1,4 +1,4 @@
-"""A client of RocketMQ's remoting protocol for many servers: calls that wait, futures, oneways, and name servers.
+"""A client of RocketMQ's remoting protocol for many servers: blocking calls, futures, oneways, and name servers.
 
 ::
 
@@ -6,12 +6,12 @@
         route = client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}))
         futures = [client.submit(broker, pull) for pull in pulls]
 
-There is one connection to each server, made by the first call. All calls share it: requests go out one behind the
-other, responses find their call by number. A thread for each connection receives; one for the client lets calls expire
-and closes connections that were idle for ``idle_s``.
+There is one connection to each server, opened by the first call. All calls share it: requests are sent one after the
+other, responses are matched to calls by number. One thread per connection receives; one per client expires calls and
+closes connections that were idle for ``idle_s``.
 
-A response is a result, whatever its code says: what a code means depends on the request. One is looked at here: 1500,
-"I am going away". The connection is used for nothing more, and what may be repeated is sent once more on a new one.
+A response is a result, whatever its code: the meaning of a code depends on the request. Only 1500, "going away", is
+handled here: the connection is not used any more, and requests that may be repeated are sent again on a new one.
 
 A client belongs to the process that made it.
 
@@ -69,13 +69,14 @@ REPEATABLE_CODES: Final = frozenset(
         RequestCode.GET_KVLIST_BY_NAMESPACE,
     }
 )
-"""Requests that a server may carry out twice without harm."""
+"""Requests that a server may safely execute twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """``idle_s``: seconds without traffic after which a connection is closed. ``on_ended``: called when one has ended,
-    in the thread that received on it. ``clock`` and ``connector`` are for tests."""
+    """``idle_s``: seconds without traffic after which a connection is closed. ``on_ended``: called when a connection
+    has ended, in its receiving thread. ``clock`` and ``connector`` are for tests.
+    """
 
     idle_s: float = IDLE_S
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -85,7 +86,7 @@ class ClientSettings:
 
 
 class RemotingClient:
-    """Thread-safe.
+    """A client of many servers. Thread-safe.
 
     Raises:
         ValueError: A file that ``tls`` names cannot be used.
@@ -117,15 +118,15 @@ class RemotingClient:
 
     @property
     def name_servers(self) -> tuple[Address, ...]:
-        """All that may be asked."""
+        """The current list of name servers."""
         return self._name_servers.addresses
 
     def set_name_servers(self, addresses: Sequence[Address]) -> None:
-        """Ask others from now on."""
+        """Replace the list of name servers."""
         self._name_servers.replace(addresses)
 
     def register(self, code: int, processor: Processor, executor: Executor | None = None) -> None:
-        """Have ``processor`` carry out what servers ask with ``code``, on ``executor`` or a common one."""
+        """Set the processor of servers' requests with ``code``; it runs on ``executor`` or a shared one."""
         self._server_requests.register(code, processor, executor)
 
     def call(self, address: Address, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
@@ -134,8 +135,8 @@ class RemotingClient:
         Raises:
             ConnectionFailed: No connection, or it was lost.
             DeadlineExceeded: No response in time.
-            TooManyInFlight: Too many requests wait at this server already.
-            ProtocolError: The server sent what is no frame.
+            TooManyInFlight: The limit of pending requests to this server is reached.
+            ProtocolError: The server sent an invalid frame.
             FieldError: The command does not fit into a frame.
         """
         timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
@@ -144,17 +145,17 @@ class RemotingClient:
         with suppress(TimeoutError):
             return call.future.result(max(0.0, call.deadline - self._clock.monotonic()))
         call.give_up()
-        if call.future.done() and not call.future.cancelled():  # it came in just now, or failed just now
+        if call.future.done() and not call.future.cancelled():  # it has just arrived or failed
             return call.future.result()
         raise DeadlineExceeded(address, name_of(command.code), timeout_s)
 
     def submit(
         self, address: Address, command: RemotingCommand, timeout_s: float | None = None
     ) -> Future[RemotingCommand]:
-        """Send a request; return the future of its response. What ``call`` raises, its result raises.
+        """Send a request; return the future of its response, whose result raises as ``call``.
 
-        Connecting and sending are done before this returns. Callbacks of the future run in the thread that receives:
-        they should be short, and must not wait for another call.
+        Connecting and sending are done before this returns. Callbacks of the future run in the receiving thread: they
+        should be short, and must not wait for another call.
         """
         timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
         call = self._new_call(address, command, timeout_s)
@@ -165,7 +166,7 @@ class RemotingClient:
         return call.future
 
     def oneway(self, address: Address, command: RemotingCommand, timeout_s: float | None = None) -> None:
-        """Send a request that nobody answers; returns when the network has it. Raises as ``call``."""
+        """Send a request without a response; returns when it is passed to the network. Raises as ``call``."""
         timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
         link = self._links.get(address, deadline)
@@ -177,12 +178,12 @@ class RemotingClient:
         return self._name_servers.ask(lambda address, share_s: self.call(address, command, share_s), timeout_s)
 
     def open(self, address: Address, timeout_s: float | None = None) -> RemotingConnection[Any]:
-        """A connection of the caller's own, to use without threads and to close; the hooks of this client apply.
+        """Open a separate connection without threads, which the caller closes; the hooks of this client apply.
 
-        What the server asks on it is answered with 3.
+        Requests of the server on it are answered with 3.
 
         Raises:
-            ConnectionFailed: Nobody listens there.
+            ConnectionFailed: No server listens there.
             DeadlineExceeded: It took too long.
         """
         timeout_s = self._timeouts.connect_s if timeout_s is None else timeout_s
@@ -190,7 +191,7 @@ class RemotingClient:
         return RemotingConnection(stream, address, self._connections, refuse_requests=True)
 
     def close(self) -> None:
-        """End all connections; calls that wait fail with ``ConnectionFailed``."""
+        """Close all connections; pending calls fail with ``ConnectionFailed``."""
         self._links.close()
         self._server_requests.close()
 
@@ -224,7 +225,7 @@ class RemotingClient:
         call.succeed(response.command)
 
     def _repeat(self, call: Call) -> bool:
-        """Send a call once more on another connection, not in the thread that receives; say whether it will be."""
+        """Send a call again on another connection, not in the receiving thread; return whether it will be sent."""
         if call.command.code not in REPEATABLE_CODES:
             return False
         call.repeated = True

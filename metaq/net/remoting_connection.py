@@ -1,8 +1,8 @@
-"""One remoting connection: a stream, its frames and its channel. Has no thread of its own.
+"""One remoting connection: a stream, its frames and its channel. Has no thread.
 
-Any thread may send; one thread calls ``receive``. A task that reads one broker does both in one thread: it sends many
-requests ahead and takes the responses as they come, which costs no switch between threads for each of them. In
-``RemotingClient`` a thread of its own receives.
+Any thread may send; one thread calls ``receive``. A task that reads from one broker does both in one thread: it sends
+many requests ahead and receives the responses without switching threads. In ``RemotingClient`` a separate thread
+receives.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECEIVE_BYTES: Final = 1 << 18
-"""Received at once."""
+"""Most bytes received at once."""
 
 Event = Response[T] | Request | Expired[T]
 
 
 class CallHook(Protocol):
-    """Sees every call of a client. Both methods run in the thread that sends or receives."""
+    """Called for every call of a client, in the thread that sends or receives."""
 
     def before(self, address: Address, command: RemotingCommand) -> RemotingCommand:
-        """Return ``command`` as it is to be sent, for example signed."""
+        """Return ``command`` in the form to send, for example signed."""
 
-    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
-        """``command`` was answered with ``response``."""
+    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What all connections of a client have in common. ``frame_bytes_max`` is of frames that servers send."""
+    """Settings shared by all connections of a client. ``frame_bytes_max`` limits frames of servers."""
 
     limits: ChannelLimits = DEFAULT_LIMITS
     hooks: Sequence[CallHook] = ()
@@ -61,9 +60,9 @@ class ConnectionSettings:
 
 
 class RemotingConnection(Generic[T]):
-    """``T`` is what the caller attaches to its requests.
+    """A connection. ``T`` is the context that the caller attaches to its requests.
 
-    ``refuse_requests``: what the server asks is answered with 3 (not supported) instead of being returned.
+    ``refuse_requests``: answer requests of the server with 3 (not supported) instead of returning them.
     """
 
     def __init__(
@@ -78,13 +77,13 @@ class RemotingConnection(Generic[T]):
         self.address = address
         self._stream, self._hooks, self._clock = stream, settings.hooks, settings.clock
         self._refuse_requests = refuse_requests
-        self._lock = threading.Lock()  # around each call of the channel
+        self._lock = threading.Lock()  # held during each call of the channel
         self._channel: Channel[T] = Channel(address, settings.limits)
         self._decoder = FrameDecoder(settings.frame_bytes_max)
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._last_activity = self._clock.monotonic()
         self.going_away = False
-        """Whether the server asked to send nothing more here (1500)."""
+        """Whether the server has announced that it closes this connection (1500)."""
 
     def __enter__(self) -> RemotingConnection[T]:
         return self
@@ -94,7 +93,7 @@ class RemotingConnection(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether this connection was closed on this side, also because it broke."""
+        """Whether this side has closed the connection, also because it broke."""
         return self._stream.closed
 
     @property
@@ -104,7 +103,7 @@ class RemotingConnection(Generic[T]):
 
     @property
     def late_responses(self) -> int:
-        """Responses that came after their deadline, or that nobody asked for."""
+        """Responses after their deadline, and unexpected responses."""
         return self._channel.late_responses
 
     @property
@@ -114,15 +113,15 @@ class RemotingConnection(Generic[T]):
             return self._channel.next_deadline
 
     def idle_s(self, now: float) -> float:
-        """For how many seconds nothing was sent or received; 0 while a response is waited for."""
+        """Return seconds since the last send or receive; 0 while a response is pending."""
         return 0.0 if self._channel.in_flight else now - self._last_activity
 
     def request(self, command: RemotingCommand, timeout_s: float, owner: T) -> int:
-        """Send a request; return its number. Its response, or its end, comes out of ``receive`` with ``owner``.
+        """Send a request; return its number. ``receive`` returns its response, or its end, with ``owner``.
 
         Raises:
-            TooManyInFlight: As many requests as allowed wait already.
-            DeadlineExceeded: It could not be sent in ``timeout_s``.
+            TooManyInFlight: The limit of pending requests is reached.
+            DeadlineExceeded: It could not be sent within ``timeout_s``.
             ConnectionFailed: The connection is lost.
             FieldError: The command does not fit into a frame.
         """
@@ -138,7 +137,7 @@ class RemotingConnection(Generic[T]):
         return started.opaque
 
     def oneway(self, command: RemotingCommand, timeout_s: float) -> None:
-        """Send a request that nobody answers; returns when the network has it. Raises as ``request``."""
+        """Send a request without a response; returns when it is passed to the network. Raises as ``request``."""
         for hook in self._hooks:
             command = hook.before(self.address, command)
         with self._lock:
@@ -150,12 +149,12 @@ class RemotingConnection(Generic[T]):
                 self._channel.oneway_sent()
 
     def reply(self, request: RemotingCommand, answer: RemotingCommand, timeout_s: float) -> None:
-        """Answer a request of the server; nothing is sent if it is a oneway. Raises as ``request``."""
+        """Answer a request of the server; nothing is sent for a oneway. Raises as ``request``."""
         if not request.is_oneway:
             self._send(answer, timeout_s)
 
     def forget(self, opaque: int) -> bool:
-        """Wait no more for the response to a request; return whether it was still waited for."""
+        """Stop waiting for a response; return whether the request was pending."""
         with self._lock:
             return self._channel.forget(opaque)
 
@@ -165,11 +164,11 @@ class RemotingConnection(Generic[T]):
             return self._channel.expire(self._clock.monotonic())
 
     def receive(self, timeout_s: float) -> list[Event[T]]:
-        """Wait for at least one event; return what there is, in order of arrival. Empty: nothing in ``timeout_s``.
+        """Wait for at least one event; return all events in order of arrival, or an empty list after ``timeout_s``.
 
         Raises:
             ConnectionFailed: The connection is lost; it is closed.
-            ProtocolError: The server sent something that is no frame; the connection is closed.
+            ProtocolError: The server sent an invalid frame; the connection is closed.
         """
         deadline = self._clock.monotonic() + timeout_s
         while True:
@@ -186,7 +185,7 @@ class RemotingConnection(Generic[T]):
                 return events
 
     def close(self) -> list[Pending[T]]:
-        """End the connection; return the requests that nobody will answer now."""
+        """Close the connection; return the requests that will not be answered."""
         self._stream.close()
         with self._lock:
             return self._channel.close()
@@ -214,7 +213,7 @@ class RemotingConnection(Generic[T]):
             for command in self._decoder.receive(self._buffer[:size]):
                 events += self._event(command)
         except ProtocolError as error:
-            self._stream.close()  # the next call finds it closed; what came before still counts
+            self._stream.close()  # the next call finds it closed; earlier events are still returned
             if not events:
                 raise ProtocolError(error.what, error.line, self.address) from error
         return events
@@ -238,11 +237,11 @@ class RemotingConnection(Generic[T]):
         for hook in self._hooks:
             try:
                 hook.after(self.address, request, response)
-            except Exception:  # it is the caller's; other calls of this connection are not to suffer
+            except Exception:  # an error of the caller's hook must not affect other calls
                 _LOG.exception("hook failed", extra={"fields": {"peer": self.address}})
 
 
 def refusal(command: RemotingCommand) -> RemotingCommand:
-    """Return the answer to a request that nobody here carries out."""
+    """Return the response to an unsupported request."""
     remark = f"request type {command.code} not supported"
     return command.reply(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), remark=remark)

@@ -17,16 +17,16 @@ from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.command import RemotingCommand
 
 RECEIVE_S: Final = 3600.0
-"""A receiving thread waits this long at a time; ``close`` wakes it."""
+"""Timeout of one wait of a receiving thread; ``close`` wakes it."""
 
 SWEEP_S: Final = 1.0
-"""Longest time between two looks for idle connections."""
+"""Longest time between two checks for idle connections."""
 
 JOIN_S: Final = 10.0
 
 
 class Call:
-    """One call of a client: a future, and where the request is waited for."""
+    """One call of a client: a future, and the link of its request."""
 
     def __init__(self, address: Address, command: RemotingCommand, timeout_s: float, deadline: float) -> None:
         self.address, self.command, self.timeout_s, self.deadline = address, command, timeout_s, deadline
@@ -36,32 +36,32 @@ class Call:
         self._where: tuple[Link, int] | None = None
 
     def sent(self, link: Link, opaque: int) -> None:
-        """It waits for the response with this number."""
+        """The request was sent on ``link`` with this number."""
         self._where = (link, opaque)
 
     def give_up(self) -> None:
-        """Wait for no response any more."""
+        """Stop waiting for the response."""
         if self._where is not None:
             link, opaque = self._where
             link.connection.forget(opaque)
 
     def succeed(self, response: RemotingCommand) -> None:
-        """Give it its response; a call that ended already keeps its end."""
+        """Set the response, unless the call has ended."""
         with suppress(InvalidStateError):
             self.future.set_result(response)
 
     def fail(self, error: MetaqError) -> None:
-        """End it with an error; a call that ended already keeps its end."""
+        """Set an error, unless the call has ended."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
     def expire(self) -> None:
-        """End it, as its deadline has passed."""
+        """End the call: its deadline has passed."""
         self.fail(DeadlineExceeded(self.address, name_of(self.command.code), self.timeout_s))
 
 
 class Link:
-    """A connection and its receiving thread. ``ended`` is called once, when the thread is done."""
+    """A connection and its receiving thread. ``ended`` is called once, when the thread ends."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Link:
     ) -> None:
         self.connection = connection
         self.finished = False
-        """Whether the thread is done; the table sets it."""
+        """Whether the thread has ended; set by the table."""
         self._responded, self._asked, self._ended = responded, asked, ended
         self._thread = threading.Thread(target=self._receive, name=f"remoting {connection.address}", daemon=True)
         self._thread.start()
@@ -88,7 +88,7 @@ class Link:
             expired.owner.expire()
 
     def close(self) -> None:
-        """End the connection and its calls, and wait for the thread unless this is it."""
+        """Close the connection, end its calls, and wait for the thread unless this is the thread."""
         self._end(ConnectionFailed(self.connection.address, "call", "the connection was closed on this side"))
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_S)
@@ -116,13 +116,13 @@ class Link:
 
 
 class LinkTable:
-    """The link of each server, made when it is needed; a thread that lets calls expire and closes idle links."""
+    """The link of each server, opened on demand; a thread expires calls and closes idle links."""
 
     def __init__(self, connect: Callable[[Address, float], Link], idle_s: float, clock: Clock) -> None:
         self._connect, self._idle_s, self._clock = connect, idle_s, clock
         self._changed = threading.Condition()
         self._links: dict[Address, Link] = {}
-        self._all: set[Link] = set()  # with those that finish what they have
+        self._all: set[Link] = set()  # including links that only finish their calls
         self._connecting: dict[Address, threading.Lock] = {}
         self._sweeper: threading.Thread | None = None
         self._next_sweep = 0.0
@@ -154,13 +154,13 @@ class LinkTable:
             connecting.release()
 
     def expires(self, deadline: float) -> None:
-        """Note that a call has this deadline."""
+        """Record the deadline of a call."""
         if deadline < self._next_sweep:
             with self._changed:
                 self._changed.notify_all()
 
     def ended(self, link: Link) -> None:
-        """Forget a link."""
+        """Remove a link."""
         with self._changed:
             link.finished = True
             self._all.discard(link)
@@ -169,7 +169,7 @@ class LinkTable:
                 del self._links[address]
 
     def close(self) -> None:
-        """Close all links and make no more."""
+        """Close all links, and open no more."""
         with self._changed:
             self._closed = True
             links, sweeper = list(self._all), self._sweeper
@@ -183,7 +183,7 @@ class LinkTable:
         try:
             with self._changed:
                 self._check_open(address)
-                if link.finished:  # so soon; who sends on it will find out
+                if link.finished:  # ended already; sending on it will fail
                     return
                 self._links[address] = link
                 self._all.add(link)

@@ -1,7 +1,7 @@
-"""What servers ask of a client: processors by code, each on an executor of its own or on a common one.
+"""Requests of servers to a client: processors by code, each on its own executor or on a shared one.
 
-A processor returns the response, or ``None`` where there is none. Requests with a code that nobody registered are
-answered with 3; when too many wait for an executor, with 2; when a processor fails, with 1 and its error.
+A processor returns the response, or ``None`` if there is none. Requests with an unregistered code are answered with 3;
+if too many wait for an executor, with 2; if a processor fails, with 1 and its error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from metaq.protocols.remoting.command import RemotingCommand
 _LOG: Final = logging.getLogger(__name__)
 
 Processor = Callable[[Address, RemotingCommand], RemotingCommand | None]
-"""Carries out a request of the server at an address."""
+"""Handles a request of the server at an address."""
 
 WAITING_MAX: Final = 1024
-"""Requests of servers that may wait for an executor or be carried out, all together."""
+"""Most requests of servers that wait for an executor or are running, in total."""
 
 COMMON_THREADS: Final = 4
-"""Threads of the common executor; made when the first request comes."""
+"""Threads of the shared executor, created with the first request."""
 
 REPLY_TIMEOUT_S: Final = 10.0
 
@@ -43,14 +43,14 @@ class ServerRequests:
         self._closed = False
         self._waiting = threading.BoundedSemaphore(waiting_max)
         self.refused = 0
-        """Requests that were refused or dropped because too many waited."""
+        """Number of requests that were refused or dropped because too many waited."""
 
     def register(self, code: int, processor: Processor, executor: Executor | None = None) -> None:
-        """Have ``processor`` carry out requests with ``code``, on ``executor`` or the common one."""
+        """Set the processor of requests with ``code``; it runs on ``executor`` or the shared one."""
         self._processors[int(code)] = (processor, executor)
 
     def arrived(self, connection: RemotingConnection[Any], command: RemotingCommand) -> None:
-        """Have a request carried out; returns at once."""
+        """Schedule a request; returns at once."""
         processor, executor = self._processors.get(command.code, (None, None))
         if processor is None:
             _reply(connection, command, refusal(command))
@@ -62,7 +62,7 @@ class ServerRequests:
             self._submit(executor, processor, connection, command)
 
     def run(self, work: Callable[[], None]) -> bool:
-        """Run something else on the common executor; return whether it will be."""
+        """Run other work on the shared executor; return whether it will run."""
         with self._lock:
             if self._closed:
                 return False
@@ -72,7 +72,7 @@ class ServerRequests:
             return True
 
     def close(self) -> None:
-        """Take nothing more, and wait for what is being carried out. Executors that were given are left alone."""
+        """Accept no more requests, and wait for running ones. Executors passed to ``register`` are not shut down."""
         with self._lock:
             self._closed, common = True, self._common
         if common is not None:
@@ -93,7 +93,7 @@ class ServerRequests:
 
         try:
             accepted = self.run(work) if executor is None else bool(executor.submit(work))
-        except RuntimeError:  # that executor was shut down
+        except RuntimeError:  # the executor was shut down
             accepted = False
         if not accepted:
             self._waiting.release()
@@ -102,7 +102,7 @@ class ServerRequests:
 def _carry_out(processor: Processor, connection: RemotingConnection[Any], command: RemotingCommand) -> None:
     try:
         response = processor(connection.address, command)
-    except Exception as error:  # a processor is the caller's: whatever it raises is answered, as RocketMQ does
+    except Exception as error:  # any error of the caller's processor is answered, as RocketMQ does
         _LOG.warning(
             "request of the server failed",
             extra={"fields": {"peer": connection.address, "request": name_of(command.code)}},
@@ -114,5 +114,5 @@ def _carry_out(processor: Processor, connection: RemotingConnection[Any], comman
 
 
 def _reply(connection: RemotingConnection[Any], command: RemotingCommand, response: RemotingCommand) -> None:
-    with suppress(MetaqError):  # the connection is lost, and with it who asked
+    with suppress(MetaqError):  # the connection is lost, so no peer waits for the response
         connection.reply(command, response, REPLY_TIMEOUT_S)

@@ -1,9 +1,9 @@
-"""How often to try again, and how long to pause before.
+"""Retries: how many, and the pauses before them.
 
-Only errors whose ``retryable`` is true are worth it: no connection, no answer in time, and "no thread free" (503). The
-count starts over whenever something got through, so a long read survives any number of restarts, while a broker that is
-gone is given up after ``retries`` pauses, or where a policy says so after ``wait_s``. A broker that hangs takes the
-whole time that a request may take with every try: where a ``TimeLimit`` is given, it ends all of them.
+Only errors with ``retryable`` are retried: no connection, no answer in time, and "no thread free" (503). The count
+restarts after each success, so a long read survives any number of restarts, while a stopped broker is given up after
+``retries`` pauses, or after the policy's ``wait_s``. With a frozen broker every try takes the full timeout of a
+request: a ``TimeLimit`` bounds all of them together.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Up to ``retries`` further tries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
+    """Up to ``retries`` retries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
 
-    For a server that is away (``MetaqError.away``) tries go on until ``wait_s`` have passed since the first failure.
+    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure.
     """
 
     retries: int = 5
@@ -59,35 +59,35 @@ class Reconnectable(Protocol):
 
 
 class TimeLimit:
-    """How long all tries may take together: ``within_s`` from now, or from the last time that something got through."""
+    """Time limit of all tries together: ``within_s`` from now, or from the last success."""
 
     def __init__(self, within_s: float, clock: Clock) -> None:
         self._within_s, self._clock = within_s, clock
         self.until_s = 0.0
-        """When it ends, on the clock."""
+        """When the limit is reached, on the clock."""
         self.renew()
 
     @classmethod
     def of(cls, within_s: float | None, clock: Clock) -> TimeLimit | None:
-        """Return the limit of ``within_s`` from now; ``None``: there is none."""
+        """Return a limit of ``within_s`` from now; ``None`` for ``None``."""
         return None if within_s is None else cls(within_s, clock)
 
     def renew(self) -> None:
-        """Begin anew."""
+        """Restart the limit from now."""
         self.until_s = self._clock.monotonic() + self._within_s
 
     def half(self) -> TimeLimit:
-        """Return a limit of half of what is left: for a try after which there is something else to try."""
+        """Return a limit of half of the remaining time, for a try that has an alternative."""
         return TimeLimit(self.left_s / 2, self._clock)
 
     @property
     def left_s(self) -> float:
-        """How much is left."""
+        """The remaining seconds."""
         return max(0.0, self.until_s - self._clock.monotonic())
 
 
 class Attempts:
-    """Counts failures in a row against a policy; none is tried again when ``limit`` would be over."""
+    """Counts consecutive failures against a policy; no retry begins after ``limit``."""
 
     def __init__(self, policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> None:
         self._policy, self._clock, self._limit = policy, clock, limit
@@ -95,18 +95,18 @@ class Attempts:
         self._failing_since_s = 0.0
 
     def begin(self) -> None:
-        """What comes is a first try, unless the last one failed: its time begins."""
+        """Begin the time limit, unless the next try is a retry."""
         if self._limit is not None and not self._failures:
             self._limit.renew()
 
     def progressed(self) -> None:
-        """Something got through: count from the start again."""
+        """Reset the count after a success."""
         self._failures = 0
         if self._limit is not None:
             self._limit.renew()
 
     def pause_after(self, error: MetaqError) -> None:
-        """Sleep before the next try; raise ``error`` if it is not worth one, there were enough, or no time is left."""
+        """Sleep before the next try; raise ``error`` if it is not retryable or the limits are reached."""
         if not error.retryable:
             raise error
         if not self._failures:
@@ -120,16 +120,16 @@ class Attempts:
         self._clock.sleep(pause_s)
 
     def _waits(self, error: MetaqError) -> bool:
-        """Whether ``error`` is about a server that is away, and there is time to wait for it; the log says so once."""
+        """Whether to wait for a server that is away; logged once."""
         left_s = self._failing_since_s + self._policy.wait_s - self._clock.monotonic()
         if not error.away or left_s <= 0:
             return False
         if self._failures == self._policy.retries:
-            _log.warning("%s. Waiting for it for up to %.0f s", error, left_s)
+            _log.warning("%s. Waiting for up to %.0f s", error, left_s)
         return True
 
     def recover(self, session: Reconnectable, error: MetaqError) -> None:
-        """Pause, and connect ``session`` again if the error closed it, as often as the policy allows.
+        """Pause, and reconnect ``session`` if the error closed it, as often as the policy allows.
 
         Raises:
             MetaqError: ``error``, or the last failure to connect.
@@ -147,9 +147,9 @@ class Attempts:
 
 
 def persist(ask: Callable[[], _T], policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> _T:
-    """What ``ask`` returns, called again after each failure that is worth it, as often as ``policy`` allows.
+    """Return the result of ``ask``, called again after each retryable failure, as often as ``policy`` allows.
 
-    ``ask`` keeps to ``limit`` by itself; it is not called again when that would be over.
+    ``ask`` must respect ``limit`` itself; it is not called again after it.
 
     Raises:
         MetaqError: The last failure.

@@ -1,7 +1,7 @@
-"""What the sessions of both systems share: requests under way on one connection, matched by opaque.
+"""Base of the sessions of both systems: requests in flight on one connection, matched by opaque.
 
-The connection is for one thread at a time. After any error in the middle of a conversation nobody knows which response
-comes next; the session is then closed and stays closed.
+The connection is for one thread at a time. After an error in the middle of an exchange it is unknown which response is
+next; the session is then closed and stays closed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Response = TypeVar("Response")
 
 
 class Decoder(Protocol):
-    """What a session must know of the decoder of its responses."""
+    """What a session needs of its decoder."""
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a response that has arrived in part."""
+        """Bytes of an incomplete response."""
 
 
 class RequestSession(ABC, Generic[Request, Response]):
-    """The state of a conversation. A subclass sends and receives; ``request`` is what it knows a request by."""
+    """The requests of one connection. A subclass sends and receives."""
 
     protocol: ClassVar[str]
     server: ClassVar[str]
     response: ClassVar[str]
-    """What errors call them: ``RocketMQ's protocol``, ``server``, ``response``."""
+    """Names in errors: ``RocketMQ's protocol``, ``server``, ``response``."""
     kind: ClassVar[str]
-    """What ``identify`` calls a server of this protocol."""
+    """The result of ``identify`` for a server of this protocol."""
 
     _stream: Stream
     _decoder: Decoder
@@ -45,16 +45,16 @@ class RequestSession(ABC, Generic[Request, Response]):
     def __init__(self, address: Address, timeouts: Timeouts, clock: Clock) -> None:
         self.address, self.timeouts, self.clock = address, timeouts, clock
         self.until_s: float | None = None
-        """When the caller's time is over, on the clock: no request is waited for beyond. For who leases the session."""
+        """The lessee's deadline on the clock: no request is waited for longer."""
         self._closed_because: str | None = None
         self._waiting: dict[int, Request] = {}
         self._answered: dict[int, Response] = {}
         self._abandoned: set[int] = set()
         self._identified = False
-        """Whether the server has answered, or was asked what it is."""
+        """Whether the server has answered, or was identified."""
 
     def _action(self, request: Request) -> str:
-        """What errors call ``request``."""
+        """Return the description of ``request`` for errors."""
         return str(request)
 
     @property
@@ -64,7 +64,7 @@ class RequestSession(ABC, Generic[Request, Response]):
 
     @property
     def outstanding(self) -> int:
-        """Requests posted whose responses were not collected yet, abandoned ones included."""
+        """Number of posted requests whose responses were not collected yet, including abandoned ones."""
         return len(self._waiting) + len(self._answered)
 
     @property
@@ -81,12 +81,12 @@ class RequestSession(ABC, Generic[Request, Response]):
             self._abandoned.add(opaque)
 
     def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an answer that no server gives; the error to raise."""
+        """Close the session because of an invalid response; return the error to raise."""
         self.close(f"not {self.protocol}: {what}")
         return ProtocolError(what, address=self.address)
 
     def close(self, reason: str = "closed by the caller") -> None:
-        """Drop the connection without writing to it. The first reason given is the one that is kept."""
+        """Drop the connection without writing to it. The first reason is kept for errors."""
         if self._closed_because is None:
             self._closed_because = reason
         self._stream.close()
@@ -95,10 +95,10 @@ class RequestSession(ABC, Generic[Request, Response]):
         self._abandoned.clear()
 
     def _take(self, opaque: int, response: Response) -> None:
-        """Keep a response that has arrived until it is collected, unless it was abandoned."""
+        """Store a response until it is collected, unless its request was abandoned."""
         self._identified = True
         if self._waiting.pop(opaque, None) is None:
-            raise ProtocolError(f"a {self.response} to request {opaque}, which is not under way")
+            raise ProtocolError(f"a {self.response} to request {opaque}, which is not in flight")
         if opaque in self._abandoned:
             self._abandoned.remove(opaque)
         else:
@@ -117,13 +117,13 @@ class RequestSession(ABC, Generic[Request, Response]):
 
     @abstractmethod
     def _receive(self, deadline: float) -> None:
-        """Wait for bytes, and take what they complete. Raises ``DeadlineExceeded`` at ``deadline``."""
+        """Wait for bytes, and decode them. Raises ``DeadlineExceeded`` at ``deadline``."""
 
     def _receive_first(self, deadline: float) -> None:
-        """As ``_receive``. A server that says nothing for a while after the first request is asked what it is.
+        """Receive as ``_receive`` does, but identify a server that does not answer the first request for a while.
 
         Raises:
-            WrongServer: It is another one.
+            WrongServer: It is another kind of server.
         """
         soon = self.clock.monotonic() + SILENT_S
         if self._identified or deadline <= soon + IDENTIFY_S:
@@ -135,10 +135,10 @@ class RequestSession(ABC, Generic[Request, Response]):
             self._require_kind()
 
     def _require_kind(self) -> None:
-        """Ask the server what it is, once.
+        """Identify the server, once.
 
         Raises:
-            WrongServer: It is not what this session is for.
+            WrongServer: It is another kind of server.
         """
         if self._identified or type(self._stream) is not TcpStream:  # with TLS, the handshake would have failed
             return
@@ -148,7 +148,7 @@ class RequestSession(ABC, Generic[Request, Response]):
             raise WrongServer(self.address, self.kind, found)
 
     def _end_of_stream(self) -> ConnectionFailed:
-        """The error for a connection that ends while a response is waited for."""
+        """Return the error for a connection that ended while a response was pending."""
         where = "in the middle of" if self._decoder.pending_bytes else "without"
         what = f"the {self.server} closed the connection {where} a {self.response}"
         return ConnectionFailed(self.address, "receive", what)
@@ -160,7 +160,7 @@ class RequestSession(ABC, Generic[Request, Response]):
 
     @contextmanager
     def _conversation(self, request: Request, timeout_s: float | None) -> Iterator[float]:
-        """Close the session on any error, and say what was being done for whom; gives the time that it may take."""
+        """Close the session on any error, and add the action to it; yields the deadline."""
         if self._closed_because is not None:
             self._check_open(self._action(request))
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s

@@ -4,7 +4,7 @@
 
     pool = SessionPool(transport=TlsTransport(TlsSettings(ca_file="ca.pem")))
 
-``ssl`` is imported on first use: options name ``TlsSettings`` in every process, and few of them secure anything.
+``ssl`` is imported on first use: every process imports ``TlsSettings`` for its options, but few use TLS.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("DNS", "IP Address")
 ALERT_S: Final = 0.2
-"""How long a server's reason is waited for once it has closed a connection."""
+"""Seconds to wait for a server's alert after it has closed a connection."""
 _PEEK_BYTES: Final = 1 << 14
-"""What one TLS record holds at most."""
+"""Largest TLS record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How to secure connections; paths of PEM files.
+    """TLS settings; paths of PEM files.
 
-    ``ca_file`` signs the certificates of brokers (default: what the system trusts). ``cert_file`` and ``key_file`` are
-    shown to brokers that want to know who comes; the key may be in ``cert_file``. Without ``check_hostname`` any
-    certificate that the CA signed will do, whatever host it is for; without ``verify`` any certificate at all.
+    ``ca_file`` has the trusted CAs of brokers (default: the system's). ``cert_file`` and ``key_file`` are for brokers
+    that require client certificates; the key may be in ``cert_file``. Without ``check_hostname`` any certificate signed
+    by the CA is accepted, for any host; without ``verify`` any certificate.
     """
 
     ca_file: str | None = None
@@ -46,7 +46,7 @@ class TlsSettings:
 
     def __post_init__(self) -> None:
         if self.check_hostname and not self.verify:
-            raise ValueError("verify=False: expected check_hostname=False with it, as no name of it is to be trusted")
+            raise ValueError("verify=False: expected check_hostname=False with it, because its names are not verified")
         if self.key_file is not None and self.cert_file is None:
             raise ValueError(f"key_file={self.key_file}: expected a cert_file with it")
 
@@ -54,7 +54,7 @@ class TlsSettings:
         """Load the files.
 
         Raises:
-            ValueError: One of them cannot be used; the text says which and why.
+            ValueError: A file cannot be used; the error says which and why.
         """
         import ssl
 
@@ -91,10 +91,10 @@ class TlsStream(TcpStream):
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         try:
-            super().send(data, timeout_s)  # a secured socket knows no flags
+            super().send(data, timeout_s)  # a TLS socket supports no flags
         except ConnectionFailed:
             with suppress(ConnectionFailed, DeadlineExceeded):
-                self._receive(self._secured.recv, 1, ALERT_S)  # with TLS 1.3 it may say why it has closed
+                self._receive(self._secured.recv, 1, ALERT_S)  # with TLS 1.3 an alert may explain why it has closed
             raise
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
@@ -111,12 +111,12 @@ class TlsStream(TcpStream):
         return len(data)
 
     def _receive(self, receive: Callable[[A], R], where: A, timeout_s: float) -> R:
-        """Take what is there, or wait: the socket knows itself whether it must read or write for that."""
+        """Receive available data, or wait: the TLS socket knows whether it must read or write for that."""
         try:
             self._secured.settimeout(timeout_s)
             return receive(where)
         except OSError as error:
-            if (reason := alert_text(error)) is not None:  # with TLS 1.3, behind the handshake
+            if (reason := alert_text(error)) is not None:  # with TLS 1.3, after the handshake
                 raise TlsRefused(self._address, reason) from error
             raise mapped(error, self._address, "receive", timeout_s) from error
 
@@ -142,9 +142,9 @@ class TlsStream(TcpStream):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows: the names that it is for, until when (ms since 1970), and the version of TLS.
+    """A server's certificate: its names, its expiry (ms since 1970), and the version of TLS.
 
-    Without ``verify`` names are empty and the time is ``None``: nobody has looked at the certificate.
+    Without ``verify`` names are empty and the time is ``None``, because the certificate was not checked.
     """
 
     names: tuple[str, ...]
@@ -153,7 +153,7 @@ class Certificate:
 
 
 class TlsTransport:
-    """TLS connections: the broker's certificate is verified, ours is shown if there is one. Can be pickled.
+    """TLS connections: the broker's certificate is verified, the client's sent if there is one. Can be pickled.
 
     Raises:
         ValueError: A file of ``settings`` cannot be used.
@@ -170,7 +170,7 @@ class TlsTransport:
         return TlsStream(self.connect_secured(address, timeout_s), address)
 
     def connect_secured(self, address: Address, timeout_s: float) -> ssl.SSLSocket:
-        """A connected socket with TLS. Raises as ``Transport.connect_tcp``."""
+        """Return a connected socket with TLS. Raises as ``Transport.connect_tcp``."""
         connected = open_socket(address, timeout_s)
         try:
             with map_exceptions(address, "secure the connection", timeout_s):
@@ -180,7 +180,7 @@ class TlsTransport:
             raise
 
     def certificate(self, address: Address, timeout_s: float) -> Certificate:
-        """Connect, and return what the server shows. Raises as ``Transport.connect_tcp``."""
+        """Connect, and return the server's certificate. Raises as ``Transport.connect_tcp``."""
         import ssl
 
         with self.connect_secured(address, timeout_s) as secured:
@@ -209,7 +209,7 @@ class TlsTransport:
         return secured
 
     def _shake_hands(self, secured: ssl.SSLSocket, address: Address, timeout_s: float) -> None:
-        """Secure a connection. A server that says nothing for a while is asked what it is."""
+        """Perform the handshake. A server that does not answer for a while is identified."""
         secured.settimeout(min(SILENT_S, timeout_s))
         try:
             secured.do_handshake()
@@ -222,7 +222,7 @@ class TlsTransport:
 
 
 def _require_tls(address: Address) -> None:
-    """Check a server with which no connection could be secured.
+    """Identify a server after a failed handshake.
 
     Raises:
         WrongServer: It uses no TLS.
@@ -243,6 +243,6 @@ _ALERTS: Final = {
 
 
 def alert_text(error: OSError) -> str | None:
-    """Return what the server has against this client's certificate, if that is why TLS failed."""
+    """Return why the server rejected this client's certificate, if that is why TLS failed."""
     reason = getattr(error, "reason", None) or ""
     return next((text for alert, text in _ALERTS.items() if alert in reason and "ALERT" in reason), None)

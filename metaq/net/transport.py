@@ -1,8 +1,8 @@
-"""Bytes to and from a broker: the only maker of sockets in this package.
+"""Connections to brokers: the only place in this package that creates sockets.
 
-``Transport`` and ``Stream`` are the interface. ``TCP`` is the real one, and ``metaq.net.tls`` has the secured one;
-``metaq.testing`` has one that plays a script and one that leads to a broker in memory. Every call that may wait takes a
-timeout in seconds, and every foreign exception leaves here as a ``MetaqError``.
+``Transport`` and ``Stream`` are the interface. ``TCP`` is the real one, and ``metaq.net.tls`` has one with TLS;
+``metaq.testing`` has a scripted one and one for a broker in memory. Every call that may wait takes a timeout in
+seconds, and foreign exceptions are mapped to ``MetaqError``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metaq.net.loopback import disable_pacing
 A = TypeVar("A")
 R = TypeVar("R")
 
-_MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
+_MORE: Final = getattr(socket, "MSG_MORE", 0)  # without it, a small packet is sent ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Timeouts:
 
     @property
     def all_tries_s(self) -> float:
-        """How long a caller waits at most, whatever is tried again."""
+        """Longest wait of a caller, including all retries."""
         return max(self.connect_s, self.request_s)
 
 
@@ -51,62 +51,65 @@ DEFAULT_TIMEOUTS: Final = Timeouts()
 class Stream(Protocol):
     """One connection, both directions.
 
-    ``send`` and ``recv`` raise ``DeadlineExceeded`` after ``timeout_s`` (> 0) and ``ConnectionFailed`` when
-    the connection is lost or was closed on this side. After either, how much has passed is unknown: close the stream.
+    ``send`` and ``recv`` raise ``DeadlineExceeded`` after ``timeout_s`` (> 0) and ``ConnectionFailed`` when the
+    connection is lost or was closed on this side. After either, it is unknown how much was transferred: close the
+    stream.
     """
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
-        """Hand all of ``data`` to the network; ``timeout_s`` bounds the whole call.
+        """Send all of ``data``; ``timeout_s`` bounds the whole call.
 
-        ``more``: something else follows at once, which the network may wait for.
+        ``more``: more data follows at once, so the network may wait for it.
         """
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
-        """1 to ``bytes_max`` bytes, as soon as there are any; empty when the peer has closed its side."""
+        """Return 1 to ``bytes_max`` bytes, as soon as there are any; empty when the peer has closed its side."""
 
     def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
-        """As ``recv``, into the front of ``buffer`` (writable, not empty): how many bytes, 0 = the peer has closed."""
+        """Receive into the front of ``buffer`` (writable, not empty); return the number of bytes, 0 = the peer has
+        closed.
+        """
 
     def readable(self) -> bool:
         """Whether ``recv`` would return at once, with bytes or with the end. Never waits."""
 
     def close(self) -> None:
-        """Release this process's end. Sends nothing, so a forked child can drop a parent's connection unharmed."""
+        """Close this process's descriptor. Sends nothing, so a forked child can drop its parent's connection safely."""
 
 
 class Transport(Protocol):
     """Opens streams."""
 
     def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
-        """A new stream to ``address``.
+        """Open a stream to ``address``.
 
         Raises:
-            ConnectionFailed: Nobody listens there, or the name does not resolve.
-            DeadlineExceeded: No answer within ``timeout_s``, for each address that the host name stands for. Looking
-                the name up takes as long as the system's resolver is configured to.
+            ConnectionFailed: No server listens there, or the name does not resolve.
+            DeadlineExceeded: No answer within ``timeout_s``, for each address of the host name. Resolving the name
+                takes as long as the system's resolver is configured to.
         """
 
 
 @contextmanager
 def map_exceptions(address: Address, action: str, timeout_s: float) -> Iterator[None]:
-    """Turn what ``socket`` raises into this package's errors, naming the peer and what was going on."""
+    """Map exceptions of ``socket`` to this package's errors, with the peer and the action."""
     try:
         yield
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no resolver can be asked for
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
         raise mapped(error, address, action, timeout_s) from error
 
 
 def mapped(
     error: OSError | UnicodeError, address: Address, action: str, timeout_s: float
 ) -> DeadlineExceeded | ConnectionFailed:
-    """Return this package's error for one of ``socket``'s, naming the peer and what was going on."""
+    """Return this package's error for an exception of ``socket``, with the peer and the action."""
     if isinstance(error, TimeoutError):
         return DeadlineExceeded(address, action, timeout_s)
     return ConnectionFailed(address, action, reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in the words of the system."""
+    """Return the system's text of an error."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -133,9 +136,9 @@ class TcpStream:
         return self._receive(self._socket.recv_into, buffer, timeout_s)
 
     def _receive(self, receive: Callable[[A], R], where: A, timeout_s: float) -> R:
-        """Take what is there before waiting for it: after each call of the system a thread waits for the interpreter.
+        """Receive available data before waiting: after each system call a thread waits for the interpreter.
 
-        With a timeout of its own the socket would be asked first whether there is anything.
+        A socket with a timeout would poll first.
         """
         deadline_s: float | None = None
         try:
@@ -162,17 +165,17 @@ class TcpStream:
 
 
 class TcpTransport:
-    """Real TCP connections, with small packets sent at once."""
+    """TCP connections, with small packets sent at once."""
 
     def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
         return TcpStream(open_socket(address, timeout_s), address)
 
 
 def resolve(address: Address) -> list[str]:
-    """Return what the host name of ``address`` stands for, in the order in which it would be tried.
+    """Resolve the host name of ``address``, in the order in which connecting tries the results.
 
     Raises:
-        ConnectionFailed: It stands for none. How long that takes is the system's resolver's to say.
+        ConnectionFailed: It does not resolve. The system's resolver determines how long that takes.
     """
     with map_exceptions(address, "look up the name", 0):
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -180,7 +183,7 @@ def resolve(address: Address) -> list[str]:
 
 
 def open_socket(address: Address, timeout_s: float) -> socket.socket:
-    """A connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
+    """Return a connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
     with map_exceptions(address, "connect", timeout_s):
         connected = socket.create_connection((address.host, address.port), timeout_s)
         try:
@@ -196,17 +199,17 @@ TCP: Final[Transport] = TcpTransport()
 
 
 def own_ip() -> str:
-    """Return an address of this machine that others may reach, ``127.0.0.1`` where there is none. Sends nothing."""
+    """Return an address of this machine that others may reach, else ``127.0.0.1``. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # no machine has it: only the way there is looked up
+            probe.connect(("192.0.2.1", 9))  # a documentation address: only the route is looked up
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
 
 
 def is_own(address: Address) -> bool:
-    """Return whether ``address`` is one of this machine: a socket of ours may be bound to it. Opens no connection."""
+    """Return whether ``address`` belongs to this machine, by binding a socket to it. Opens no connection."""
     try:
         family, _, _, _, where = socket.getaddrinfo(address.host, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -217,7 +220,7 @@ def is_own(address: Address) -> bool:
 
 
 def refuses(address: Address, timeout_s: float) -> bool:
-    """Whether nobody listens at ``address``; not if anything else is wrong there, or takes longer."""
+    """Return whether connections to ``address`` are refused; false for other errors and timeouts."""
     try:
         with socket.create_connection((address.host, address.port), timeout_s):
             return False
@@ -228,7 +231,8 @@ def refuses(address: Address, timeout_s: float) -> bool:
 
 
 def first_answer(address: Address, request: bytes, timeout_s: float) -> bytes:
-    """Send ``request`` over a new connection, and return the first bytes of the answer; none if it is closed instead.
+    """Send ``request`` over a new connection, and return the first bytes of the answer; empty if the connection is
+    closed instead.
 
     Connecting and the answer may take ``timeout_s`` each. Raises as ``Transport.connect_tcp``.
     """
@@ -241,7 +245,7 @@ def first_answer(address: Address, request: bytes, timeout_s: float) -> bytes:
 
 
 def share_server(some: Iterable[Address], others: Iterable[Address]) -> bool:
-    """Return whether two lists of addresses have a server in common, also where they name it differently.
+    """Return whether two lists of addresses have a server in common, even under different names.
 
     A name that cannot be resolved is only equal to itself.
     """

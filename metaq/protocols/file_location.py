@@ -2,10 +2,14 @@
 
 ``POSITION LENGTH DEVICE INODE BOOT PATH``, separated by single spaces; the path may hold any character:
 
-==========  =================================================================== POSITION    of the requested byte, in
-the file LENGTH      how many bytes from there on may be read: durable, undamaged ones DEVICE      of the file
-(``st_dev``) INODE       of the file (``st_ino``) BOOT        ``metaq.net.machine.boot_id`` of the broker's machine PATH
-absolute, as the broker sees it ========== ===================================================================
+==========  ===================================================================
+POSITION    of the requested byte, in the file
+LENGTH      how many bytes from there on may be read: durable, undamaged ones
+DEVICE      of the file (``st_dev``)
+INODE       of the file (``st_ino``)
+BOOT        ``metaq.net.machine.boot_id`` of the broker's machine
+PATH        absolute, as the broker sees it
+==========  ===================================================================
 
 A path alone is not enough: a reader in another container, or behind a forwarded port, may have another file with this
 path.

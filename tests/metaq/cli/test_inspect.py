@@ -12,7 +12,7 @@ from metaq.testing.memory import MemoryBroker
 Run = Callable[..., tuple[int, str, str]]
 
 JAVA = frozenset[str]()
-UNOPENED = "orders/0-1, orders/0-2: the broker offers this partition, but does not list it, so nothing of it is read"
+UNOPENED = "orders/0-1, orders/0-2: the broker offers this partition but does not list it, so it is not read"
 
 
 def unopened(memory: dict[Address, MemoryBroker]) -> str:

@@ -102,7 +102,7 @@ def test_two_brokers_with_one_id_are_refused(cluster: MemoryCluster, directory: 
     with pytest.raises(DirectoryConflict) as conflict:
         directory.ends(["orders"])
     assert str(conflict.value) == (
-        "127.0.0.1:8123 and 127.0.0.1:8124 say that they are the same broker, 7; name each once, with its own brokerId"
+        "127.0.0.1:8123 and 127.0.0.1:8124 report the same broker id, 7; name each broker once, with its own brokerId"
     )
 
 

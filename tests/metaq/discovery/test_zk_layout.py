@@ -121,7 +121,7 @@ def test_partitions_of_both_generations(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "true", "{}", '{"numParts":"2"}', '{"numParts":null}', "[2]", "2.5"])
 def test_no_number_of_partitions(text: str) -> None:
-    with pytest.raises(ValueError, match="is no number of partitions; expected 2 or"):
+    with pytest.raises(ValueError, match="is not a number of partitions; expected 2 or"):
         parse_partition_count(text)
 
 
@@ -150,7 +150,7 @@ def test_offset_of_a_group_from_before_message_ids() -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "-5", "1-", "1--5", "x-1", "1-9223372036854775808", "9223372036854775808-1"])
 def test_no_offset_of_a_group(text: str) -> None:
-    with pytest.raises(ValueError, match="is no offset of a group; expected MESSAGE_ID-OFFSET"):
+    with pytest.raises(ValueError, match="is not an offset of a group; expected MESSAGE_ID-OFFSET"):
         GroupOffset.parse(text)
 
 

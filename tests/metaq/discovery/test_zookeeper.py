@@ -259,7 +259,7 @@ def test_the_last_map_stands_while_zookeeper_is_away(
         wait_until(is_back, "a thread has looked again")
     reported = [record.getMessage() for record in caplog.records if record.name.startswith("metaq")]
     assert reported == [
-        f"ZooKeeper at {zookeeper.server.hosts} does not answer. Going on with the brokers as they were last known",
+        f"ZooKeeper at {zookeeper.server.hosts} does not answer. Continuing with the brokers as last known",
         f"ZooKeeper at {zookeeper.server.hosts} is back",
     ]
 
@@ -286,7 +286,7 @@ def test_a_zookeeper_that_does_not_answer_from_the_start(cluster: MemoryCluster)
     ("path", "text", "reason"),
     [
         ("/brokers/ids/7/master", "nonsense", "broker address 'nonsense': expected host:port"),
-        ("/brokers/topics-pub/orders/7-m", "many", "'many' is no number of partitions"),
+        ("/brokers/topics-pub/orders/7-m", "many", "'many' is not a number of partitions"),
     ],
 )
 def test_nodes_that_make_no_sense(path: str, text: str, reason: str, tree: Tree, directory: ZooKeeperDirectory) -> None:

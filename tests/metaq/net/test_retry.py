@@ -25,7 +25,7 @@ def test_a_server_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -
     assert clock.slept_s[:4] == [0.5, 1, 2, 4]
     assert max(clock.slept_s) == PAUSE_S_MAX
     (said,) = [record.message for record in caplog.records]
-    assert said == f"{AWAY}. Waiting for it for up to 298 s"
+    assert said == f"{AWAY}. Waiting for up to 298 s"
 
 
 def test_the_wait_ends() -> None:

@@ -24,7 +24,7 @@ def java() -> Harness:
 
 def test_a_batch_read_of_a_topic_names_them_in_a_warning(java: Harness, caplog: pytest.LogCaptureFixture) -> None:
     assert sorted(java.batch()) == [b"a", b"b", b"c"]
-    assert "orders/1-1: the broker offers this partition, but does not list it" in caplog.text
+    assert "orders/1-1: the broker offers this partition but does not list it" in caplog.text
 
 
 @pytest.mark.parametrize(

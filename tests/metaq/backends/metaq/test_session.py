@@ -236,8 +236,8 @@ def test_a_connection_that_ends_early_is_distinguished_from_one_that_ends_in_a_r
         (b"value x 1\r\n", "x"),
         (b"result 200 -1 1\r\n", "-1"),
         (b"value 999999999 1\r\n", "limit"),
-        (b"result 200 0 2\r\n", "a reply to request 2, which is not under way"),
-        (b"result 200 0 2147483647\r\n", "a reply to request 2147483647, which is not under way"),
+        (b"result 200 0 2\r\n", "a reply to request 2, which is not in flight"),
+        (b"result 200 0 2147483647\r\n", "a reply to request 2147483647, which is not in flight"),
     ],
 )
 def test_a_malformed_answer_closes_the_session_and_names_the_broker(protocol_error: bytes, what: str) -> None:
@@ -252,7 +252,7 @@ def test_the_same_reply_twice_is_a_protocol_error() -> None:
         Expect(b"version 1\r\n"), Say(result(b"v", 1) * 2), Expect(b"version 2\r\n"), Say(result(b"v", 2))
     )
     session.call(Version(0))
-    with pytest.raises(ProtocolError, match="request 1, which is not under way"):
+    with pytest.raises(ProtocolError, match="request 1, which is not in flight"):
         session.call(Version(0))
 
 

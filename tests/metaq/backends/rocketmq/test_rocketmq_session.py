@@ -154,7 +154,7 @@ def _frame(length: int, word: int = 2, rest: bytes = b"{}") -> bytes:
         (_frame(6, 50), "header of 50 bytes"),
         (_frame(8, 4, b"nope"), "JSON"),
         (_frame(8, 4, b'["a"'), "JSON"),
-        (answer(5), "a response to request 5, which is not under way"),
+        (answer(5), "a response to request 5, which is not in flight"),
     ],
 )
 def test_what_is_no_answer_closes_the_session_with_one_sentence(bytes_: bytes, sentence: str) -> None:

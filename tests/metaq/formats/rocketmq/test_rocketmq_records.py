@@ -178,8 +178,8 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("data", "size", "reason"),
         [
-            (b"", 0, "0 bytes are no whole record"),
-            (bytes(SIZE_MIN - 4), 0, "87 bytes are no whole record"),
+            (b"", 0, "0 bytes are not a whole record"),
+            (bytes(SIZE_MIN - 4), 0, "87 bytes are not a whole record"),
             (bytes(100), 0, "its size is 0, with 100 bytes there"),
             (patched(0, struct.pack(">i", -1)), 0, "its size is -1"),
             (patched(0, struct.pack(">i", 1000)), 0, "its size is 1000, with 104 bytes there"),

@@ -79,5 +79,5 @@ def test_slaves_take_no_part() -> None:
 
 
 def test_two_addresses_of_one_broker() -> None:
-    with pytest.raises(DirectoryConflict, match="b0:1 and b1:1 say that they are the same broker, 1"):
+    with pytest.raises(DirectoryConflict, match="b0:1 and b1:1 report the same broker id, 1"):
         Harness(broker(1), broker(1)).find()
