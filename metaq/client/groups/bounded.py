@@ -110,7 +110,7 @@ class BoundedStorage:
 
     def _wait(self, call: _Call) -> None:
         """Wait until a call is done. The caller has the lock. Raises ``StoreFailed`` after the time limit."""
-        failure = StoreFailed(f"the offset storage {type(self._storage).__name__}", "no answer")
+        failure = StoreFailed(f"the offset storage {type(self._storage).__name__}", "it does not answer")
         while not call.is_done:
             now_s = self._clock.monotonic()
             slow_s = call.began_s + SLOW_S

@@ -89,6 +89,6 @@ def test_what_goes_over_the_wire(answer: bytes, reported: str | None) -> None:
 
 def test_an_answer_that_is_no_incarnation_is_malformed() -> None:
     session, _ = offset_session("incarnation", "t metaq-spark 0 0 2 incarnation", "0")
-    with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is '0', no incarnation"):
+    with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is '0', not an incarnation"):
         incarnation(session, "t", 0)
     assert session.closed

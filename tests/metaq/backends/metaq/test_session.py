@@ -66,7 +66,7 @@ def test_requests_posted_together_are_one_write_and_replied_to_one_by_one() -> N
 
 def test_too_many_requests_posted_together_are_refused_before_anything_is_sent() -> None:
     session, transport = scripted_session()
-    with pytest.raises(RuntimeError, match="under way"):
+    with pytest.raises(RuntimeError, match="in flight"):
         session.post_all([get()] * (OUTSTANDING_MAX + 1))
     with pytest.raises(ValueError, match="has no reply"):
         session.post_all([get(), Quit()])
@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_sent() -> None:
 def test_requests_under_way_are_bounded() -> None:
     session = memory_session(MemoryBroker({}))
     opaques = [session.post(Version(0)) for _ in range(OUTSTANDING_MAX)]
-    with pytest.raises(RuntimeError, match=f"{OUTSTANDING_MAX} requests are under way"):
+    with pytest.raises(RuntimeError, match=f"{OUTSTANDING_MAX} requests are in flight"):
         session.post(Version(0))
     session.wait(opaques[0])
     session.post(Version(0))

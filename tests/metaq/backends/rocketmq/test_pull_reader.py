@@ -278,7 +278,7 @@ def _record(**changes: object) -> bytes:
         ({"body": _record(topic="other")}, "the record at offset 0 or behind: it is of topic 'other'"),
         ({"body": _record(queue_id=5)}, "it is of queue 5"),
         ({"body": _record()[:-3]}, "it is cut after"),
-        ({"body": _record() + _record()}, "its offset 0 comes behind 0"),
+        ({"body": _record() + _record()}, "its offset 0 follows 0"),
         ({"body": b"not records, but long enough to be looked at closely" * 3}, "its magic is"),
         ({"next": "0"}, "was answered with offset 0 to go on at"),
         ({"next": "-5"}, "was answered with offset -5 to go on at"),

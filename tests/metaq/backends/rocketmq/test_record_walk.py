@@ -65,7 +65,7 @@ def _patched(at: int, new: bytes) -> Callable[[bytes], bytes]:
         (_patched(0, b"\x7f\xff\xff\xff"), "of 2147483647 bytes"),
         (_patched(4, b"\xcb\xd4\x31\x94"), "its magic is cbd43194"),
         (_patched(12, b"\x00\x00\x00\x03"), "it is of queue 3"),
-        (_patched(20, bytes(8)), "its offset 0 comes behind 0"),
+        (_patched(20, bytes(8)), "its offset 0 follows 0"),
         (_patched(36, b"\x00\x00\x00\x80"), "it holds a batch of messages"),
         (_patched(36, b"\x00\x00\x00\x30"), "its hosts do not fit"),
         (_patched(84, b"\xff\xff\xff\xff"), "its body of -1 bytes does not fit"),

@@ -226,7 +226,7 @@ def test_a_server_that_leaves_ends_the_session() -> None:
 
 def test_not_too_many_requests_at_once() -> None:
     session = session_with()
-    with pytest.raises(RuntimeError, match=f"{OUTSTANDING_MAX} requests are under way"):
+    with pytest.raises(RuntimeError, match=f"{OUTSTANDING_MAX} requests are in flight"):
         session.post_all([ASKED] * (OUTSTANDING_MAX + 1), "offsets")
     session.close()
 

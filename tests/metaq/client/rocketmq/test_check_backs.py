@@ -162,7 +162,7 @@ def test_too_many_questions_are_left_to_the_broker(
     wait_until(lambda: calls == ["U0"], "the thread is busy")
     for number in range(8):
         one.ask(f"U{number}")
-    wait_until(lambda: caplog.text.count("too many check-backs wait") == 4, "the rest is left out")
+    wait_until(lambda: caplog.text.count("too many check-backs are queued") == 4, "the rest is left out")
     release.set()
     wait_until(lambda: len(one.answers()) == 4, "what was taken is answered")
     assert len(calls) == 4

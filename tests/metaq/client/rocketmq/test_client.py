@@ -42,11 +42,11 @@ def test_groups_that_no_broker_takes_are_refused() -> None:
         mq.consumer("g" * 193, ["t"])
         named.consumer("g" * 182, ["t"])
         mq.producer(group="g" * 255)
-        with pytest.raises(ValueError, match=r"it takes 194 bytes in UTF-8, brokers take 193"):
+        with pytest.raises(ValueError, match=r"the name has 194 bytes in UTF-8, brokers accept 193"):
             mq.consumer("\u00e9" * 97, ["t"])
-        with pytest.raises(ValueError, match="it takes 194 bytes in UTF-8 with its namespace, brokers take 193"):
+        with pytest.raises(ValueError, match="the name has 194 bytes in UTF-8 with its namespace, brokers accept 193"):
             named.consumer("g" * 183, ["t"])
-        with pytest.raises(ValueError, match="it takes 256 bytes in UTF-8, brokers take 255"):
+        with pytest.raises(ValueError, match="the name has 256 bytes in UTF-8, brokers accept 255"):
             mq.producer(group="g" * 256)
         with pytest.raises(ValueError, match="not valid Unicode"):
             mq.consumer("\udc80", ["t"])

@@ -101,7 +101,7 @@ class TestTags:
         assert tags_of(expression) == tags
 
     def test_bars_alone(self) -> None:
-        with pytest.raises(ValueError, match="name no tag"):
+        with pytest.raises(ValueError, match="has no tag"):
             tags_of("|| ||")
 
 
