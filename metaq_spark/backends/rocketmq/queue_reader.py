@@ -131,7 +131,7 @@ class QueueTask:
                 if self._handler.fails:
                     raise
                 self._handler.handle(self._source, damage)
-                self.position = damage.offset + 1
+                self.position = damage.offset + damage.count
             except OffsetOutOfRange as moved:
                 self._report_loss(str(moved))
                 self.position = max(self.position, min(moved.first, self._end)) if moved.lost else self._end
@@ -177,7 +177,7 @@ class QueueTask:
             except OffsetOutOfRange as moved:
                 start = max(start + 1, moved.first) if moved.lost else self.position
             except CorruptRecord as damage:
-                start = damage.offset + 1
+                start = damage.offset + damage.count
         for batch in decoder.flush():
             repeated.note(batch)
 

@@ -9,7 +9,7 @@ from metaq.backends.rocketmq.record_walk import Measured, Wanted, measure_record
 from metaq.model import Buffer
 from metaq_spark.columns.engine import shared_engine
 from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue
-from metaq_spark.columns.rocketmq.plain import Unusable, read_record
+from metaq_spark.columns.rocketmq.plain import Unusable, offsets_of, read_record
 
 
 def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
@@ -35,6 +35,23 @@ class RecordMeasure:
         self._where, self._queue = where, queue
 
     def __call__(self, data: memoryview, wanted: Wanted) -> Measured:
+        found = self._measured(data, wanted)
+        if found.begin and (not found.records or found.first > wanted.start):
+            self._require_before(bytes(data[: found.begin]), wanted)
+        return found
+
+    def _require_before(self, older: bytes, wanted: Wanted) -> None:
+        """Of a batch that is stored as one record a broker sends that record, which has the offset of its first
+        message: where a later one is asked for, that message is in the record, and not removed."""
+        at = 0
+        while (following := at + int.from_bytes(older[at : at + 4], signed=True)) < len(older):
+            at = following
+        last = offsets_of(older, at)
+        if wanted.start in last:
+            count = min(last.stop, wanted.end) - wanted.start
+            raise CorruptRecord(self._where, wanted.start, REASONS["kind"], older[at:], count)
+
+    def _measured(self, data: memoryview, wanted: Wanted) -> Measured:
         kernels = shared_engine().kernels_for(0)
         if kernels is None:
             found = measure_records(data, wanted)

@@ -24,15 +24,19 @@ REASONS: Final = {
 
 
 class CorruptRecord(CorruptFrame):
-    """A record of queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened."""
+    """A record of queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened.
 
-    def __init__(self, where: str, offset: int, reason: str, record: bytes = b"") -> None:
+    ``count``: how many queue offsets from there on it has; a batch that a broker keeps as one record has several.
+    """
+
+    def __init__(self, where: str, offset: int, reason: str, record: bytes = b"", count: int = 1) -> None:
         super().__init__(where, offset, reason)
-        self.record = record[:RECORD_BYTES_KEPT]
-        self.args = (*self.args, self.record)
+        self.record, self.count = record[:RECORD_BYTES_KEPT], count
+        self.args = (*self.args, self.record, count)
 
     def __str__(self) -> str:
-        return f"corrupt record in {self.where} at queue offset {self.offset}: {self.reason}"
+        at = f"offset {self.offset}" if self.count == 1 else f"offsets {self.offset} to {self.offset + self.count - 1}"
+        return f"corrupt record in {self.where} at queue {at}: {self.reason}"
 
 
 class FrameUnusable(Exception):

@@ -34,7 +34,7 @@ from metaq_spark.columns.rocketmq.checks import (
     ReportGap,
 )
 from metaq_spark.columns.rocketmq.fields import decompressed, host_texts
-from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
+from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder, offsets_of
 from metaq_spark.columns.text import text_of
 
 ROWS_MAX: Final = 32768
@@ -267,8 +267,9 @@ class CompiledRecordDecoder:
         own_offset, expected = int(state[k.RECORD_OFFSET]), int(state[k.NEXT])
         offset = own_offset if not self._queue.dense and expected <= own_offset < state[k.END] else expected
         size = int.from_bytes(run[position : position + 4].tobytes(), signed=True)
-        record = run[position : position + size if size > 0 else len(run)][:RECORD_BYTES_KEPT]
-        return CorruptRecord(str(self._maker.source), offset, reason, record.tobytes())
+        record = run[position : position + size if size > 0 else len(run)]
+        count = len(offsets_of(record.tobytes(), 0)) if reason == REASONS["kind"] else 1
+        return CorruptRecord(str(self._maker.source), offset, reason, record[:RECORD_BYTES_KEPT].tobytes(), count)
 
     def _run_kernel(self, run: np.ndarray[Any, Any]) -> int:
         status: int = self._k.decode_records(run, self._topic, self._crc, self._tables, self._table, self._state)

@@ -20,6 +20,8 @@ _BEHIND_BODY: Final = struct.Struct(">iqi")
 _MAGIC: Final = {-626843481: struct.Struct(">b"), -626843477: struct.Struct(">h")}
 _SMALLEST: Final = 91
 _COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6, _UNREADABLE = 0x01, 0x10, 0x20, 0xC0
+_INNER_BATCH: Final = 0x80
+_INNER_NUM: Final = b"INNER_NUM"
 _CHECKSUM_MASK: Final = 0x7FFFFFFF
 _TIME_MS_MAX: Final = 253402300799999
 _ELEMENT: Final = struct.Struct(">iiiii")
@@ -102,6 +104,17 @@ def parse_properties(raw: bytes) -> dict[bytes, bytes]:
     return pairs
 
 
+def offsets_of(data: bytes, at: int) -> range:
+    """The queue offsets that the record at a position has: several, if its body is a batch that was stored as one.
+
+    Raises:
+        Unusable: As ``read_record``.
+    """
+    record = read_record(data, at)
+    count = parse_properties(record.properties).get(_INNER_NUM, b"") if record.sys_flag & _INNER_BATCH else b""
+    return range(record.offset, record.offset + (max(1, int(count)) if count.isdigit() and len(count) < 10 else 1))
+
+
 class PlainRecordDecoder:
     """A ``RecordDecoder`` over ``read_record``."""
 
@@ -134,7 +147,8 @@ class PlainRecordDecoder:
             size = int.from_bytes(run[found.position : found.position + 4], signed=True)
             damaged = run[found.position : found.position + size if size > 0 else len(run)]
             offset = found.own_offset if trusted else expected
-            raise CorruptRecord(str(self._maker.source), offset, found.reason, damaged) from None
+            count = len(offsets_of(damaged, 0)) if found.reason == REASONS["kind"] else 1
+            raise CorruptRecord(str(self._maker.source), offset, found.reason, damaged, count) from None
         if self._queue.dense and expected < end:
             report_gap(expected, end)
 

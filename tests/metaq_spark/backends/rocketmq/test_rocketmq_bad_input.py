@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,8 @@ from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.errors import MetaqError, TopicNotFound
+from metaq.formats.rocketmq.records import encode_record, read_records
+from metaq.formats.rocketmq.sys_flags import INNER_BATCH, NEED_UNWRAP
 from metaq.model import Partition, TopicPartition
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
@@ -19,6 +22,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 from metaq_spark.backends.rocketmq.options import parse_server_options
+from metaq_spark.columns import engine
 from metaq_spark.columns.rocketmq.checks import CorruptRecord
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
 from metaq_spark.offsets import Progress
@@ -101,6 +105,67 @@ def test_a_damaged_record_among_messages_with_gaps_hides_none_behind_it(
     with pytest.raises(CorruptRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
         harness.batch(**options)
     assert [row["value"] for row in harness.batch(**options, onCorrupt="skip")] == [b"one", b"three", b"four"]
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which loops decode."""
+    left = 0 if request.param == "compiled" else 1 << 40
+    monkeypatch.setattr(engine.shared_engine(), "_plain_bytes_left", left)
+    return str(request.param)
+
+
+def kept_as_one_record(harness: RocketMQHarness) -> None:
+    """Let brokers keep the messages at the offsets 1 to 3 as RocketMQ 5 keeps a batch in a batch consume queue: as one
+    record with the offset of the first, which is what any of the three offsets leads to."""
+    batches: dict[str, bytes] = {}
+
+    def tamper(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
+        if command.code != RequestCode.PULL_MESSAGE or not response.body:
+            return response
+        records = list(read_records(response.body))
+        if (first := next((each for each in records if each.queue_offset == 1), None)) is not None:
+            batches["it"] = encode_record(
+                first._replace(sys_flag=INNER_BATCH | NEED_UNWRAP, properties=b"INNER_NUM\x013\x02INNER_BASE\x011\x02")
+            )
+        parts = [encode_record(each) for each in records if each.queue_offset not in (1, 2, 3)]
+        if any(1 <= each.queue_offset <= 3 for each in records):
+            parts.insert(sum(each.queue_offset < 1 for each in records), batches["it"])
+        return replace(response, body=b"".join(parts))
+
+    harness.cluster.broker("broker-a").tamper = tamper
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": "6"}, {"pullMessages": "1"}, {"compactedTopics": "true"}])
+def test_a_batch_that_is_kept_as_one_record_is_passed_over_as_a_whole(
+    harness: RocketMQHarness, options: dict[str, str], loops: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.put("a0", b"one", b"", b"", b"", b"five", b"six")
+    kept_as_one_record(harness)
+    with pytest.raises(CorruptRecord, match="a batch of messages"):
+        harness.batch(**options)
+    assert [row["value"] for row in harness.batch(**options, onCorrupt="skip")] == [b"one", b"five", b"six"]
+    assert "removed" not in caplog.text
+    if not options:
+        assert "orders/broker-a:0 at queue offsets 1 to 3: its body is a batch of messages" in caplog.text
+
+
+@pytest.mark.parametrize("start", [2, 3])
+def test_a_read_that_begins_within_a_batch_that_is_kept_as_one_record(
+    harness: RocketMQHarness, start: int, loops: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.put("a0", b"one", b"", b"", b"", b"five", b"six")
+    harness.batch()
+    kept_as_one_record(harness)
+    harness.batch(onCorrupt="skip")
+    others = dict.fromkeys(("broker-a:1", "broker-b:0", "broker-b:1"), -2)
+    from_there = {"startingOffsets": json.dumps({"orders": {"broker-a:0": start} | others})}
+    with pytest.raises(CorruptRecord, match=f"at queue offset.* {start}.*a batch of messages"):
+        harness.batch(**from_there)
+    kept = harness.batch(**from_there, onCorrupt="deadletter", deadLetterTopic="out")
+    assert [row["value"] for row in kept] == [b"five", b"six"]
+    ((letter,),) = harness.stored("out").values()
+    assert dict(letter["properties"])["origin_offset"] == str(start)
 
 
 def test_a_broker_that_is_stuck_at_an_offset(harness: RocketMQHarness) -> None:
