@@ -22,10 +22,10 @@ def now_ms() -> int:
 
 
 def parse_start(text: str, partitions: list[Partition] | None, clock_ms: Callable[[], int] = now_ms) -> Start:
-    """Read the argument of ``--from``; ``clock_ms`` is the clock, in ms since 1970.
+    """Parse the argument of ``--from``; ``clock_ms`` is the clock, in ms since 1970.
 
     Raises:
-        ValueError: It is none of the forms, or an offset without exactly one partition.
+        ValueError: It has none of the allowed forms, or is an offset without exactly one partition.
     """
     if text == "earliest":
         return "earliest"
@@ -39,7 +39,7 @@ def parse_start(text: str, partitions: list[Partition] | None, clock_ms: Callabl
 
 
 def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> int:
-    """Read a time as ms since 1970: ISO 8601 (local time without an offset), ``@MS``, or a span back from now.
+    """Parse a time as ms since 1970: ISO 8601 (local time without an offset), ``@MS``, or a span back from now.
 
     Raises:
         ValueError: It is none of these.
@@ -57,14 +57,14 @@ def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> 
 
 
 def topic_name(text: str) -> str:
-    """Read the name of a topic for argparse; which letters there may be, servers say."""
+    """Parse the name of a topic for argparse; servers check its letters."""
     if not text:
         raise argparse.ArgumentTypeError("'': expected the name of a topic")
     return text
 
 
 def span_s(text: str) -> int:
-    """Read a span, such as ``90s`` or ``15m``, for argparse; return seconds."""
+    """Parse a span, such as ``90s`` or ``15m``, for argparse; return seconds."""
     match = _SPAN.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a span such as 90s, 15m, 12h or 7d")

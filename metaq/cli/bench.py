@@ -1,4 +1,4 @@
-"""``metaq bench put|get``: how fast a cluster takes or gives messages, with percentiles of the latency."""
+"""``metaq bench put|get``: measures how fast a cluster stores or delivers messages, with percentiles of the latency."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a Spark query is: the offsets of the newest committed batch in its checkpoint, a folder of this machine.
+"""The position of a Spark query: the offsets of the newest committed batch in its checkpoint, a local folder.
 
-Source: ``metaq_spark.checkpoint.folder`` describes the folder; this reads what a lag needs of it, without Spark.
+Source: ``metaq_spark.checkpoint.folder`` describes the folder; this module reads what a lag needs, without Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH_BYTES_MAX: Final = 64 << 20
 class QuerySource:
     """A source of the query, counted from 1. ``progress`` is empty before the first commit.
 
-    ``topics`` and ``known`` tell what it reads; before the first commit they are those of the planned batch.
+    ``topics`` and ``known`` are what it reads; before the first commit, according to the planned batch.
     """
 
     number: int
@@ -34,7 +34,7 @@ class QuerySource:
 
     @property
     def system(self) -> str:
-        """What it reads, as connectors are called: ``metaq`` or ``rocketmq``."""
+        """The name of its connector: ``metaq`` or ``rocketmq``."""
         return "rocketmq" if any(isinstance(where.partition.broker, str) for where in self.known) else "metaq"
 
 
@@ -42,7 +42,7 @@ def read_query(place: str) -> list[QuerySource]:
     """Return the sources of a query that read MetaQ or RocketMQ; ``place`` is a path or a ``file:`` URI.
 
     Raises:
-        ValueError: It is no checkpoint, or one in another form, or no source of it is ours.
+        ValueError: It is not a checkpoint, has another form, or has no source of this project.
         OSError: It cannot be read.
     """
     folder = _local(place)
@@ -91,7 +91,7 @@ def _lines(file: Path, place: str) -> list[str]:
 
 
 def _progress(line: str, place: str, number: int) -> Progress | None:
-    """A source's offsets; ``None`` for those of others."""
+    """Parse a source's offsets; ``None`` for other connectors' sources."""
     try:
         tree = json.loads(line)
     except ValueError:

@@ -1,7 +1,7 @@
 """``metaq completion``: a script with which a shell completes commands, options and topics.
 
-It is made from the parser, so it has what the command has. A shell asks for topics with ``--topics``; a cluster that
-does not answer at once has none.
+It is generated from the parser, so it is always complete. A shell requests topics with ``--topics``; if the cluster
+does not answer at once, there are none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace, profile: Profile, whole: argparse.Argument
 
 
 def _print_topics(profile: Profile) -> int:
-    """Print the topics, or nothing: a shell has no use for an error."""
+    """Print the topics, or nothing after an error, which a shell cannot use."""
     from dataclasses import replace
 
     from metaq.errors import MetaqError

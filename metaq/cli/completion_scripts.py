@@ -70,9 +70,9 @@ complete -F _metaq metaq
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option: how it is written, what it is for, and what may follow it.
+    """An option: its names, its help text, and the kind of its value.
 
-    ``values`` are the only ones allowed, if any are known. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
+    ``values`` are the allowed values, if they are limited. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
     """
 
     names: tuple[str, ...]
@@ -83,10 +83,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What may stand behind ``path``, the commands typed so far.
+    """What may follow ``path``, the commands typed so far.
 
     ``arguments`` are the kinds of its arguments, in order: ``topic``, ``file``, ``value`` or a list of the values
-    allowed; the last one may stand several times if ``repeats``.
+    allowed; the last one may be repeated if ``repeats``.
     """
 
     path: tuple[str, ...]
@@ -126,7 +126,7 @@ def _bash_arguments(path: str, words: Words) -> Iterable[str]:
 
 
 def _expected(kind: str | tuple[str, ...]) -> str:
-    """Return the word for what is to follow: ``=`` and the values, or its kind."""
+    """Return the script's word for the next argument: ``=`` and the values, or its kind."""
     return kind if isinstance(kind, str) else "=" + " ".join(kind)
 
 

@@ -1,4 +1,4 @@
-"""``metaq consume``: messages to the standard output, those that are there or also those that follow."""
+"""``metaq consume``: prints the messages of a topic, and with ``--follow`` new ones."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _print(messages: Iterable[Received | RocketReceived], options: argparse.Namespace, write: Write) -> bool:
-    """Print up to as many as were asked for; return whether it were so many."""
+    """Print messages up to the requested count; return whether the count was reached."""
     out, is_enough = sys.stdout.buffer, False
-    # What is browsed belongs to ``picked`` alone, and ends with it, before the connections are closed.
+    # Closes the browser together with ``picked``, before the connections are closed.
     with closing(_picked(messages, options.attribute, options.grep)) as picked:
         for number, message in enumerate(picked, 1):
             out.write(write(message))
@@ -87,7 +87,7 @@ def _print(messages: Iterable[Received | RocketReceived], options: argparse.Name
 def _browser(
     mq: MetaQ | RocketMQ, options: argparse.Namespace, partitions: list[Partition] | None, start: Start
 ) -> Browser | RocketBrowser:
-    """Return the messages of the topic; RocketMQ's brokers leave out those with other tags."""
+    """Return the messages of the topic; RocketMQ's brokers filter by tags."""
     from metaq.client.metaq import MetaQ
 
     if isinstance(mq, MetaQ) or options.attribute is None:
@@ -96,23 +96,23 @@ def _browser(
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
-    """Print what the group has not read; a message counts as read when it was written to the output."""
+    """Print the messages that the group has not read; a message counts as read when it was written to the output."""
 
     if options.partition is not None:
         raise ValueError("--partition: with --group, the group says which partitions are read")
     with profile.connect() as mq:
-        mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for
+        mq.cluster.describe(options.topic)  # an unknown topic is an error; do not wait for it
         with mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer:
             return _print_unread(consumer, options, write)
 
 
 def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write) -> int:
-    """Print until nothing is left, or the count is reached; return the exit status."""
+    """Print until no message is left, or the count is reached; return the exit status."""
     left, idle, out = options.count, 0, sys.stdout.buffer
     while left != 0:
         messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
         printed = list(_picked(messages, options.attribute, options.grep))
-        with uninterrupted():  # what is printed counts as read
+        with uninterrupted():  # printed messages count as read
             out.write(b"".join(map(write, printed)))
             out.flush()
             for message in messages:
@@ -134,7 +134,7 @@ def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argpar
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of the block; a second one ends it at once. In the main thread only."""
+    """Defer Ctrl-C until the end of the block; a second one interrupts at once. In the main thread only."""
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""``metaq dlq``: messages that consumers of a group gave up.
+"""``metaq dlq``: messages that consumers of a group rejected.
 
-With MetaQ they are parked in a file of the consumer's machine, and leave it when they are sent again. RocketMQ's broker
-moves them to the topic ``%DLQ%GROUP``, where they stay until it removes them by age.
+With MetaQ they are parked in a file of the consumer's machine, and are removed when they are sent again. RocketMQ's
+broker moves them to the topic ``%DLQ%GROUP``, where they stay until they are deleted by age.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ def _dead(mq: RocketMQ, options: argparse.Namespace) -> None:
 
 
 def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketReceived]:
-    """The group's messages, those that are named or all.
+    """Yield the group's messages: the named ones, or all.
 
     Raises:
-        ValueError: One that is named is not there, or the topic may not be read.
+        ValueError: A named message does not exist, or the topic may not be read.
     """
     topic = f"{DEAD}{options.group}"
     if not mq.cluster.partitions(topic):
@@ -180,7 +180,7 @@ def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
 
 
 def _again(message: RocketReceived, topic: str) -> RocketMessage:
-    """The message to send. A group's own topic needs the original topic, by which its consumers know it."""
+    """Return the message to send. In a group's retry topic it needs the original topic, for the consumers."""
     from dataclasses import replace
 
     copy = message.copy()

@@ -1,4 +1,4 @@
-"""``metaq doctor``: is the cluster all right? One line for each thing that was looked at."""
+"""``metaq doctor``: checks a cluster, and prints one line for each check."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from metaq.cli.profile import Profile
 
 TIMEOUT_S: Final = 5.0
-"""How long each step may take, unless ``--timeout`` says something else."""
+"""Default of ``--timeout``, the time limit of each step."""
 
 _WIDTH: Final = 45
-"""Of the second column; a longer entry moves its line."""
+"""Width of the second column; a longer entry shifts the rest of its line."""
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _each(messages: Iterator[M]) -> Generator[M, None, None]:
-    """Yield all; what they come from goes with this, before the connections do."""
+    """Yield all messages, and close their source before the connections."""
     yield from messages
 
 
@@ -140,7 +140,7 @@ def _first_at(
 
 
 def _first(messages: Iterator[Received | RocketReceived]) -> Iterator[Received | RocketReceived]:
-    """Yield one message, and close what the others would come from."""
+    """Yield one message, and close the source of the others."""
     try:
         for message in messages:
             yield message

@@ -1,4 +1,4 @@
-"""``metaq reset``: changes what a consumer group will read."""
+"""``metaq reset``: changes the offsets of a consumer group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``metaq produce`` reads: lines of files and of the standard input as they arrive, or whole files."""
+"""The input of ``metaq produce``: lines of files and of the standard input as they arrive, or whole files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 CHUNK_BYTES: Final = 1 << 20
 """Most bytes of input that are sent, and waited for, at a time."""
 MESSAGE_BYTES_MAX: Final = 64 << 20
-"""Most bytes of a line, or of a file that is one message. No broker takes as many."""
+"""Most bytes of a line, or of a file that is one message. No broker accepts as many."""
 
 STDIN: Final = "-"
 _READ_BYTES: Final = 64 << 10
 
 
 def chunks(files: Sequence[str], *, whole: bool) -> Iterator[list[bytes]]:
-    """Yield the messages of ``files`` as they come, at most about ``CHUNK_BYTES`` at a time; of no files, of stdin.
+    """Yield the messages of ``files`` as they arrive, about ``CHUNK_BYTES`` at a time; without files, of stdin.
 
     Raises:
-        OSError: A file cannot be read; if it is not there, before any message.
+        OSError: A file cannot be read. A missing file is reported before any message.
         ValueError: A line, or with ``whole`` a file, is longer than ``MESSAGE_BYTES_MAX``.
     """
     names = files or [STDIN]
@@ -80,7 +80,7 @@ def _require_short(size: int, what: str) -> None:
 
 
 def _available(descriptor: int) -> bytes:
-    """Wait for input, and return what has arrived, up to ``CHUNK_BYTES``; empty at the end."""
+    """Wait for input and return it, up to ``CHUNK_BYTES``; empty at the end."""
     parts = [os.read(descriptor, _READ_BYTES)]
     size = len(parts[0])
     while parts[-1] and size < CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:

@@ -1,7 +1,7 @@
 """Messages that ``metaq produce --json`` reads, one JSON object a line: the form that ``metaq consume --json`` prints.
 
-What says where a message was (topic, offset, id, time) is ignored. RocketMQ's own properties are, too, except TAGS
-and KEYS, which are the attribute and the key of a line that has no others.
+Fields about the stored position (topic, offset, id, time) are ignored, and so are RocketMQ's own properties, except
+TAGS and KEYS: they are the attribute and the key of a line that has none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PARTITION: Final = b"p"
 
 
 def json_parser(attribute: str | None) -> Callable[[bytes, int], Line | None]:
-    """Return what reads a line, given its number; ``attribute`` is for lines without one. Blank lines are ``None``.
+    """Return a parser of a line and its number; ``attribute`` is for lines without one. Blank lines yield ``None``.
 
-    What is returned raises:
-        ValueError: The line is no such object; the text says where and why.
+    The parser raises:
+        ValueError: The line is not such an object; the error says where and why.
     """
 
     def parse(line: bytes, number: int) -> Line | None:
@@ -134,16 +134,16 @@ def _partition(given: dict[str, object]) -> str | None:
 
 
 def partition_key(line: Line) -> bytes | None:
-    """Return the key by which ``keeping_partitions`` chooses: the partition that the line names, else its key."""
+    """Return the key for ``keeping_partitions``: the partition in the line, else its key."""
     if line.partition is not None:
         return _PARTITION + line.partition.encode()
     return None if line.key is None else _KEY + line.key
 
 
 def keeping_partitions() -> Partitioner:
-    """Return a partitioner that takes the partition that a message names, if the topic has it.
+    """Return a partitioner that uses the partition named in a message, if the topic has it.
 
-    Messages that name another one all go to one partition of the topic, so that they keep their order.
+    All messages that name a given other partition go to one partition of the topic, so that they keep their order.
     """
     from metaq.client.partitioners import by_key
     from metaq.model import Partition

@@ -1,4 +1,4 @@
-"""``metaq lag``: how far consumer groups and Spark queries are behind, once or again and again."""
+"""``metaq lag``: shows the lag of consumer groups and Spark queries, once or repeatedly."""
 
 from __future__ import annotations
 

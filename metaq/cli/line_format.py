@@ -1,4 +1,4 @@
-"""What stands in a line that ``metaq produce`` reads: key, attribute and value, by a format of the user's."""
+"""The format of input lines of ``metaq produce``: key, attribute and value, as the user specifies."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Line(NamedTuple):
 
 
 def line_parser(text: str, attribute: str | None) -> Callable[[bytes, int], Line]:
-    """Return what reads a line, given its number, by the format ``text``; ``attribute`` is for lines without one.
+    """Return a parser of a line and its number, for the format ``text``; ``attribute`` is for lines without one.
 
     Raises:
-        ValueError: The format is none; what is returned raises it for a line that does not match.
+        ValueError: The format is not valid. The parser raises it for a line that does not match.
     """
     pattern = re.compile(_pattern(text), re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The command ``metaq``: arguments, exit status, and what a user sees of an error.
+"""The command ``metaq``: arguments, exit status, and error messages.
 
 Exit status: 0 done, 1 failed, 2 wrong arguments or profile, 130 interrupted, 141 the reader of the output went away.
 
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the arguments; those of a list may stand before and behind options, which argparse does not do."""
+    """Parse the arguments. Items of a list may stand before and behind options, which argparse does not support."""
     parser = _parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
@@ -86,7 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     try:
         options, behind = parser.parse_known_args(given)
     except SystemExit:
-        sys.stdout.flush()  # the help, while the exit status can still say that nobody reads it
+        sys.stdout.flush()  # flush the help while a closed output can still change the exit status
         raise
     if behind and ("list_name" not in options or any(one.startswith("-") for one in behind)):
         parser.error(f"unrecognized arguments: {' '.join(behind)}")
@@ -102,7 +102,7 @@ def _fail(text: str, status: int) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """What went wrong, with the file; the standard output is one, too."""
+    """Return the reason of an error, with the file, which may be the standard output."""
     if error.filename is not None:
         return f"{error.strerror}: {error.filename!r}"
     failure = output_failure()
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], parser: argparse.ArgumentParser
 ) -> None:
-    # small: what a command needs is imported when it runs
+    # small modules: commands import the rest when they run
     from metaq.cli import (
         bench,
         completion,
@@ -161,7 +161,7 @@ def _add_commands(
 
 
 def _add_cluster(parser: argparse._ActionsContainer, default: str | None) -> None:
-    """Add the options that may stand before a command and behind it."""
+    """Add the options that are allowed before and after a command."""
     parser.add_argument("-c", "--cluster", metavar="CLUSTER", default=default, help=_CLUSTER_HELP)
     parser.add_argument("--profile", metavar="NAME", default=default, help=_PROFILE_HELP)
     parser.add_argument("--timeout", metavar="SECONDS", default=default, help=_TIMEOUT_HELP)

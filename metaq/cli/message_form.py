@@ -27,7 +27,7 @@ Write = Callable[["Received | RocketReceived"], bytes]
 
 
 def add_form(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how messages are printed."""
+    """Add the options for the output format of messages."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--format", metavar="FORMAT", default=DEFAULT_FORMAT, help=_FORMAT_HELP)
     form.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -35,7 +35,7 @@ def add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def writer_of(options: argparse.Namespace) -> Write:
-    """Return what those options ask for.
+    """Return the writer for these options.
 
     Raises:
         ValueError: The format has an unknown letter.
@@ -44,7 +44,7 @@ def writer_of(options: argparse.Namespace) -> Write:
 
 
 def compile_format(text: str) -> Write:
-    """Return a function that writes a message in ``text``; see ``--help`` for what may stand in it.
+    """Return a function that writes a message in the format ``text``, which ``--help`` describes.
 
     Raises:
         ValueError: A letter behind ``%`` or a backslash is unknown.
@@ -61,7 +61,7 @@ def compile_format(text: str) -> Write:
         else:
             allowed = ", ".join(f"%{letter}" for letter in _FIELDS)
             raise ValueError(rf"--format: {match[0]!r} is unknown; allowed are {allowed}, \n, \t, \0 and \\")
-    if text == DEFAULT_FORMAT:  # most of what is printed, in a third of the time
+    if text == DEFAULT_FORMAT:  # the usual format, in a third of the time
         return lambda message: message.data + b"\n"
     return lambda message: b"".join(part if isinstance(part, bytes) else part(message) for part in parts)
 

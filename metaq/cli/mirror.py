@@ -1,4 +1,4 @@
-"""``metaq mirror``: copies topics from one cluster to another, and goes on where it was."""
+"""``metaq mirror``: copies topics from one cluster to another, and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.5
 """Between two looks for new messages, with ``--follow``."""
 RETRY_S: Final = 5.0
-"""Before the next attempt, with ``--follow``, when a server cannot be asked."""
+"""Pause before a retry, with ``--follow``, if a server cannot be asked."""
 _CLUSTER: Final = "as --cluster takes it, or the name of a profile"
 
 
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _named(text: str, given: Profile) -> Profile:
-    """Return the cluster that an argument names, with the timeout that is given for all."""
+    """Return the cluster for an argument, with the common timeout."""
     from dataclasses import replace
 
     from metaq.cli.profile import named_cluster
@@ -68,7 +68,7 @@ def _named(text: str, given: Profile) -> Profile:
 
 
 def _copy(mirror: Mirror, *, follow: bool) -> None:
-    """Copy what is there; with ``follow`` without end, also when servers are away for a while."""
+    """Copy the stored messages; with ``follow`` forever, even if servers are away for a while."""
     from metaq.cli.arguments import now_ms
     from metaq.errors import MetaqError
 

@@ -15,7 +15,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
     """Print rows as a table with ``columns``, numbers to the right; with ``as_json`` as one JSON object a line.
 
-    The JSON has all that is in the rows, also what is in no column.
+    The JSON has all fields of the rows, including fields without a column.
     """
     if as_json:
         for row in rows:
@@ -41,7 +41,7 @@ def _cell(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape what a terminal would obey instead of showing it, such as line ends."""
+    """Escape characters that control a terminal, such as line ends."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

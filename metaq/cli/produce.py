@@ -54,7 +54,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 @dataclass(slots=True)
 class _Counts:
-    """Lines that were read, messages that brokers acknowledged, and those sent without their properties."""
+    """Numbers of lines read, messages acknowledged, and messages sent without their properties."""
 
     read: int = 0
     sent: int = 0
@@ -88,7 +88,7 @@ def _inputs(options: argparse.Namespace) -> Iterable[list[bytes]]:
 
 
 def _parser_of(options: argparse.Namespace) -> Parse:
-    """Return what reads a line, given its number; what it returns as ``None`` is no message."""
+    """Return a parser of a line and its number; it returns ``None`` for lines without a message."""
     attribute: str | None = options.attribute
     if options.json:
         return json_parser(attribute)
@@ -110,7 +110,7 @@ def _parser_of(options: argparse.Namespace) -> Parse:
 
 
 def _send(lines: list[bytes], parse: Parse, target: Target[Any], counts: _Counts, show: Show) -> None:
-    """Send lines. One that is no message ends that, with its number, when those before it are stored."""
+    """Send lines. An invalid line raises an error with its number, after earlier lines are stored."""
     from metaq.client.rocketmq.records import UnsendableMessage
 
     read, messages, numbers, refused = list[Line](), list[Any](), list[int](), None
@@ -158,7 +158,7 @@ def _store(target: Target[Any], lines: list[Line], messages: list[Any], counts: 
 
 
 def _shower(options: argparse.Namespace) -> Show:
-    """Return what tells the user of stored messages, if that is wanted."""
+    """Return the function that reports stored messages, if requested."""
     if not options.verbose:
         return lambda sent: None
     line = _json_line if options.json else _text_line

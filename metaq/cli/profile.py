@@ -1,4 +1,4 @@
-"""The cluster that the command talks to: what the arguments say, else the environment, else the profile."""
+"""The cluster that the command uses: from the arguments, else the environment, else the profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Profile(profile.Profile):
         """Return the cluster; nothing is opened yet.
 
         Raises:
-            ValueError: ``cluster`` is not of a known form, or the keys are not those of one account.
+            ValueError: ``cluster`` has no known form, or only one of the account's two keys is set.
         """
         from metaq.client.metaq import MetaQ
         from metaq.client.rocketmq.client import RocketMQ

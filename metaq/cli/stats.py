@@ -1,4 +1,4 @@
-"""``metaq stats``: what brokers say of themselves, or of a topic."""
+"""``metaq stats``: statistics of brokers, or of a topic."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _today(one: RocketBrokerStatistics, name: str) -> int | None:
 
 
 def _each_figure(rows: Rows) -> Rows:
-    """Make one row of each figure; those of the last half hour are behind the others."""
+    """Return one row for each figure; figures of the last half hour are last."""
     found: list[dict[str, object]] = []
     for row in rows:
         of_broker: dict[str, object] = {name: row[name] for name in ("broker", "id") if name in row}

@@ -1,4 +1,4 @@
-"""The standard streams when they are not as usual: closed, full, in another encoding, or with nobody who reads."""
+"""The standard streams in unusual states: closed, full, with another encoding, or without a reader."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TextIO
 
 
 def prepare_output() -> None:
-    """Make the standard output one that can be used.
+    """Prepare the standard output.
 
-    If there is none, it is one that fails, so that nothing counts as printed. It has a buffer, also with
-    PYTHONUNBUFFERED, where each line would be a write. What its encoding lacks is escaped.
+    If it is closed, it is replaced by one that fails, so that nothing counts as printed. It is buffered even with
+    PYTHONUNBUFFERED, which would write each line separately. Characters that its encoding lacks are escaped.
     """
     if sys.stdout is None:
         sys.stdout = _failing()
@@ -30,7 +30,7 @@ def _failing() -> TextIO:
 
 
 def abandon_output() -> None:
-    """Make the interpreter's last flush of the standard output harmless: what is buffered goes nowhere."""
+    """Redirect the standard output to the null device, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -40,13 +40,13 @@ def abandon_output() -> None:
 
 
 def give_up_output() -> None:
-    """Write what is buffered for the standard output, if that is possible; if not, it goes nowhere."""
+    """Flush the standard output if possible; otherwise drop its buffer."""
     if output_failure() is not None:
         abandon_output()
 
 
 def output_failure() -> str | None:
-    """Return why the standard output does not take what is buffered for it; ``None`` if it does."""
+    """Flush the standard output; return the error, or ``None``."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -55,13 +55,13 @@ def output_failure() -> str | None:
 
 
 def require_reader() -> None:
-    """Look whether somebody reads the standard output; otherwise only the next line would show it.
+    """Check that the standard output has a reader, which otherwise only the next write would show.
 
     Raises:
-        BrokenPipeError: It is a pipe that nobody reads any more.
+        BrokenPipeError: It is a pipe whose reader has closed it.
     """
     looking = select.poll()
-    with contextlib.suppress(OSError, ValueError):  # no descriptor: nothing to look at
+    with contextlib.suppress(OSError, ValueError):  # no descriptor: nothing to check
         looking.register(sys.stdout.fileno(), 0)
     if any(event & select.POLLERR for _, event in looking.poll(0)):
         raise BrokenPipeError

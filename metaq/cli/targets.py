@@ -1,4 +1,4 @@
-"""Where ``metaq produce`` sends its lines: a producer of MetaQ, or one of RocketMQ."""
+"""The target of ``metaq produce``: a producer of MetaQ or RocketMQ."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Target(Protocol[M]):
     """Sends lines as messages of its system."""
 
     def message(self, line: Line) -> M:
-        """Return what is to be stored of a line.
+        """Return the message for a line.
 
         Raises:
-            ValueError: The system has no such messages.
+            ValueError: The system does not support such a message.
         """
 
     def send(self, lines: Sequence[Line], messages: Sequence[M]) -> Sequence[Sent | RocketSent]:
@@ -38,10 +38,10 @@ class Target(Protocol[M]):
 
 
 def target_of(mq: MetaQ | RocketMQ, options: argparse.Namespace, partition: Partition | None) -> Target[Any]:
-    """Return what sends lines to a cluster, all to ``partition`` if that is given.
+    """Return the target for a cluster, with all lines for ``partition`` if given.
 
     Raises:
-        ValueError: An option is one that the system does not have, or not of its form.
+        ValueError: An option is not supported by the system, or has another form there.
     """
     from metaq.client.metaq import MetaQ
 

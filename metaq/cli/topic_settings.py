@@ -1,6 +1,6 @@
-"""``metaq create``, ``alter`` and ``delete``: topics of RocketMQ brokers, and of the bundled broker as one of those.
+"""``metaq create``, ``alter`` and ``delete``: topics of RocketMQ brokers, including the bundled broker.
 
-MetaQ's protocol has no request for them: its brokers have topics in their configuration.
+MetaQ's protocol has no such requests: its brokers configure topics in server.ini.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _require_readable(mq: RocketMQ, options: argparse.Namespace) -> None:
 
 def _delete(options: argparse.Namespace, profile: Profile) -> int:
     with _connect(profile, "delete", options.topic) as mq:
-        mq.topics.settings(options.topic)  # raises TopicNotFound: brokers also "delete" what they never had
+        mq.topics.settings(options.topic)  # raises TopicNotFound: brokers accept the deletion of unknown topics
         found = mq.cluster.describe(options.topic)
         if options.execute:
             mq.topics.delete(options.topic)

@@ -82,7 +82,7 @@ class BlockWriter:
         self._receipts = self._writer.flush()
 
     def settle(self, failure: MetaqError | None) -> None:
-        """Settle the blocks; ``failure`` is the reason for those that are not acknowledged."""
+        """Settle the blocks; ``failure`` is the reason why some are not acknowledged."""
         receipts = iter(self._receipts or self._writer.acknowledged)
         for block in self._blocks:
             outcomes = self._of_whole(block, receipts) if self._takes_blocks else self._of_each(block, receipts)

@@ -11,17 +11,17 @@ incarnation identifies one creation of the partition, if the broker reports it. 
 ``last`` identifies the message before each offset, where it is known: 16 bytes that only a backend interprets. In a
 partition that was restored from an older copy, another message is there.
 
-``since_ms`` is the time at which a query began that skips what was there before (``latest``, or a time): a partition
-that appears later may hold older messages, if its broker was away then. ``since_brokers`` are those that were asked
-then and list every partition that holds messages, so what appears there later is new.
+``since_ms`` is the start time of a query that skips older messages (``latest``, or a time): a partition that appears
+later may hold older messages, if its broker was away then. ``since_brokers`` are the brokers that were asked then and
+list every partition with messages, so a partition that appears there later is new.
 
-A query that was moved by hand (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
-nothing, and the next one goes on from there.
+A query that was moved manually (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
+nothing, and the next one continues from there.
 
-``v`` grows when the form grows, so that an older connector refuses what it would misunderstand. Form 1 had no
-incarnations, form 2 has no ``last``, form 3 no ``since_ms``. All are still read, and the oldest of 2 to 4 is written
-that has what there is to say. Spark compares two offsets by their text; topics and partitions are therefore always
-written in ascending order.
+``v`` is raised when the form changes, so that an older connector rejects what it would misinterpret. Form 1 had no
+incarnations, form 2 has no ``last``, form 3 no ``since_ms``. All are still read; the oldest of 2 to 4 that can express
+the offsets is written. Spark compares offsets as text; topics and partitions are therefore always written in ascending
+order.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Since:
 class Progress:
     """The position of a query: an offset for every known partition, and its incarnation if it has one.
 
-    ``moved``: an operator has put the query here; the batch that ends here reads nothing. ``last``: what identifies the
-    message before an offset. ``since``: what a query skips that does not read from the first message on.
+    ``moved``: an operator has set the position; the batch that ends here reads nothing. ``last``: identifies the
+    message before an offset. ``since``: what a query skips that does not start at the first message.
     """
 
     offsets: Offsets
@@ -82,7 +82,7 @@ def to_json(
     last: Mapping[TopicPartition, str] = _NONE,
     since: Since | None = None,
 ) -> dict[str, Any]:
-    """The checkpoint form, ready for ``json.dumps``; equal progress always gives equal text."""
+    """Return the checkpoint form for ``json.dumps``; equal progress always yields equal text."""
     version = VERSION if since is not None else 3 if last else 2
     tree: dict[str, Any] = {"v": version, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
     if version > 2:

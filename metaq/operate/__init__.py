@@ -1,1 +1,1 @@
-"""What operators run: a mirror of topics, a benchmark of a cluster."""
+"""Tools for operators: a mirror of topics, a benchmark of a cluster."""

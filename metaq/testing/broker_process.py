@@ -7,8 +7,8 @@
         broker.kill()  # SIGKILL
         broker.start()  # the same ports, the same messages
 
-It serves clients of MetaQ at ``address`` and those of RocketMQ at ``name_servers``. It ends with this process, however
-this one ends: its standard input is a pipe from here.
+It serves clients of MetaQ at ``address`` and clients of RocketMQ at ``name_servers``. It ends when this process ends,
+in any way: its standard input is a pipe from this process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 class BrokerNotReady(MetaqError):
-    """The broker did not get ready; ``log`` is the end of what it said."""
+    """The broker did not start; ``log`` is the end of its output."""
 
     def __init__(self, log: str) -> None:
         self.log = log
@@ -64,7 +64,7 @@ class BrokerNotReady(MetaqError):
 
 
 class BrokerProcess(LocalBroker):
-    """Its messages and its log (``broker.log``) are in ``folder``; ``partitions`` of each topic."""
+    """A broker whose messages and log (``broker.log``) are in ``folder``; each topic has ``partitions`` partitions."""
 
     def __init__(self, folder: Path, partitions: int = 1) -> None:
         super().__init__()
@@ -77,12 +77,12 @@ class BrokerProcess(LocalBroker):
 
     @property
     def address(self) -> Address:
-        """See ``LocalBroker``; the port is 0 before the first start."""
+        """The broker's address; the port is 0 before the first start."""
         return self._address
 
     @property
     def name_servers(self) -> str:
-        """What RocketMQ's clients take: name server and broker are one port."""
+        """The name server list for RocketMQ's clients: name server and broker share a port."""
         return str(self._rocketmq)
 
     @property
@@ -90,9 +90,9 @@ class BrokerProcess(LocalBroker):
         return self._process is not None and self._process.poll() is None
 
     def rocketmq(self, **options: Any) -> RocketMQ:
-        """Return a client of RocketMQ's protocol; ``options`` as those of ``RocketMQ``. Closed as those of ``client``.
+        """Return a RocketMQ client with ``options`` of ``RocketMQ``. Closed together with the clients of ``client``.
 
-        The topics are those of ``client``: there is one log.
+        It has the same topics as ``client``: there is one log.
         """
         from metaq.client.rocketmq.client import RocketMQ
 
@@ -106,7 +106,7 @@ class BrokerProcess(LocalBroker):
             client.close()
 
     def start(self) -> None:
-        """See ``LocalBroker``.
+        """Start the broker, unless it runs, with its previous data.
 
         Raises:
             BrokerNotReady: It does not serve in time, for example because its port was taken meanwhile.
@@ -137,21 +137,21 @@ class BrokerProcess(LocalBroker):
         self._release()
 
     def kill(self) -> None:
-        """See ``LocalBroker``; with ``SIGKILL``."""
+        """End the broker with ``SIGKILL``."""
         if self._process is not None and self.running:
             self._process.kill()
             self._process.wait(DEADLINE_S)
         self._release()
 
     def clear(self) -> None:
-        """See ``LocalBroker``; where topics cannot be deleted, it starts anew on the same ports."""
+        """Delete all topics; if that is not possible, restart the broker with an empty folder on the same ports."""
         if not (self.running and self._is_emptied()):
             self.kill()
             shutil.rmtree(self.folder / "data", ignore_errors=True)
             self.start()
 
     def _is_emptied(self) -> bool:
-        """Roll back what is prepared, and delete all topics; return whether that could be done."""
+        """Roll back prepared branches and delete all topics; return whether that succeeded."""
         from metaq.client.metaq import MetaQ
         from metaq.client.rocketmq.client import RocketMQ
 
@@ -166,7 +166,7 @@ class BrokerProcess(LocalBroker):
             return False
 
     def _announced(self, process: subprocess.Popen[bytes]) -> tuple[Address, Address]:
-        """The addresses in what it prints when it serves."""
+        """Return the addresses in the broker's start message."""
         assert process.stdout is not None
         deadline_s, printed = SYSTEM_CLOCK.monotonic() + DEADLINE_S, ""
         with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""A broker on this machine for tests, be it a process or in memory: where it is, its clients, start and stop."""
+"""A broker on this machine for tests, as a process or in memory: its address, its clients, start and stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalBroker(ABC):
 
     @property
     def cluster(self) -> str:
-        """What ``MetaQ`` and ``AsyncMetaQ`` take, and the command ``metaq`` as ``--cluster``: ``host:port``."""
+        """The cluster argument of ``MetaQ``, ``AsyncMetaQ`` and ``metaq --cluster``: ``host:port``."""
         return str(self.address)
 
     @property
@@ -45,7 +45,7 @@ class LocalBroker(ABC):
         """Whether it runs."""
 
     def client(self, **options: Any) -> MetaQ:
-        """Return a client of it; ``options`` as those of ``MetaQ``. ``close`` closes those that are open."""
+        """Return a client with ``options`` of ``MetaQ``. ``close`` closes all open clients."""
         from metaq.client.metaq import MetaQ
 
         self._clients.append(MetaQ(self.cluster, **options))
@@ -59,7 +59,7 @@ class LocalBroker(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, unless it runs, with what it had before."""
+        """Start the broker, unless it runs, with its previous data."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class LocalBroker(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End it without warning. What was acknowledged is there after ``start``."""
+        """End the broker abruptly. Acknowledged messages exist after ``start``."""
 
     def restart(self) -> None:
         """Stop it and start it again."""
@@ -79,12 +79,12 @@ class LocalBroker(ABC):
         """Forget all topics, messages and transactions. It runs afterwards."""
 
     def close(self) -> None:
-        """Close the clients and end it for good."""
+        """Close the clients and end the broker."""
         self.close_clients()
         self.kill()
 
     def close_clients(self) -> None:
-        """Close what ``client`` has returned."""
+        """Close all clients returned by ``client``."""
         clients, self._clients = self._clients, []
         for client in clients:
             client.close()

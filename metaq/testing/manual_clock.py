@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Stands in for ``metaq.net.clock.SystemClock``: ``sleep`` returns at once and moves the time on."""
+    """A ``Clock`` whose ``sleep`` returns at once and advances the time."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self._now_s = now_s

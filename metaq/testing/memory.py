@@ -1,9 +1,9 @@
-"""A broker in memory, behind the client's transport: segments, offsets and refusals as MetaQ has them, no disk.
+"""A broker in memory, behind the client's transport: segments, offsets and refusals as in MetaQ, no disk.
 
-It answers with what a client depends on: a get is a raw slice of one segment and capped, ``offset`` gives the
-start of a segment, 301 and 404 by MetaQ's rules, and replies may come in any order. Give it no ``extensions`` and it
-is as plain as a Java broker. ``kill`` and ``start`` cut and restore all connections; ``before_command`` runs before
-each command, so a test can kill the broker at a chosen one: it takes effect and its reply is lost.
+It has the behaviour that clients depend on: a get returns a limited raw slice of one segment, ``offset`` the start of a
+segment, 301 and 404 follow MetaQ's rules, and replies may arrive in any order. Without ``extensions`` it behaves like a
+Java broker. ``kill`` and ``start`` cut and restore all connections; ``before_command`` runs before each command, so a
+test can kill the broker at a chosen command: it takes effect and its reply is lost.
 
 Source: docs/protocol.md, docs/log-format.md. Not here: decisions, closed partitions, and time to fsync.
 """
@@ -55,8 +55,7 @@ _EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_INCARNATION, EXT_ORDINAL,
 class MemoryBroker:
     """The state behind all connections. ``topics`` maps each accepted topic to its number of partitions.
 
-    The name ``*`` stands for all topics that are not named. Ids of messages count commands, unless ``reserve_ids`` is
-    replaced.
+    The name ``*`` matches all other topics. Message ids count commands, unless ``reserve_ids`` is replaced.
     """
 
     def __init__(
@@ -83,31 +82,31 @@ class MemoryBroker:
         self.running = True
 
     def kill(self) -> None:
-        """All connections are cut, new ones refused. What was appended stays."""
+        """Cut all connections and refuse new ones. Messages are kept."""
         self.running = False
 
     def start(self) -> None:
-        """Accept connections again; those from before stay cut. Of transactions, the prepared ones are still there."""
+        """Accept new connections again. Of transactions, only prepared ones are kept."""
         self.running, self.incarnation = True, self.incarnation + 1
         self.transactions.restart()
 
     def clear(self) -> None:
-        """Forget all messages and transactions, and what was asked."""
+        """Forget all messages, transactions and recorded commands."""
         self.partitions.clear()
         self.transactions.clear()
         self.commands.clear()
 
     def partition(self, topic: str, index: int) -> MemoryPartition:
-        """The store of a partition; made when it is asked for the first time."""
+        """Return the store of a partition; created on first use."""
         return self.partitions.setdefault((topic, index), MemoryPartition(self.segment_bytes_max))
 
     def recreate(self, topic: str, index: int) -> MemoryPartition:
-        """Delete a partition, if it is there, and make it anew: empty, and another incarnation."""
+        """Delete a partition if it exists, and create it again: empty, with a new incarnation."""
         self.partitions.pop((topic, index), None)
         return self.partition(topic, index)
 
     def disconnected(self, connection: object) -> None:
-        """A connection has ended, and its local transactions with it."""
+        """A connection has ended: drop its local transactions."""
         self.transactions.connection_lost(connection)
 
     def answer(self, command: Command) -> Reply | None:
@@ -133,7 +132,7 @@ class MemoryBroker:
                 return None
 
     def handle(self, command: Command, connection: object) -> bytes | None:
-        """The bytes that answer a command, ``b""`` if nothing does; ``None``: the connection ends."""
+        """Return the bytes of the reply, ``b""`` if there is none; ``None``: close the connection."""
         match command:
             case Quit():
                 return None
@@ -176,7 +175,7 @@ class MemoryBroker:
         found = self._get(plain)
         if not isinstance(found, Value):
             return found
-        if not whole_bytes(found.data):  # the first frame is larger: it comes whole
+        if not whole_bytes(found.data):  # the first frame is larger: return it whole
             start, content = self.partitions[get.topic, get.partition].segment_at(get.offset)
             at = get.offset - start
             end = at + frame_bytes(content, at)
@@ -193,7 +192,7 @@ class MemoryBroker:
         return Result(200, str(self._position(store, query)), query.opaque)
 
     def _position(self, store: MemoryPartition, query: GetOffset) -> int | str:
-        """Answer in the mode asked for if that is offered; MetaQ's way otherwise, as a Java broker would."""
+        """Answer in the requested mode if it is supported; otherwise as a Java broker would."""
         match query.mode:
             case "boundary" if EXT_BOUNDARY in self.extensions:
                 return store.boundary(query.offset)

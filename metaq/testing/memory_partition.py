@@ -13,9 +13,9 @@ from metaq.formats.message_id import timestamp_ms
 
 @dataclass
 class MemoryPartition:
-    """Bytes of one partition: a list of segments, each a start offset and its content; a new one when one is full.
+    """Bytes of one partition: a list of segments, each a start offset and its content.
 
-    ``messages_dropped`` counts the messages of segments that are gone.
+    ``messages_dropped`` counts the messages of deleted segments.
     """
 
     segment_bytes_max: int
@@ -43,7 +43,7 @@ class MemoryPartition:
         return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment[0]) - 1]
 
     def drop_segments(self, count: int) -> None:
-        """Retention: the oldest ``count`` segments are gone."""
+        """Delete the oldest ``count`` segments, as retention does."""
         self.messages_dropped += sum(1 for _, content in self.segments[:count] for _ in walk(content))
         del self.segments[:count]
 
@@ -64,7 +64,7 @@ class MemoryPartition:
         return starts[min(max(ordinal - self.messages_dropped, 0), len(starts) - 1)]
 
     def first_at(self, time_ms: int) -> int:
-        """Where the first message at or after ``time_ms`` begins, by the message ids; the end if there is none."""
+        """Return the offset of the first message at or after ``time_ms``, by message ids; the end if there is none."""
         frames = (frame for start, content in self.segments for frame in walk(content, start))
         return next((f.offset for f in frames if (timestamp_ms(f.message_id) or 0) >= time_ms), self.end)
 
@@ -72,5 +72,5 @@ class MemoryPartition:
         return (frame.offset for start, content in self.segments for frame in walk(content, start))
 
     def content(self) -> bytes:
-        """Everything that is there, from ``start`` to ``end``."""
+        """Return all bytes from ``start`` to ``end``."""
         return b"".join(content for _, content in self.segments)

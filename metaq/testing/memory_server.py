@@ -6,7 +6,7 @@
         mq.producer().send("orders", "one tea")
 
 There is no process to start and no disk. ``broker`` is the ``MemoryBroker`` behind it: its ``before_command`` can break
-connections at a chosen command, ``commands`` lists what was asked. A thread with a loop of its own serves it.
+connections at a chosen command, ``commands`` lists the received commands. A thread with its own event loop serves it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryServer(LocalBroker):
 
     @property
     def address(self) -> Address:
-        """See ``LocalBroker``; the port is 0 before the first start."""
+        """The server's address; the port is 0 before the first start."""
         return Address(HOST, self._server.port)
 
     @property
@@ -66,7 +66,7 @@ class MemoryServer(LocalBroker):
             self._await(self._listen())
 
     def stop(self) -> None:
-        """See ``LocalBroker``; the same as ``kill``, because nothing here is lost in one."""
+        """Stop the server; the same as ``kill``, because no data is lost."""
         self.kill()
 
     def kill(self) -> None:
@@ -86,7 +86,7 @@ class MemoryServer(LocalBroker):
             loop.close()
 
     def do(self, work: Callable[[], _T]) -> _T:
-        """Return what ``work`` returns, which runs where no command is being answered meanwhile."""
+        """Run ``work`` in the server's loop, while no command is being processed; return its result."""
 
         async def run() -> _T:
             return work()

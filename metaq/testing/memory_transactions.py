@@ -1,7 +1,7 @@
 """Transactions of the broker in memory: local ones, which end with their connection, and branches of XA transactions.
 
-Nothing is readable before the commit; then the messages of each partition are appended at once. What is prepared
-survives ``restart``. Steps are refused with the texts and XA codes of a real broker.
+Nothing is readable before the commit; then the messages of each partition are appended at once. Prepared branches
+survive ``restart``. Steps are refused with the texts and XA codes of a real broker.
 
 Source: docs/transactions.md. Not here: decisions of the exactly-once sink, and operators' commands.
 """
@@ -24,7 +24,7 @@ PREPARED, READ_ONLY = "0", "3"
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction: whose it is, when it expires, and what was put, by topic and partition."""
+    """A transaction: its connection, its expiry, and its messages, by topic and partition."""
 
     connection: object
     deadline_s: float | None
@@ -75,7 +75,7 @@ class MemoryTransactions:
                 del self._open[key]
 
     def restart(self) -> None:
-        """Roll back what is not prepared, as a broker does that starts again."""
+        """Roll back transactions that are not prepared, as a restarted broker does."""
         self._open = {key: one for key, one in self._open.items() if one.prepared}
 
     def clear(self) -> None:

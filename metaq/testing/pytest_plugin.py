@@ -6,8 +6,9 @@ metaq_memory   a broker of MetaQ in memory, in this process: a ``MemoryServer``
 rocketmq_memory  a name server and a broker of RocketMQ in memory, without groups: a ``ScriptedCluster``
 ============== =====================================================================================================
 
-Each test finds a broker without topics that accepts every topic. ``metaq_broker_process`` is one for the whole session,
-for tests that name topics of their own. Files that clients keep (offsets, parked messages) are in a folder of the test.
+Each test finds a broker without topics that accepts every topic. ``metaq_broker_process`` is shared by the whole
+session, for tests that use their own topic names. Clients' files (offsets, parked messages) are in a folder of the
+test.
 
 Source: docs/client.md, "Testing your own code".
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # nothing else is imported before a fixture is used: pytest imports this module at every start
+if TYPE_CHECKING:  # keep imports minimal: pytest imports this module at every start
     from metaq.testing.broker_process import BrokerProcess
     from metaq.testing.memory_server import MemoryServer
     from metaq.testing.rocketmq_server import ScriptedCluster

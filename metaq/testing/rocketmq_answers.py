@@ -1,7 +1,7 @@
-"""How a RocketMQ broker answers: sends, pulls and offsets, in the order of checks of 4.9.7, or where it says so of 5.5.
+"""Responses of a RocketMQ broker to sends, pulls and offset requests, with the checks of 4.9.7 or, where noted, of 5.5.
 
-No sockets here: a request and a store give a response. Recordings of a real broker are replayed against this
-(``tests/metaq/testing``), which also lists what differs.
+No sockets: a request and a store determine the response. Recordings of a real broker are replayed against it
+(``tests/metaq/testing``), which also lists the differences.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SqlFilter = Callable[[Mapping[str, str]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who asks, and which server is asked: ``port`` is the server's own."""
+    """The client and the server of a request: ``port`` is the server's."""
 
     address: tuple[str, int]
     port: int
@@ -69,10 +69,11 @@ class Peer:
 
 @dataclass(slots=True)
 class BrokerAnswers:
-    """Answers from ``store`` as the broker of ``cluster`` does.
+    """Responds from ``store`` as the broker of ``cluster`` does.
 
-    ``is_v5``: as 5.5 does where it differs. ``lag``: messages that slaves do not have yet. ``suggested_id``: the broker
-    id in answers to pulls. ``sql`` are the SQL92 expressions that it knows, as functions of a message's properties.
+    ``is_v5``: behave as 5.5 where it differs. ``lag``: messages that slaves do not have yet. ``suggested_id``: the
+    broker id in responses to pulls. ``sql`` are the supported SQL92 expressions, as functions of a message's
+    properties.
     """
 
     store: Store
@@ -82,7 +83,7 @@ class BrokerAnswers:
     suggested_id: int = 0
     sql: dict[str, SqlFilter] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
-    """What it says of itself beside, or in place of, what is true."""
+    """Additional or overridden figures in its reports."""
 
     def answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Return the response to a request."""
@@ -246,10 +247,12 @@ class BrokerAnswers:
         return command.reply()
 
     def _filter(self, asked: PullMessage) -> Callable[[Stored], bool] | None:
-        """Which messages a pull wants; ``None``: nobody can tell."""
+        """Return the filter of a pull; ``None``: it is unknown."""
         if asked.expression_type == "SQL92":
             known = self.sql.get(asked.subscription or "")
-            return lambda stored: known is None or known(stored.properties)  # what does not compile filters nothing
+            return lambda stored: (
+                known is None or known(stored.properties)
+            )  # an expression that does not compile matches everything
         try:
             hashes = {tag_hash(tag) for tag in tags_of(asked.subscription)}
         except ValueError:
@@ -309,7 +312,7 @@ class BrokerAnswers:
 def _select(
     queue: QueueLog, end: int, offset: int, messages_max: int, passes: Callable[[Stored], bool]
 ) -> tuple[ResponseCode, str, int, list[Stored]]:
-    """Code, status, where to go on, and the messages of a pull."""
+    """Return code, status, next offset, and the messages of a pull."""
     if end == 0:
         code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
         return code, "NO_MESSAGE_IN_QUEUE", 0, []

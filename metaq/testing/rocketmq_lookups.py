@@ -52,7 +52,9 @@ def _view(store: Store, command: RemotingCommand, physical_offset: int) -> Remot
 
 
 def _query(store: Store, command: RemotingCommand, asked: QueryMessage) -> RemotingCommand:
-    """As the index does: the hash of another key may be the same, so this answers with those that end alike, too."""
+    """Look up messages by the hash of a key, as the index does, so messages of other keys with this hash are
+    included.
+    """
     found = [
         stored.record
         for topic, _, _, stored in store.all()

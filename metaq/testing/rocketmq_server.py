@@ -1,4 +1,4 @@
-"""A RocketMQ cluster for tests, in this process: its servers answer as those of 4.9.7 do, and fail on request.
+"""A RocketMQ cluster for tests, in this process: its servers behave like 4.9.7, and fail on request.
 
 ::
 
@@ -8,8 +8,8 @@
         cluster.broker("broker-a").refuse(RequestCode.PULL_MESSAGE, ResponseCode.SYSTEM_BUSY, times=2)
         directory = NameServerDirectory(cluster.name_servers, pool)
 
-Listens on 127.0.0.1, each server on a port of its own that it keeps when it is stopped and started again. A thread of
-the cluster runs all of them. Every method may be called from the test's thread.
+Each server listens on its own port of 127.0.0.1, which does not change when it is restarted. A thread of the cluster
+runs all of them. Methods may be called from the test's thread.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CLUSTER: Final = "ScriptedCluster"
 
 Tamper = Callable[[RemotingCommand, RemotingCommand], RemotingCommand]
-"""Given a request and the right response: what is sent instead."""
+"""(request, correct response) -> the response to send instead."""
 
 _T = TypeVar("_T")
 _Answer = Callable[[RemotingCommand, Peer], RemotingCommand | None]
@@ -50,7 +50,7 @@ _Answer = Callable[[RemotingCommand, Peer], RemotingCommand | None]
 
 @dataclass(slots=True)
 class _Rule:
-    """What happens to the next ``times`` requests of a kind."""
+    """A scripted reaction to the next ``times`` requests of a kind."""
 
     request: int | None
     times: int
@@ -79,7 +79,7 @@ class Script:
     credentials: Credentials | None = None
     """If set, only requests signed with it are answered."""
     denied: frozenset[int] = frozenset()
-    """Requests that nobody may make."""
+    """Codes of requests that are denied."""
     is_v5: bool = False
     requests: list[RemotingCommand] = field(default_factory=list)
     _rules: list[_Rule] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Script:
         self._rules.append(_Rule(request, times, code, text))
 
     def disconnect(self, request: int | None = None, times: int = 1, *, carried_out: bool = False) -> None:
-        """Close the connection instead of answering; ``carried_out``: after what was asked was done."""
+        """Close the connection instead of answering; ``carried_out``: after executing the request."""
         self._rules.append(_Rule(request, times, is_answered_first=carried_out))
 
     def obey(self) -> None:
@@ -101,7 +101,7 @@ class Script:
         return Counter(command.code for command in self.requests)
 
     def respond(self, command: RemotingCommand, peer: Peer, answer: _Answer) -> RemotingCommand | None:
-        """Return what is sent back; raise ``_Disconnect`` if the connection is to end."""
+        """Return the response; raise ``_Disconnect`` to close the connection."""
         self.requests.append(command)
         if (denied := self._denied(command)) is not None:
             return denied
@@ -226,17 +226,17 @@ class ScriptedCluster:
         return tuple(server.address for server in self._name_servers)
 
     def client(self, **options: Any) -> RocketMQ:
-        """Return a client of the cluster, for a ``with`` block; ``options`` as those of ``RocketMQ``."""
+        """Return a client of the cluster with ``options`` of ``RocketMQ``, for a ``with`` block."""
         from metaq.client.rocketmq.client import RocketMQ
 
         return RocketMQ(";".join(map(str, self.name_servers)), **options)
 
     def broker(self, name: str = "broker-a") -> ScriptedBroker:
-        """The broker of that name, to be given a script."""
+        """Return the broker of that name, to set its script."""
         return self._brokers[name]
 
     def create_topic(self, topic: str, queues: int = 1, *, broker: str | None = None, perm: int = READ | WRITE) -> None:
-        """Make a topic at one broker or at all; a topic that is there gets this number of queues."""
+        """Create a topic at one broker or at all; an existing topic gets this number of queues."""
 
         def create() -> None:
             for each in [self._brokers[broker]] if broker else self._brokers.values():
@@ -281,7 +281,7 @@ class ScriptedCluster:
         self._do(lambda: store.queue(topic, queue.index).remove_below(offset))
 
     def stop_broker(self, name: str = "broker-a", broker_id: int = 0, *, is_in_route: bool = False) -> None:
-        """End a master or slave; its address leaves the route unless ``is_in_route``."""
+        """Stop a master or slave; its address leaves the route unless ``is_in_route``."""
         server = self._brokers[name].servers[broker_id]
         self._run(server.stop())
         if is_in_route:
@@ -290,7 +290,7 @@ class ScriptedCluster:
             self._hidden.add(f"{name}/{broker_id}")
 
     def start_broker(self, name: str = "broker-a", broker_id: int = 0) -> None:
-        """Start it again, at its address."""
+        """Restart it at its address."""
         self._run(self._brokers[name].servers[broker_id].start())
         self._hidden.discard(f"{name}/{broker_id}")
 
@@ -306,7 +306,7 @@ class ScriptedCluster:
         self._run(self._name_servers[index].stop())
 
     def start_name_server(self, index: int = 0) -> None:
-        """Start it again, at its address."""
+        """Restart it at its address."""
         self._run(self._name_servers[index].start())
 
     def _route_answer(self, command: RemotingCommand, _: Peer) -> RemotingCommand | None:
@@ -362,7 +362,7 @@ class ScriptedCluster:
         return [*self._name_servers, *brokers]
 
     def _do(self, work: Callable[[], _T]) -> _T:
-        """Do ``work`` in the loop, where no request is being answered meanwhile."""
+        """Run ``work`` in the loop, while no request is being processed."""
 
         async def run() -> _T:
             return work()

@@ -1,4 +1,4 @@
-"""What a scripted RocketMQ broker keeps, in memory: topics, queues of records, positions of groups."""
+"""The state of a scripted RocketMQ broker in memory: topics, queues of records, positions of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ: Final = 4
 WRITE: Final = 2
 INHERITED: Final = 1
 _PHYSICAL: Final = slice(28, 36)
-"""Where a record has its physical offset."""
+"""Position of the physical offset in a record."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One message: its record's bytes, and what lookups need of it."""
+    """A message: its record, and fields for lookups."""
 
     record: bytes
     store_ms: int
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(slots=True)
 class QueueLog:
-    """The messages of one queue from offset ``first`` on; those before were removed."""
+    """The messages of one queue from offset ``first`` on; earlier ones were deleted."""
 
     first: int = 0
     stored: list[Stored] = field(default_factory=list)
@@ -62,7 +62,9 @@ class QueueLog:
         self.first += kept
 
     def nearest(self, time_ms: int) -> int:
-        """The message whose store time is nearest, of two the earlier; the last for any later time. As 4.9.7."""
+        """Return the message with the nearest store time, of two the earlier; the last for any later time. As
+        in 4.9.7.
+        """
         if not self.stored:
             return self.first
         times = [each.store_ms for each in self.stored]
@@ -80,7 +82,7 @@ class QueueLog:
 
 
 class Store:
-    """The state of one broker, which its slave shares. ``clock_ms`` gives store times."""
+    """The state of one broker, which its slave shares. ``clock_ms`` returns store times."""
 
     def __init__(self, ip: str, clock_ms: Callable[[], int]) -> None:
         self._ip, self.clock_ms = ip, clock_ms
@@ -100,7 +102,7 @@ class Store:
                 yield topic, queue_id, int.from_bytes(stored.record[_PHYSICAL]), stored
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic and its messages."""
+        """Delete a topic and its messages."""
         self.topics.pop(topic, None)
         self._queues = {key: queue for key, queue in self._queues.items() if key[0] != topic}
 

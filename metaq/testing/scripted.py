@@ -1,4 +1,4 @@
-"""A peer that plays a script: what it expects to hear, what it says, when it disconnects.
+"""A peer that follows a script: bytes it expects, bytes it sends, when it disconnects.
 
 ::
 
@@ -8,8 +8,8 @@
         [Expect(b"stats  1\\r\\n"), HangUp()],                                # the third
     ])
 
-A connection whose script has run out stays open and silent: the next ``recv`` lets its timeout pass on the clock and
-raises. Bytes that the script did not expect fail the test at once, as an ``AssertionError`` from ``send``.
+After the end of its script a connection stays open and silent: the next ``recv`` advances the clock by its timeout and
+raises. Unexpected bytes fail the test at once, as an ``AssertionError`` from ``send``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The only step of a script: nobody accepts this connection."""
+    """The only step of a script: the connection is refused."""
 
 
 Step = Expect | Say | Disconnect | Refuse
@@ -67,7 +67,7 @@ class ScriptedStream:
 
     @property
     def finished(self) -> bool:
-        """Whether all that the script expects was sent and all that it says was received."""
+        """Whether all bytes of the script were sent and received."""
         return not (self._steps or self._to_hear or any(self._incoming))
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
@@ -110,7 +110,7 @@ class ScriptedStream:
             raise ConnectionFailed(self._address, action, "this side was closed")
 
     def _speak(self) -> None:
-        """Play the script up to the next thing that the client has to send."""
+        """Play the script up to the next bytes expected from the client."""
         while self._steps and not self._to_hear:
             match self._steps.popleft():
                 case Expect(data):
@@ -123,7 +123,9 @@ class ScriptedStream:
 
 
 class ScriptedTransport:
-    """Gives each new connection the next script. ``streams`` are those made, ``refused`` counts the others."""
+    """Gives each new connection the next script. ``streams`` are the accepted connections, ``refused`` counts the
+    others.
+    """
 
     def __init__(self, scripts: Iterable[Sequence[Step]], clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
@@ -133,7 +135,7 @@ class ScriptedTransport:
 
     @property
     def finished(self) -> bool:
-        """Whether every script was played to its end."""
+        """Whether all scripts are finished."""
         return not self._scripts and all(stream.finished for stream in self.streams)
 
     def connect_tcp(self, address: Address, timeout_s: float) -> Stream:

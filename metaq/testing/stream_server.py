@@ -1,4 +1,4 @@
-"""A port of this machine whose connections are served by coroutines, and which can stop at any moment."""
+"""A local port whose connections are served by coroutines, and which can stop at any time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 
 ACCEPT_ROUNDS: Final = 5
-"""More rounds of the loop than there are between ``accept`` and the first step of what serves the connection."""
+"""More rounds of the loop than between ``accept`` and the first step of the serving coroutine."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -37,10 +37,10 @@ class StreamServer:
             self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """End all connections; later ones are refused.
+        """Close all connections; later ones are refused.
 
-        A connection that was accepted in this moment is ended, too: asyncio of Python 3.11 leaves it open for ever if
-        the server is closed before its transport is made.
+        A connection that is just being accepted is closed, too: asyncio of Python 3.11 leaves it open forever if
+        the server is closed before its transport is created.
         """
         listener, self._listener = self._listener, None
         if listener is None:

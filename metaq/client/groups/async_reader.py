@@ -1,4 +1,4 @@
-"""Reading as a member of a group with asyncio. The parts and rules are those of the threaded reader.
+"""Reading as a member of a group with asyncio. Parts and rules are the same as in the threaded reader.
 
 The coordinator's thread joins the group and saves positions: clients of registries have threads of their own, and files
 and databases block. Each system has a subclass that fetches messages.

@@ -205,7 +205,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     @property
     def in_hand(self) -> int:
-        """Number of delivered, unsettled messages, without those that wait for redelivery."""
+        """Number of delivered, unsettled messages that do not wait for redelivery."""
         return self._hand.unsettled - len(self._again)
 
     def settle(self, delivery: HandedOut) -> bool:

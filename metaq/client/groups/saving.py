@@ -1,4 +1,4 @@
-"""Saves a consumer's positions, but not those of partitions that now belong to another consumer.
+"""Saves a consumer's positions, except for partitions that now belong to another consumer.
 
 A frozen process (stopped, or on a paused machine) continues as if no time had passed, and learns only later that its
 partitions were assigned to others. So before each save the group's registry is asked for the current owners, and a
@@ -81,7 +81,8 @@ class PositionSaver:
     def save_first(
         self, starts: Mapping[TopicPartition, GroupOffset]
     ) -> tuple[Mapping[TopicPartition, GroupOffset], Mapping[TopicPartition, GroupOffset]]:
-        """Save where the group begins, so that it is decided once; return the start offsets, and those that are saved.
+        """Save where the group begins, so that it is decided once; return the start offsets, and the saved ones among
+        them.
 
         Another member may have saved one before. While the storage cannot be used, nothing is saved.
 

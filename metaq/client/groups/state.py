@@ -117,7 +117,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def remove(self, places: Collection[TopicPartition]) -> list[Owned[D, Q, O]]:
-        """Disown partitions: late acknowledgements are refused. Return those that were not lost before."""
+        """Disown partitions: late acknowledgements are refused. Return the partitions that were not lost before."""
         with self.lock:
             removed = [self.partitions.pop(where) for where in places]
             left = [partition for partition in removed if not partition.lost]
@@ -360,7 +360,7 @@ class GroupState(Generic[D, Q, O]):
                 self.notify()
 
     def acknowledge_spans(self, spans: Sequence[Span]) -> None:
-        """Settle messages; those of lost partitions are ignored: they are delivered again, here or elsewhere."""
+        """Settle messages; messages of lost partitions are ignored: they are delivered again, here or elsewhere."""
         with self.lock:
             for span in spans:
                 partition = self.partitions.get(span.first.where)

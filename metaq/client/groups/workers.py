@@ -1,4 +1,4 @@
-"""Threads that handle messages of several partitions in parallel, those of each partition in order."""
+"""Threads that handle partitions in parallel, and the messages of each partition in order."""
 
 from __future__ import annotations
 
