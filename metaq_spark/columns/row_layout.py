@@ -25,17 +25,36 @@ from pyspark.sql.types import (
 from metaq_spark.columns.value_schema import quote, spell_type
 from metaq_spark.errors import ColumnError
 
-COLUMN_TYPES: Final[Mapping[str, DataType]] = {
-    "topic": StringType(),
-    "broker_id": IntegerType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "message_id": LongType(),
-    "timestamp": TimestampType(),
-    "attribute": StringType(),
-    "value": BinaryType(),
-}
-"""Every column of a read of MetaQ, in order, with its type unless options say otherwise; all nullable."""
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a read: its type unless options say otherwise, and what the documentation says."""
+
+    name: str
+    type: DataType
+    doc: str
+
+
+COLUMNS: Final = (
+    Column("topic", StringType(), ""),
+    Column("broker_id", IntegerType(), "0 to 1023"),
+    Column("partition", IntegerType(), "index of the partition on its broker"),
+    Column("offset", LongType(), "position of the message's first byte in its partition; grows, but not by 1"),
+    Column("message_id", LongType(), "given by the broker"),
+    Column(
+        "timestamp", TimestampType(),
+        "when the broker took the message, in milliseconds; null if the id says nothing about time, as with current "
+        "Java brokers",
+    ),
+    Column(
+        "attribute", StringType(),
+        "null if the message has none. Bytes that are not UTF-8 are shown as U+FFFD",
+    ),
+    Column("value", BinaryType(), "the payload, unchanged"),
+)  # fmt: skip
+"""Every column of a read of MetaQ, in order; all nullable."""
+
+COLUMN_TYPES: Final[Mapping[str, DataType]] = {column.name: column.type for column in COLUMNS}
 
 ATTRIBUTE_MAP: Final = MapType(StringType(), StringType())
 """The type of ``attribute`` as a map."""

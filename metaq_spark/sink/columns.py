@@ -9,8 +9,23 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from metaq_spark.errors import ColumnError
 
-ColumnTypes = Mapping[str, tuple[type[DataType], ...]]
-"""Every column that a format's writes take and its types. Only ``value`` is required."""
+
+@dataclass(frozen=True, slots=True)
+class SinkColumn:
+    """A column of a write: the types that it may have, and what the documentation says."""
+
+    types: tuple[type[DataType], ...]
+    doc: str
+
+    @property
+    def spelled(self) -> str:
+        """The types as Spark SQL spells them; the parts of those that have parts are strings."""
+        nested = {ArrayType: "array<string>", MapType: "map<string,string>"}
+        return " or ".join(nested.get(kind) or kind().simpleString() for kind in self.types)
+
+
+ColumnTypes = Mapping[str, SinkColumn]
+"""Every column that a format's writes take. Only ``value`` is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +61,9 @@ def find_sink_columns(
             raise ColumnError(column.name, f"a write has no such column; it takes {describe_sink_columns(types)}")
         if name in places:
             raise ColumnError(column.name, "the DataFrame has it twice")
-        if not isinstance(column.dataType, types[name]):
-            allowed = " or ".join(map(_spelled, types[name]))
-            raise ColumnError(
-                column.name, f"type {column.dataType.simpleString()} is not allowed; it must be {allowed}"
-            )
+        if not isinstance(column.dataType, types[name].types):
+            given = column.dataType.simpleString()
+            raise ColumnError(column.name, f"type {given} is not allowed; it must be {types[name].spelled}")
         places[name] = place
     if "value" not in places:
         raise ColumnError(
@@ -71,9 +84,4 @@ def find_sink_columns(
 
 def describe_sink_columns(types: ColumnTypes) -> str:
     """The columns with their types, as messages show them."""
-    return ", ".join(f"{name} ({' or '.join(map(_spelled, kinds))})" for name, kinds in types.items())
-
-
-def _spelled(kind: type[DataType]) -> str:
-    """A type as Spark SQL spells it; the parts of those that have parts are strings."""
-    return {ArrayType: "array<string>", MapType: "map<string,string>"}.get(kind) or kind().simpleString()
+    return ", ".join(f"{name} ({column.spelled})" for name, column in types.items())

@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from metaq_spark.backends.metaq import options as metaq_options
+from metaq_spark.backends.metaq import sink as metaq_sink
 from metaq_spark.backends.rocketmq import options as rocketmq_options
+from metaq_spark.backends.rocketmq import sink as rocketmq_sink
+from metaq_spark.columns import row_layout
+from metaq_spark.columns.rocketmq import layout
+from metaq_spark.columns.row_layout import Column
 from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
+from metaq_spark.sink.columns import ColumnTypes
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 MARKED: Final = re.compile(r"<!-- rows: ([\w-]+) -->\n.*?<!-- end of rows -->\n", re.DOTALL)
@@ -44,9 +50,27 @@ def _default(option: Option) -> str:
     return ", ".join(f"{text} ({each.value})" for each, text in option.default.items())
 
 
+def column_rows(columns: Iterable[Column]) -> Rows:
+    """Columns of a read."""
+    yield "column", "type", "content"
+    for each in columns:
+        yield f"`{each.name}`", each.type.simpleString(), each.doc
+
+
+def sink_column_rows(columns: ColumnTypes) -> Rows:
+    """Columns of a write."""
+    yield "column", "type", "content"
+    for name, each in columns.items():
+        yield f"`{name}`", each.spelled, each.doc
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
+    "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
+    "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
+    "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),
+    "rocketmq-sink-columns": lambda: sink_column_rows(rocketmq_sink.SINK_COLUMNS),
 }
 
 

@@ -35,17 +35,22 @@ from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.errors import PartitionAway
 from metaq_spark.sink.backend import WriteTask
-from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+from metaq_spark.sink.columns import ColumnTypes, SinkColumn, SinkColumns, find_sink_columns
 from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 SINK_COLUMNS: Final[ColumnTypes] = {
-    "value": (BinaryType, StringType),
-    "attribute": (StringType,),
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "key": (BinaryType, StringType, IntegerType, LongType),
+    "value": SinkColumn(
+        (BinaryType, StringType), "the payload; required, and never null. A string is written as UTF-8"
+    ),
+    "attribute": SinkColumn((StringType,), "null or no column: a message without an attribute"),
+    "topic": SinkColumn((StringType,), "needed without the option `topic`, which takes precedence"),
+    "partition": SinkColumn((IntegerType,), "which partition, see below; null: by key or in turn"),
+    "key": SinkColumn(
+        (BinaryType, StringType, IntegerType, LongType),
+        "which partition, if none is given; null: in turn. Not stored",
+    ),
 }
-"""Every column of a write and its types. Only ``value`` is required."""
+"""Every column of a write. Only ``value`` is required."""
 
 
 class Puts(Protocol):

@@ -9,7 +9,7 @@ from metaq.backends.rocketmq.record_walk import Measured, Wanted, measure_record
 from metaq.model import Buffer
 from metaq_spark.columns.engine import shared_engine
 from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue
-from metaq_spark.columns.rocketmq.plain import Unusable, offsets_of, read_record
+from metaq_spark.columns.rocketmq.record import Unusable, offsets_of, read_record
 
 
 def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:

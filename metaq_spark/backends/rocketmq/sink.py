@@ -34,20 +34,42 @@ from metaq_spark.columns.rocketmq.unique_keys import key_prefix
 from metaq_spark.errors import ColumnError
 from metaq_spark.options.parsing import ConnectionOptions
 from metaq_spark.sink.backend import QUERY_ID, WriteTask
-from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+from metaq_spark.sink.columns import ColumnTypes, SinkColumn, SinkColumns, find_sink_columns
 from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 SINK_COLUMNS: Final[ColumnTypes] = {
-    "value": (BinaryType, StringType),
-    "topic": (StringType,),
-    "tags": (StringType,),
-    "keys": (StringType, ArrayType),
-    "properties": (MapType,),
-    "key": (BinaryType, StringType, IntegerType, LongType),
-    "queue": (IntegerType,),
-    "delay_level": (IntegerType,),
+    "value": SinkColumn(
+        (BinaryType, StringType),
+        "The body, at most 4 MiB, or `maxMessageSize` of the brokers where that is more. The only column that is "
+        "needed.",
+    ),
+    "topic": SinkColumn((StringType,), "The topic, where the option `topic` is not given."),
+    "tags": SinkColumn(
+        (StringType,),
+        "The tag: one. A tag with `||` is refused: it stands between the tags of a subscription, so that no consumer "
+        "could ask for it. A single bar is taken; 5.x's gRPC clients refuse it.",
+    ),
+    "keys": SinkColumn((StringType, ArrayType), "Keys to look the message up by. A string is taken as it is."),
+    "properties": SinkColumn(
+        (MapType,),
+        "Properties of your own. Those with a meaning of their own (`KEYS`, `TAGS`, `DELAY`, `UNIQ_KEY`, `CLUSTER` "
+        "...) are left out, so that the properties of a read can be written again. Null values are left out.",
+    ),
+    "key": SinkColumn(
+        (BinaryType, StringType, IntegerType, LongType),
+        "Rows with the same key go to the same queue: CRC-32 of the key, modulo the number of queues.",
+    ),
+    "queue": SinkColumn(
+        (IntegerType,),
+        "The place in the list of the topic's queues, sorted by broker name and queue id; with one broker the queue "
+        "id. Goes before `key`.",
+    ),
+    "delay_level": SinkColumn(
+        (IntegerType,),
+        "1 to 18: the broker delivers the message after 1 s, 5 s, ... 2 h. Such messages are sent one by one.",
+    ),
 }
-"""Every column of a write and its types. Only ``value`` is required."""
+"""Every column of a write. Only ``value`` is required."""
 
 STORED_OVERHEAD: Final = 320
 """Bytes that a broker adds at most to a message, beyond those in a batch: it counts them when it limits a batch."""

@@ -24,7 +24,7 @@ from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Want
 from metaq.model import Buffer
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import address_of, empty_array
-from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
+from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import (
     REASONS,
     RECORD_BYTES_KEPT,
@@ -34,7 +34,9 @@ from metaq_spark.columns.rocketmq.checks import (
     ReportGap,
 )
 from metaq_spark.columns.rocketmq.fields import decompressed, host_texts
-from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder, offsets_of
+from metaq_spark.columns.rocketmq.layout import FROM_PROPERTIES
+from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
+from metaq_spark.columns.rocketmq.record import offsets_of
 from metaq_spark.columns.text import text_of
 
 ROWS_MAX: Final = 32768
@@ -144,45 +146,29 @@ class CompiledRecordDecoder:
         self._state[[k.QUEUE_ID, k.DENSE, k.ROWS_MAX, k.VALUE_BYTES_MAX, k.TEXT_BYTES_MAX, k.PAIRS_MAX]] = (
             self._queue.queue_id, self._queue.dense, rows, value_bytes, texts, pairs,
         )  # fmt: skip
-        self._add_numbers(rows)
-        self._add_bytes(rows, value_bytes, texts)
+        for name in needed - {"properties"}:
+            self._add_column(name, rows, value_bytes if name == "value" else texts)
         if "properties" in needed:
             self._add_texts(k.NAME_ENDS_AT, k.NAMES_AT, pairs, texts)
             self._add_texts(k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, pairs, texts)
             self._add(k.PAIR_ENDS_AT, rows + 1, np.int32)[:1] = 0
-        if needed & {"keys", "message_id", "tags", "properties"}:
+        if needed & FROM_PROPERTIES:
             self._table[k.PARSED_AT] = address_of(self._parsed)
 
-    def _add_numbers(self, rows: int) -> None:
-        k, needed = self._k, self._maker.needed
-        if "queue_offset" in needed:
-            self._add(k.OFFSETS_AT, rows, np.int64)
-        for name, at, present in (
-            ("born_timestamp", k.BORN_AT, k.BORN_PRESENT_AT),
-            ("store_timestamp", k.STORED_AT, k.STORED_PRESENT_AT),
-        ):
-            if name in needed:
-                self._add(at, rows, np.int64)
-                self._add(present, rows, np.uint8)
-        for name, at in (("reconsume_times", k.RECONSUMED_AT), ("flag", k.FLAGS_AT)):
-            if name in needed:
-                self._add(at, rows, np.int32)
+    def _add_column(self, name: str, rows: int, byte_count: int) -> None:
+        """The buffers of a column: numbers, or texts with their ends; which rows have a value, if not all have."""
+        ends, at, present = (self._slot(name, "ENDS_AT"), self._slot(name, "AT"), self._slot(name, "PRESENT_AT"))
+        assert at is not None
+        if ends is not None:
+            self._add_texts(ends, at, rows, byte_count)
+        else:
+            self._add(at, rows, np.int32 if RAW_TYPES[name].bit_width == 32 else np.int64)
+        if present is not None:
+            self._add(present, rows, np.uint8)
 
-    def _add_bytes(self, rows: int, value_bytes: int, text_bytes: int) -> None:
-        k, needed = self._k, self._maker.needed
-        for name, ends, at, size in (
-            ("value", k.VALUE_ENDS_AT, k.VALUES_AT, value_bytes),
-            ("keys", k.KEY_ENDS_AT, k.KEYS_AT, text_bytes),
-            ("message_id", k.ID_ENDS_AT, k.IDS_AT, text_bytes),
-            ("tags", k.TAG_ENDS_AT, k.TAGS_AT, text_bytes),
-            ("offset_message_id", k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, text_bytes),
-            ("born_host", k.HOST_ENDS_AT, k.HOSTS_AT, text_bytes),
-        ):
-            if name in needed:
-                self._add_texts(ends, at, rows, size)
-        for name, present in _PRESENCE:
-            if name in needed:
-                self._add(getattr(k, present), rows, np.uint8)
+    def _slot(self, column: str, what: str) -> int | None:
+        """The index in the kernel's table for a part of a column; ``None`` if the column has no such part."""
+        return getattr(self._k, f"{column.upper()}_{what}", None)
 
     def _add_texts(self, ends: int, at: int, count: int, size: int) -> None:
         self._add(ends, count + 1, np.int32)[:1] = 0
@@ -291,45 +277,25 @@ class CompiledRecordDecoder:
             yield batch
 
     def _raw(self, name: str, rows: int) -> pa.Array:
-        k, columns = self._k, self._columns
-        match name:
-            case "queue_offset":
-                return _array(pa.int64(), rows, None, columns[k.OFFSETS_AT])
-            case "born_timestamp":
-                return self._times(rows, k.BORN_AT, k.BORN_PRESENT_AT, k.WITHOUT_BORN)
-            case "store_timestamp":
-                return self._times(rows, k.STORED_AT, k.STORED_PRESENT_AT, k.WITHOUT_STORED)
-            case "reconsume_times":
-                return _array(pa.int32(), rows, None, columns[k.RECONSUMED_AT])
-            case "flag":
-                return _array(pa.int32(), rows, None, columns[k.FLAGS_AT])
-            case "value":
-                return self._strings(pa.binary(), rows, k.VALUE_ENDS_AT, k.VALUES_AT, k.VALUE_BYTES)
-            case "offset_message_id":
-                return self._strings(pa.string(), rows, k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, k.OFFSET_ID_BYTES)
-            case "born_host":
-                return host_texts(self._strings(pa.binary(), rows, k.HOST_ENDS_AT, k.HOSTS_AT, k.HOST_BYTES))
-            case "properties":
-                return self._properties(rows)
-            case "keys":
-                places = k.KEY_ENDS_AT, k.KEYS_AT, k.KEY_BYTES, k.KEYS_PRESENT_AT, k.WITHOUT_KEYS, k.NON_ASCII_KEYS
-            case "message_id":
-                places = k.ID_ENDS_AT, k.IDS_AT, k.ID_BYTES, k.IDS_PRESENT_AT, k.WITHOUT_ID, k.NON_ASCII_ID
-            case _:
-                places = k.TAG_ENDS_AT, k.TAGS_AT, k.TAG_BYTES, k.TAGS_PRESENT_AT, k.WITHOUT_TAGS, k.NON_ASCII_TAGS
-        return self._nullable(rows, *places)
-
-    def _times(self, rows: int, at: int, present: int, without: int) -> pa.Array:
-        validity = _bitmap(self._columns[present], rows, int(self._state[without]))
-        return _array(pa.timestamp("us", tz="UTC"), rows, validity, self._columns[at])
-
-    def _nullable(
-        self, rows: int, ends: int, at: int, used: int, present: int, without: int, non_ascii: int
-    ) -> pa.Array:
-        nulls = int(self._state[without])
-        if nulls == rows:
-            return pa.nulls(rows, pa.string())
-        return self._texts(rows, ends, at, used, non_ascii, _bitmap(self._columns[present], rows, nulls))
+        if name == "properties":
+            return self._properties(rows)
+        ends, at, present = (self._slot(name, "ENDS_AT"), self._slot(name, "AT"), self._slot(name, "PRESENT_AT"))
+        assert at is not None
+        validity, kind = None, RAW_TYPES[name]
+        if present is not None:
+            nulls = int(self._state[getattr(self._k, f"WITHOUT_{name.upper()}")])
+            if nulls == rows:
+                return pa.nulls(rows, kind)
+            validity = _bitmap(self._columns[present], rows, nulls)
+        if ends is None:
+            return _array(kind, rows, validity, self._columns[at])
+        used, non_ascii = self._slot(name, "BYTES"), getattr(self._k, f"NON_ASCII_{name.upper()}", None)
+        assert used is not None
+        if non_ascii is not None:
+            return self._texts(rows, ends, at, used, non_ascii, validity)
+        if name in _MADE_OF_BYTES:
+            return _MADE_OF_BYTES[name](self._strings(pa.binary(), rows, ends, at, used))
+        return self._strings(kind, rows, ends, at, used)
 
     def _texts(
         self, rows: int, ends: int, at: int, used: int, non_ascii: int, validity: pa.Buffer | None = None
@@ -353,7 +319,8 @@ class CompiledRecordDecoder:
         return _with_each_name_once(maps) if self._state[k.NON_ASCII_NAMES] else maps
 
 
-_PRESENCE: Final = (("keys", "KEYS_PRESENT_AT"), ("message_id", "IDS_PRESENT_AT"), ("tags", "TAGS_PRESENT_AT"))
+_MADE_OF_BYTES: Final = {"born_host": host_texts}
+"""Columns of text for which the loop gives bytes."""
 
 _NAMES_OF_REASONS: Final = ("length", "magic", "topic", "queue", "offset", "checksum", "kind")
 """In the order of the kernels' statuses."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import zlib
 from typing import Final
 
 import pyarrow as pa
+
+from metaq_spark.columns.rocketmq.record import host_text
 
 BODY_BYTES_MAX: Final = 128 << 20
 """What a body may become. Producers do not send more than a broker takes, 4 MiB unless it is configured."""
@@ -51,12 +52,6 @@ def _limited(found: bytes) -> bytes:
     if len(found) > BODY_BYTES_MAX:
         raise ValueError(f"the body would be larger than {BODY_BYTES_MAX} bytes when it is decompressed")
     return found
-
-
-def host_text(raw: bytes) -> str:
-    """A host, an IP address of 4 or 16 bytes and a port as an int32, as ``10.1.2.3:54321``; IPv6 in brackets."""
-    address, port = ipaddress.ip_address(raw[:-4]), int.from_bytes(raw[-4:], signed=True)
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def host_texts(column: pa.Array) -> pa.Array:

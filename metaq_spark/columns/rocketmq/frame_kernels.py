@@ -35,34 +35,29 @@ from metaq_spark.columns.rocketmq.record_kernels import (
     BODY_AT,
     BODY_BYTES,
     BODY_COMPRESSED,
-    BORN_AT,
     BORN_HOST_V6,
     CHECKSUM_MASK,
     COMPRESSED,
     DONE,
     END,
-    FLAGS_AT,
+    FIXED_COLUMNS,
     FULL,
-    HOSTS_AT,
     INFLATED_AT,
     INFLATED_BYTES,
     NEEDED,
     NEXT,
-    OFFSET_IDS_AT,
     PARSED_AT,
     POSITION,
     PROPERTIES_MAX,
-    RECONSUMED_AT,
     RECORD_OFFSET,
     ROW,
     STORE_HOST_V6,
-    STORED_AT,
     SYS_FLAG,
     UNREADABLE,
     UNUSUAL,
+    VALUE_AT,
     VALUE_BYTES,
     VALUE_ENDS_AT,
-    VALUES_AT,
     has_space,
     put_end,
     put_fixed,
@@ -195,10 +190,9 @@ def decode_frames(
     """
     run_at, tables_at, digits_at, record = run.ctypes.data, tables.ctypes.data, digits.ctypes.data, scratch.ctypes.data
     host_at, host_bytes, fields = store_host.ctypes.data, np.int64(len(store_host)), record + _FIELDS_AT
-    with_fields = (
-        table[BORN_AT] | table[STORED_AT] | table[RECONSUMED_AT] | table[FLAGS_AT] | table[HOSTS_AT]
-        | table[OFFSET_IDS_AT]
-    ) != 0  # fmt: skip
+    with_fields = False
+    for place in range(FIXED_COLUMNS[0], FIXED_COLUMNS[1]):
+        with_fields |= table[place] != 0
     while state[POSITION] < len(run) and state[NEXT] < state[END]:
         position = state[POSITION]
         frame, left = run_at + position, len(run) - position
@@ -214,7 +208,7 @@ def decode_frames(
         if properties_bytes > PROPERTIES_MAX or sys_flag & UNREADABLE:
             return UNUSUAL
         value, value_bytes = body + skipped, length - skipped
-        if sys_flag & COMPRESSED and table[VALUES_AT]:
+        if sys_flag & COMPRESSED and table[VALUE_AT]:
             if not state[INFLATED_AT]:
                 state[BODY_AT], state[BODY_BYTES], state[SYS_FLAG] = value - run_at, value_bytes, sys_flag
                 return BODY_COMPRESSED
@@ -223,8 +217,8 @@ def decode_frames(
             state[NEEDED] = value_bytes
             return FULL
         row = state[ROW]
-        if table[VALUES_AT]:
-            copy(table[VALUES_AT] + state[VALUE_BYTES], value, value_bytes)
+        if table[VALUE_AT]:
+            copy(table[VALUE_AT] + state[VALUE_BYTES], value, value_bytes)
             state[VALUE_BYTES] += value_bytes
             put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
         state[INFLATED_AT] = 0

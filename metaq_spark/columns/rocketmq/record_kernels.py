@@ -87,21 +87,21 @@ UNUSUAL: Final = 12
     VALUE_BYTES_MAX,
     TEXT_BYTES_MAX,  # of each text column
     PAIRS_MAX,  # of the column of properties
-    KEY_BYTES,
-    ID_BYTES,
-    TAG_BYTES,
-    OFFSET_ID_BYTES,
-    HOST_BYTES,
+    KEYS_BYTES,
+    MESSAGE_ID_BYTES,
+    TAGS_BYTES,
+    OFFSET_MESSAGE_ID_BYTES,
+    BORN_HOST_BYTES,
     PAIRS,
     NAME_BYTES,
     PROPERTY_BYTES,
     WITHOUT_KEYS,
-    WITHOUT_ID,
+    WITHOUT_MESSAGE_ID,
     WITHOUT_TAGS,
-    WITHOUT_BORN,
-    WITHOUT_STORED,
+    WITHOUT_BORN_TIMESTAMP,
+    WITHOUT_STORE_TIMESTAMP,
     NON_ASCII_KEYS,
-    NON_ASCII_ID,
+    NON_ASCII_MESSAGE_ID,
     NON_ASCII_TAGS,
     NON_ASCII_NAMES,
     NON_ASCII_PROPERTIES,
@@ -109,28 +109,28 @@ UNUSUAL: Final = 12
 ) = range(37)
 
 (
-    OFFSETS_AT,
-    BORN_AT,
-    BORN_PRESENT_AT,
-    STORED_AT,
-    STORED_PRESENT_AT,
-    RECONSUMED_AT,
-    FLAGS_AT,
+    QUEUE_OFFSET_AT,
+    BORN_TIMESTAMP_AT,
+    BORN_TIMESTAMP_PRESENT_AT,
+    STORE_TIMESTAMP_AT,
+    STORE_TIMESTAMP_PRESENT_AT,
+    RECONSUME_TIMES_AT,
+    FLAG_AT,
+    BORN_HOST_ENDS_AT,
+    BORN_HOST_AT,
+    OFFSET_MESSAGE_ID_ENDS_AT,
+    OFFSET_MESSAGE_ID_AT,
     VALUE_ENDS_AT,
-    VALUES_AT,
-    KEY_ENDS_AT,
+    VALUE_AT,
+    KEYS_ENDS_AT,
     KEYS_AT,
     KEYS_PRESENT_AT,
-    ID_ENDS_AT,
-    IDS_AT,
-    IDS_PRESENT_AT,
-    TAG_ENDS_AT,
+    MESSAGE_ID_ENDS_AT,
+    MESSAGE_ID_AT,
+    MESSAGE_ID_PRESENT_AT,
+    TAGS_ENDS_AT,
     TAGS_AT,
     TAGS_PRESENT_AT,
-    OFFSET_ID_ENDS_AT,
-    OFFSET_IDS_AT,
-    HOST_ENDS_AT,
-    HOSTS_AT,
     PAIR_ENDS_AT,
     NAME_ENDS_AT,
     NAMES_AT,
@@ -139,6 +139,11 @@ UNUSUAL: Final = 12
     PARSED_AT,
     TABLE_SIZE,
 ) = range(29)
+"""Places of the columns' addresses, named after the columns: ``AT``, and ``ENDS_AT`` of texts, ``PRESENT_AT`` where a
+row may have no value. ``state`` has ``BYTES`` of texts, ``WITHOUT`` and ``NON_ASCII`` of the columns that need them."""
+
+FIXED_COLUMNS: Final = (BORN_TIMESTAMP_AT, VALUE_ENDS_AT)
+"""From the first place on to before the second: columns of the record's front, which ``put_fixed`` fills."""
 
 PARSED_WIDTH: Final = 4
 """Numbers of a pair in the scratch memory: name at, name length, value at, value length."""
@@ -257,16 +262,26 @@ def put_properties(table, state, row, at, length):
         put_end(table[PAIR_ENDS_AT], row, state[PAIRS])
     if table[KEYS_AT]:
         _put_text(
-            table, state, KEY_ENDS_AT, KEYS_AT, KEYS_PRESENT_AT, KEY_BYTES, WITHOUT_KEYS, NON_ASCII_KEYS, row,
+            table, state, KEYS_ENDS_AT, KEYS_AT, KEYS_PRESENT_AT, KEYS_BYTES, WITHOUT_KEYS, NON_ASCII_KEYS, row,
             keys_at, keys_bytes,
         )  # fmt: skip
-    if table[IDS_AT]:
+    if table[MESSAGE_ID_AT]:
         _put_text(
-            table, state, ID_ENDS_AT, IDS_AT, IDS_PRESENT_AT, ID_BYTES, WITHOUT_ID, NON_ASCII_ID, row, id_at, id_bytes
+            table,
+            state,
+            MESSAGE_ID_ENDS_AT,
+            MESSAGE_ID_AT,
+            MESSAGE_ID_PRESENT_AT,
+            MESSAGE_ID_BYTES,
+            WITHOUT_MESSAGE_ID,
+            NON_ASCII_MESSAGE_ID,
+            row,
+            id_at,
+            id_bytes,
         )
     if table[TAGS_AT]:
         _put_text(
-            table, state, TAG_ENDS_AT, TAGS_AT, TAGS_PRESENT_AT, TAG_BYTES, WITHOUT_TAGS, NON_ASCII_TAGS, row,
+            table, state, TAGS_ENDS_AT, TAGS_AT, TAGS_PRESENT_AT, TAGS_BYTES, WITHOUT_TAGS, NON_ASCII_TAGS, row,
             tag_at, tag_bytes,
         )  # fmt: skip
 
@@ -276,10 +291,10 @@ def has_space(table, state, value_bytes, properties_bytes):
     """Whether the columns can take another record."""
     return (
         state[ROW] < state[ROWS_MAX]
-        and (not table[VALUES_AT] or state[VALUE_BYTES] + value_bytes <= state[VALUE_BYTES_MAX])
+        and (not table[VALUE_AT] or state[VALUE_BYTES] + value_bytes <= state[VALUE_BYTES_MAX])
         and max(
-            state[KEY_BYTES], state[ID_BYTES], state[TAG_BYTES], state[NAME_BYTES], state[PROPERTY_BYTES],
-            state[OFFSET_ID_BYTES] + 56 - properties_bytes, state[HOST_BYTES] + 20 - properties_bytes,
+            state[KEYS_BYTES], state[MESSAGE_ID_BYTES], state[TAGS_BYTES], state[NAME_BYTES], state[PROPERTY_BYTES],
+            state[OFFSET_MESSAGE_ID_BYTES] + 56 - properties_bytes, state[BORN_HOST_BYTES] + 20 - properties_bytes,
         ) + properties_bytes <= state[TEXT_BYTES_MAX]
         and state[PAIRS] + properties_bytes // 3 + 1 <= state[PAIRS_MAX]
     )  # fmt: skip
@@ -340,26 +355,42 @@ def put_fixed(record, behind, table, state, row):
     born_bytes = 20 if int32_at(record + 36) & BORN_HOST_V6 else 8
     host_bytes = behind - record - 56 - born_bytes
     stored_at = record + 48 + born_bytes
-    if table[OFFSETS_AT]:
-        store(table[OFFSETS_AT] + 8 * row, state[RECORD_OFFSET])
-    if table[BORN_AT]:
-        _put_time(table, state, BORN_AT, BORN_PRESENT_AT, WITHOUT_BORN, row, big_endian(record + 40, np.int64))
-    if table[STORED_AT]:
-        _put_time(table, state, STORED_AT, STORED_PRESENT_AT, WITHOUT_STORED, row, big_endian(stored_at, np.int64))
-    if table[RECONSUMED_AT]:
-        store(table[RECONSUMED_AT] + 4 * row, np.int32(int32_at(behind)))
-    if table[FLAGS_AT]:
-        store(table[FLAGS_AT] + 4 * row, np.int32(int32_at(record + 16)))
-    if table[HOSTS_AT]:
-        copy(table[HOSTS_AT] + state[HOST_BYTES], record + 48, born_bytes)
-        state[HOST_BYTES] += born_bytes
-        put_end(table[HOST_ENDS_AT], row, state[HOST_BYTES])
-    if table[OFFSET_IDS_AT]:
-        to = table[OFFSET_IDS_AT] + state[OFFSET_ID_BYTES]
+    if table[QUEUE_OFFSET_AT]:
+        store(table[QUEUE_OFFSET_AT] + 8 * row, state[RECORD_OFFSET])
+    if table[BORN_TIMESTAMP_AT]:
+        _put_time(
+            table,
+            state,
+            BORN_TIMESTAMP_AT,
+            BORN_TIMESTAMP_PRESENT_AT,
+            WITHOUT_BORN_TIMESTAMP,
+            row,
+            big_endian(record + 40, np.int64),
+        )
+    if table[STORE_TIMESTAMP_AT]:
+        _put_time(
+            table,
+            state,
+            STORE_TIMESTAMP_AT,
+            STORE_TIMESTAMP_PRESENT_AT,
+            WITHOUT_STORE_TIMESTAMP,
+            row,
+            big_endian(stored_at, np.int64),
+        )
+    if table[RECONSUME_TIMES_AT]:
+        store(table[RECONSUME_TIMES_AT] + 4 * row, np.int32(int32_at(behind)))
+    if table[FLAG_AT]:
+        store(table[FLAG_AT] + 4 * row, np.int32(int32_at(record + 16)))
+    if table[BORN_HOST_AT]:
+        copy(table[BORN_HOST_AT] + state[BORN_HOST_BYTES], record + 48, born_bytes)
+        state[BORN_HOST_BYTES] += born_bytes
+        put_end(table[BORN_HOST_ENDS_AT], row, state[BORN_HOST_BYTES])
+    if table[OFFSET_MESSAGE_ID_AT]:
+        to = table[OFFSET_MESSAGE_ID_AT] + state[OFFSET_MESSAGE_ID_BYTES]
         _put_hexadecimal(to, stored_at + 8, host_bytes)
         _put_hexadecimal(to + 2 * host_bytes, record + 28, 8)
-        state[OFFSET_ID_BYTES] += 2 * host_bytes + 16
-        put_end(table[OFFSET_ID_ENDS_AT], row, state[OFFSET_ID_BYTES])
+        state[OFFSET_MESSAGE_ID_BYTES] += 2 * host_bytes + 16
+        put_end(table[OFFSET_MESSAGE_ID_ENDS_AT], row, state[OFFSET_MESSAGE_ID_BYTES])
 
 
 @compiled
@@ -381,7 +412,7 @@ def decode_records(run, topic, crc_address, tables, table, state):
         if status != DONE:
             return status
         value, value_bytes, sys_flag = behind + 16, int32_at(behind + 12), int32_at(record + 36)
-        if sys_flag & COMPRESSED and table[VALUES_AT]:
+        if sys_flag & COMPRESSED and table[VALUE_AT]:
             if not state[INFLATED_AT]:
                 state[BODY_AT], state[BODY_BYTES], state[SYS_FLAG] = value - run_at, value_bytes, sys_flag
                 return BODY_COMPRESSED
@@ -390,8 +421,8 @@ def decode_records(run, topic, crc_address, tables, table, state):
             state[NEEDED] = value_bytes
             return FULL
         row = state[ROW]
-        if table[VALUES_AT]:
-            copy(table[VALUES_AT] + state[VALUE_BYTES], value, value_bytes)
+        if table[VALUE_AT]:
+            copy(table[VALUE_AT] + state[VALUE_BYTES], value, value_bytes)
             state[VALUE_BYTES] += value_bytes
             put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
         state[INFLATED_AT] = 0

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import ArrayType, MapType
 
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.backends.rocketmq.habits import HABITS
@@ -18,7 +17,6 @@ from metaq_spark.backends.rocketmq.options import (
     parse_source_options,
     source_layout,
 )
-from metaq_spark.backends.rocketmq.sink import SINK_COLUMNS
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Specific
@@ -29,24 +27,6 @@ ROOT = Path(__file__).parents[4]
 DOCS = (ROOT / "docs" / "rocketmq.md").read_text(encoding="utf-8")
 READ_ALL = {"nameServers": "ns1:9876;ns2:9876", "subscribe": "orders"}
 WRITE_ALL = {"nameServers": "ns1:9876", "topic": "orders"}
-
-
-def section(title: str) -> list[list[str]]:
-    """The rows of the first table behind a heading."""
-    text = DOCS.split(f"## {title}\n", 1)[1]
-    lines = [line for line in re.split(r"\n##+ ", text, maxsplit=1)[0].splitlines() if line.startswith("|")]
-    return [[cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line[1:-1])] for line in lines[2:]]
-
-
-def test_the_page_has_every_column() -> None:
-    read = [[f"`{name}`", kind.simpleString()] for name, kind in RECORD_COLUMNS.items()]
-    assert [row[:2] for row in section("Columns of a read")] == read
-    spelled = {ArrayType: "array<string>", MapType: "map<string,string>"}
-    written = [
-        [f"`{name}`", " or ".join(spelled.get(kind) or kind().simpleString() for kind in kinds)]
-        for name, kinds in SINK_COLUMNS.items()
-    ]
-    assert [row[:2] for row in section("Columns of a write")] == written
 
 
 def test_the_page_names_tests_that_are_there() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.engine import Engine
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
-from metaq_spark.columns.rocketmq.plain import encode_element, parse_properties
+from metaq_spark.columns.rocketmq.plain import encode_element
+from metaq_spark.columns.rocketmq.record import parse_properties
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix, unique_key
 from metaq_spark.errors import RowError
 
