@@ -15,6 +15,7 @@
     ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
     ├── MessageNotFound        a topic does not have the wanted message
+    ├── BrokersMissing         a broker that a read requires is not found (retryable)
     ├── DirectoryConflict      two addresses report the same broker id
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
     ├── ZooKeeperRefused       ZooKeeper refuses a request, or its tree cannot be read
@@ -242,6 +243,22 @@ class TransactionNotFound(MetaqError):
 
     def __str__(self) -> str:
         return f"branch {self.xid} is not prepared at {', '.join(self.brokers)}; it was ended, or never prepared"
+
+
+class BrokersMissing(MetaqError):
+    """``what`` requires ``brokers``, which are none of those ``there`` (both as text)."""
+
+    retryable = away = True
+
+    def __init__(self, what: str, brokers: list[str], there: str) -> None:
+        self.what, self.brokers, self.there = what, brokers, there
+        super().__init__(what, brokers, there)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: broker {', '.join(self.brokers)} is none of the brokers {self.there}; start it, or leave it "
+            "out"
+        )
 
 
 class DirectoryConflict(MetaqError):

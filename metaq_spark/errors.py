@@ -11,7 +11,6 @@
         ├── DataLoss          bytes the query still had to read are gone
         ├── ReadFailed        a task could not get its bytes from the broker
         ├── BrokerNotNamed    a partition's broker is none of those that the options name
-        ├── BrokersMissing    a broker that the options require is not found
         ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now
         ├── TablesUnsupported a table was to be made in Spark's catalog
         ├── RowError          one row cannot become a message
@@ -124,22 +123,6 @@ class BrokerNotNamed(ConnectorError):
         return (
             f"{self.partition} is on broker {self.broker_id}, but the options name only {', '.join(self.present)}; "
             "add the missing broker"
-        )
-
-
-class BrokersMissing(ConnectorError):
-    """The option ``option`` names ``brokers`` that are none of those found by ``found_by`` (as text)."""
-
-    retryable = away = True
-
-    def __init__(self, option: str, brokers: list[str], found_by: str) -> None:
-        self.option, self.brokers, self.found_by = option, brokers, found_by
-        super().__init__(option, brokers, found_by)
-
-    def __str__(self) -> str:
-        return (
-            f"option {self.option}: broker {', '.join(self.brokers)} is none of the brokers found by {self.found_by}; "
-            "start it, or leave it out"
         )
 
 

@@ -47,9 +47,22 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("-p", "--partition", action="append", metavar="PARTITION", help="only this one; repeatable")
     parser.add_argument("-a", "--attribute", metavar="TEXT", help="only messages with this attribute (RocketMQ: tag)")
     parser.add_argument("-g", "--grep", metavar="TEXT", help="only messages whose value contains this text")
+    parser.add_argument(
+        "--require-brokers",
+        type=_names,
+        metavar="NAME,...",
+        help="read nothing unless these brokers are found (MetaQ: broker ids)",
+    )
     parser.add_argument("--group", metavar="GROUP", help="as a consumer of this group: go on where it was")
     add_form(parser)
     parser.set_defaults(run=_run)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names of brokers, separated by commas")
+    return names
 
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
@@ -90,9 +103,12 @@ def _browser(
     """Return the messages of the topic; RocketMQ's brokers filter by tags."""
     from metaq.client.metaq import MetaQ
 
+    required = options.require_brokers
     if isinstance(mq, MetaQ) or options.attribute is None:
-        return mq.browse(options.topic, partitions=partitions, start=start)
-    return mq.browse(options.topic, partitions=partitions, start=start, tags=options.attribute)
+        return mq.browse(options.topic, partitions=partitions, start=start, require_brokers=required)
+    return mq.browse(
+        options.topic, partitions=partitions, start=start, tags=options.attribute, require_brokers=required
+    )
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
@@ -100,6 +116,8 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
 
     if options.partition is not None:
         raise ValueError("--partition: with --group, the group says which partitions are read")
+    if options.require_brokers is not None:
+        raise ValueError("--require-brokers: with --group, what a broker holds that is away is read when it is back")
     with profile.connect() as mq:
         mq.cluster.describe(options.topic)  # an unknown topic is an error; do not wait for it
         with mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer:

@@ -128,9 +128,12 @@ class AsyncMetaQ(AsyncClient):
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
         end: End | None = None,
+        require_brokers: Collection[str | int] | None = None,
     ) -> AsyncIterator[Received]:
         """Yield the messages that ``topic`` holds now. Raises as ``Browser``. To follow a topic, use a consumer."""
-        return in_threads(self._mq.browse(topic, partitions=partitions, start=start, end=end))
+        return in_threads(
+            self._mq.browse(topic, partitions=partitions, start=start, end=end, require_brokers=require_brokers)
+        )
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
         """Return a search for the message with an id, for ``async for``."""

@@ -15,7 +15,7 @@ from metaq.client.groups.starts import checked_end, checked_start
 from metaq.client.records import Received, require_topic
 from metaq.discovery.base import Directory
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
-from metaq.errors import OffsetMoved, TopicNotFound
+from metaq.errors import BrokersMissing, OffsetMoved, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -48,6 +48,17 @@ def checked_partitions(given: Collection[Partition] | None) -> Collection[Partit
     return given
 
 
+def required_names(given: Collection[str | int] | None) -> list[str]:
+    """Return the names of the brokers that a read requires, as text.
+
+    Raises:
+        TypeError: ``given`` is a text, or something in it is no name.
+    """
+    if isinstance(given, str) or not all(isinstance(one, str | int) for one in given or ()):
+        raise TypeError(f"require_brokers={given!r}: expected names or ids of brokers, such as ['0', '1']")
+    return sorted({str(one) for one in given or ()})
+
+
 class TopicBrowser(ABC, Generic[M]):
     """Base of the browsers for both systems: an iterator that ends at the end of the topic, or follows it forever."""
 
@@ -59,6 +70,7 @@ class TopicBrowser(ABC, Generic[M]):
         end: End | None,
         follow: bool,
         clock: Clock,
+        require_brokers: Collection[str | int] | None = None,
     ) -> None:
         require_topic(topic)
         if end is not None and follow:
@@ -66,6 +78,7 @@ class TopicBrowser(ABC, Generic[M]):
         self._topic, self._clock = topic, clock
         self._wanted, self._follow = checked_partitions(partitions), follow
         self._start, self._end = checked_start(start), checked_end(end)
+        self._required = required_names(require_brokers)
         self._is_begun = False
         self.positions: dict[Partition, int] = {}
         """Next offset to read, by partition."""
@@ -110,13 +123,14 @@ class Browser(TopicBrowser[Received]):
     Partitions are read one after the other, each in its order, up to what is readable when the iteration begins, or up
     to ``end`` if that is reached first. With ``follow`` the iteration continues with new messages and never ends; new
     partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
-    pass it as ``start`` to go on. ``unlisted`` has the partitions that a Java broker offers but has not opened: their
-    messages are not read, and a warning is logged.
+    pass it as ``start`` to go on. ``require_brokers``: broker ids without which nothing is read. ``unlisted`` has the
+    partitions that a Java broker offers but has not opened: their messages are not read, and a warning is logged.
 
     Raises:
-        ValueError, TypeError: ``start``, ``end`` or ``partitions`` is not valid.
+        ValueError, TypeError: ``start``, ``end``, ``partitions`` or ``require_brokers`` is not valid.
 
     Iterating raises:
+        BrokersMissing: A required broker is not found.
         TopicNotFound: No broker knows the topic.
         ValueError: The topic has no partition of a given name; no message begins at a given offset.
         OffsetMoved: An offset in ``start`` is outside the stored range, or retention overtook the reader.
@@ -136,9 +150,10 @@ class Browser(TopicBrowser[Received]):
         start: Start = "earliest",
         end: End | None = None,
         follow: bool = False,
+        require_brokers: Collection[str | int] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(topic, partitions, start, end, follow, clock)
+        super().__init__(topic, partitions, start, end, follow, clock, require_brokers)
         self._directory, self._pool = directory, pool
         self._stops: dict[Partition, int] = {}
         self.unlisted: list[Partition] = []
@@ -169,6 +184,11 @@ class Browser(TopicBrowser[Received]):
         }
 
     def _check(self, available: Mapping[Partition, PartitionState]) -> None:
+        if self._required:
+            found = self._directory.brokers()
+            if away := sorted(set(self._required) - set(map(str, found))):
+                there = ", ".join(f"{broker_id} at {address}" for broker_id, address in sorted(found.items()))
+                raise BrokersMissing(f"topic {self._topic}", away, f"that are found ({there or 'none'})")
         named = self._named()
         if available and named <= available.keys():
             return

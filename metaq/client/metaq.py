@@ -172,10 +172,14 @@ class MetaQ(Client):
         start: Start = "earliest",
         end: End | None = None,
         follow: bool = False,
+        require_brokers: Collection[str | int] | None = None,
     ) -> Browser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
         self._require_open()
-        return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow)
+        return Browser(
+            self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
+            require_brokers=require_brokers,
+        )  # fmt: skip
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
         """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""

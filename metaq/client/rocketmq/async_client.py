@@ -107,10 +107,20 @@ class AsyncRocketMQ(AsyncClient):
         tags: str = "*",
         sql: str | None = None,
         group: str = GROUP,
+        require_brokers: Collection[str | int] | None = None,
     ) -> AsyncIterator[RocketReceived]:
         """Yield the messages that ``topic`` holds now. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
         return in_threads(
-            self._mq.browse(topic, partitions=partitions, start=start, end=end, tags=tags, sql=sql, group=group)
+            self._mq.browse(
+                topic,
+                partitions=partitions,
+                start=start,
+                end=end,
+                tags=tags,
+                sql=sql,
+                group=group,
+                require_brokers=require_brokers,
+            )
         )
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> AsyncRocketConsumer:

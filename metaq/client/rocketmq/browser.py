@@ -27,15 +27,16 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
     Queues are read one after the other, each in its order, up to what is readable when the iteration begins, or up to
     ``end`` if that is reached first. With ``follow`` the iteration continues with new messages and never ends; new
     queues are read from their first message. ``positions`` has the next offset of each queue that was read: pass it as
-    ``start`` to continue. Messages are pulled in the name of the group, but no offset is committed.
+    ``start`` to continue. ``require_brokers``: names of brokers without which nothing is read. Messages are pulled in
+    the name of the group, but no offset is committed.
 
     Raises:
-        ValueError, TypeError: ``start``, ``end`` or ``partitions`` is not valid.
+        ValueError, TypeError: ``start``, ``end``, ``partitions`` or ``require_brokers`` is not valid.
 
     Iterating raises:
         TopicNotFound: No name server knows the topic.
         TopicNotReadable: No broker allows reads of the topic.
-        QueuesAway: The broker of a given queue is in no route.
+        QueuesAway: A required broker, or the broker of a given queue, is in no route.
         ValueError: The topic does not have a given queue.
         OffsetOutOfRange: An offset in ``start`` is outside the stored range, or retention overtook the reader.
         CorruptRecord, CodecMissing: A message is damaged or cannot be decompressed; those before it were yielded.
@@ -55,9 +56,10 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
         follow: bool = False,
         subscription: Subscription = ALL,
         group: str = GROUP,
+        require_brokers: Collection[str | int] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(topic, partitions, start, end, follow, clock)
+        super().__init__(topic, partitions, start, end, follow, clock, require_brokers)
         self._directory, self._pool = directory, pool
         self._stops: Mapping[Partition, int] = {}
         within_s = pool.timeouts.all_tries_s
@@ -84,8 +86,11 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
 
     def _check(self, ranges: Mapping[Partition, OffsetRange]) -> None:
         queues, servers = self._directory.queues(self._topic), list(map(str, self._directory.servers))
+        there = {queue.broker_name for queue in queues}
+        if required := sorted(set(self._required) - there):
+            raise QueuesAway(f"topic {self._topic}", required, servers)
         missing = sorted(self._named() - set(queues))
-        if away := sorted({queue.broker_name for queue in missing} - {queue.broker_name for queue in queues}):
+        if away := sorted({queue.broker_name for queue in missing} - there):
             raise QueuesAway(", ".join(f"{self._topic}/{queue}" for queue in missing), away, servers)
         if missing:
             present, names = ", ".join(map(str, queues)) or "none", ", ".join(map(str, missing))

@@ -136,6 +136,7 @@ class RocketMQ(Client):
         tags: str = "*",
         sql: str | None = None,
         group: str = GROUP,
+        require_brokers: Collection[str | int] | None = None,
     ) -> RocketBrowser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see its class.
 
@@ -151,7 +152,7 @@ class RocketMQ(Client):
         subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
         return RocketBrowser(
             self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
-            subscription=subscription, group=group,
+            subscription=subscription, group=group, require_brokers=require_brokers,
         )  # fmt: skip
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> RocketGroupConsumer:

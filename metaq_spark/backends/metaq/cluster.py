@@ -21,7 +21,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
-from metaq.errors import MetaqError, TopicNotFound
+from metaq.errors import BrokersMissing, MetaqError, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.retry import RetryPolicy, persist
@@ -31,7 +31,7 @@ from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.backends.metaq.last_messages import FrameHeads
 from metaq_spark.backends.metaq.options import BrokerOptions
-from metaq_spark.errors import BrokerNotNamed, BrokersMissing, OptionError
+from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options.selection import Assigned, Selection, TopicPattern, chosen, topics_of
 
 __all__ = ["Cluster", "SessionPool", "pool_with"]
@@ -166,7 +166,7 @@ class Cluster:
         def look() -> None:
             there = {str(broker_id) for broker_id in self._directory.brokers()}
             if missing := sorted(set(names) - there):
-                raise BrokersMissing(option, missing, self._options.found_by)
+                raise BrokersMissing(f"option {option}", missing, f"found by {self._options.found_by}")
 
         self._persist(look)
 

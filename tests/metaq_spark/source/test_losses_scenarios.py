@@ -9,9 +9,9 @@ from metaq_harness import NO_EXTENSIONS, Harness
 from metaq_harness import offsets as at
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from metaq.errors import ConnectionFailed
+from metaq.errors import BrokersMissing, ConnectionFailed
 from metaq.protocols.text.commands import Command, GetOffset, Stats
-from metaq_spark.errors import BrokerNotNamed, BrokersMissing, DataLoss, NotSelected
+from metaq_spark.errors import BrokerNotNamed, DataLoss, NotSelected
 
 
 @pytest.fixture(params=["ours", "java"])
