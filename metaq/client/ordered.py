@@ -40,6 +40,8 @@ SEND_TIMEOUT_S: Final = 3.0
 
 _CLOSED_PARTITION: Final = 403
 
+_NOT_WRITABLE: Final = "no broker that can be reached takes messages for it from this client"
+
 _Send = Callable[[TopicPartition, Sequence[Message]], list[Sent]]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -89,6 +91,8 @@ class OrderedProducer(ClosedByBlock):
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
         self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)
         """For each partition, held while a message is sent directly or it is decided to spool it."""
+        self._reasons: dict[TopicPartition, str] = {}
+        """Why the messages of a partition wait, as the log says it."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -192,12 +196,12 @@ class OrderedProducer(ClosedByBlock):
         if not self._hurried.knows(where.topic, where.partition):
             self._lookups.wait(where.topic, lambda topic: self._hurried.accepts(topic, where.partition))
             if not self._hurried.knows(where.topic, where.partition):
-                return []
+                return self._none(where, _NOT_WRITABLE)
         return self._hurried.send_many(where.topic, messages, partition=where.partition)
 
     def _send_waiting(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
         if not self._producer.accepts(where.topic, where.partition):
-            return []
+            return self._none(where, _NOT_WRITABLE)
         return self._producer.send_many(where.topic, messages, partition=where.partition)
 
     def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> list[Sent]:
@@ -207,19 +211,29 @@ class OrderedProducer(ClosedByBlock):
             SendFailed: The broker refused the first one permanently.
         """
         try:
-            return send(where, messages)
+            sent = send(where, messages)
         except SendFailed as error:
             refused = isinstance(error.__cause__, BrokerError) and error.__cause__.code != _CLOSED_PARTITION
             front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]
             if refused and not error.retryable and not front:
                 raise
-            return front
-        except TopicNotFound:
-            return []
+            return front or self._none(where, str(error))
+        except TopicNotFound as error:
+            return self._none(where, str(error))
         except MetaqError as error:
             if not error.retryable:
                 raise
-            return []
+            return self._none(where, str(error))
+        if sent:
+            self._reasons.pop(where, None)
+        return sent
+
+    def _none(self, where: TopicPartition, reason: str) -> list[Sent]:
+        """Nothing was sent; a reason that is new is logged."""
+        if self._reasons.get(where) != reason:
+            self._reasons[where] = reason
+            _LOG.warning("messages for %s wait in %s: %s", where, self._spool, reason)
+        return []
 
     def _run(self) -> None:
         while not self._closed:
