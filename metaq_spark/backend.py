@@ -1,4 +1,4 @@
-"""A format as a whole: what a backend module offers, and how it is found by the format's name.
+"""The interface of a format: what a backend module provides, and how it is found by the format's name.
 
 A backend is one object, ``BACKEND``, of a module that is imported when the format is used. Everything that differs
 between ``format("metaq")`` and ``format("rocketmq")`` is behind it: options, columns, sources, sinks, lookups.
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``module`` has the backend. ``brokers_option``: by which a read finds its brokers; as ``--flag``, in ``syntax``,
-    the tools do. ``brokers``: what that names, for their help."""
+    """``module`` has the backend. ``brokers_option``: the option with the brokers' addresses, also ``--flag`` of the
+    tools, in the form ``syntax``. ``brokers``: what it names, for their help.
+    """
 
     module: str
     brokers_option: str
@@ -53,12 +54,12 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 class LagLookup(Protocol):
-    """Measures how far partitions are behind."""
+    """Measures the lag of partitions."""
 
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
-        """The lag of every partition that ``read_to`` knows, and of ``others``, against what the brokers hold now.
+        """Return the lag of every partition in ``read_to`` and ``others``, against what the brokers hold now.
 
-        ``others`` = ``None``: all partitions of the topics that ``read_to`` knows.
+        ``others`` = ``None``: all partitions of the topics in ``read_to``.
 
         Raises:
             MetaqError: A broker could not be asked.
@@ -66,37 +67,37 @@ class LagLookup(Protocol):
 
 
 class Backend(Protocol):
-    """One format. Options are raw here, as Spark hands them over."""
+    """One format. Options are raw here, as Spark passes them."""
 
     name: str
     """Of the format."""
 
     system: str
-    """What messages call it."""
+    """Its name in messages."""
 
     notation: Notation
-    """How its partitions and offsets are written."""
+    """The notation of its partitions and offsets."""
 
     def layout(self, raw: Mapping[str, str]) -> RowLayout:
-        """The columns of a read, when what can be said before it is known whether it is a batch has been checked.
+        """Return the columns of a read, after the checks that do not depend on batch or stream.
 
         Raises:
             OptionError: An option is wrong.
         """
 
     def source(self, raw: Mapping[str, str], use: Use) -> Source:
-        """A read; nothing is asked yet. Raises as ``layout``."""
+        """Return a read; no broker is asked yet. Raises as ``layout``."""
 
     def sink(self, raw: Mapping[str, str], use: Use, schema: StructType) -> Sink:
-        """A write of a DataFrame with ``schema``.
+        """Return a write of a DataFrame with ``schema``.
 
         Raises:
             OptionError, ColumnError: Options or columns are wrong.
-            MetaqError: A broker could not be asked, or does not take the topic.
+            MetaqError: A broker could not be asked, or does not accept the topic.
         """
 
     def cluster(self, raw: Mapping[str, str]) -> Cluster:
-        """The brokers, by the options that say how to reach them. Raises as ``layout``."""
+        """Return the brokers that the connection options lead to. Raises as ``layout``."""
 
     def lag_lookup(self, raw: Mapping[str, str]) -> LagLookup:
         """Lookups of lags, by the same options. Raises as ``layout``."""
@@ -109,6 +110,8 @@ def backend_named(name: str) -> Backend:
 
 
 def format_of(progress: Progress) -> str:
-    """The format of the source that ``progress`` is of, by the names of its partitions; MetaQ's if it has none."""
+    """Return the format of the source with this ``progress``, by the names of its partitions; MetaQ's if it
+    has none.
+    """
     first = next(iter(progress.offsets), None)
     return "rocketmq" if first is not None and isinstance(first.partition.broker, str) else "metaq"

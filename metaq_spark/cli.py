@@ -1,4 +1,4 @@
-"""The ``metaq-spark`` command: what an operator of the connector and its queries needs outside of Spark."""
+"""The ``metaq-spark`` command: tools for operators of the connector and its queries, outside of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import metaq
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status: 0 done, 1 refused or failed, 2 wrong arguments."""
-    try:  # the command comes with every installation, the packages that it needs only with [spark]
+    try:  # every installation has the command, but its packages are only in [spark]
         from metaq_spark.checkpoint.command import add_checkpoint_command, run, show_usage
         from metaq_spark.columns.compiling import add_compile_command
         from metaq_spark.finished_jobs import add_jobs_command

@@ -1,1 +1,1 @@
-"""How the connector asks and reads one system each."""
+"""The connector's access to each system."""

@@ -1,1 +1,1 @@
-"""A query's checkpoint, looked at and moved from outside while the query is stopped. Import from the modules."""
+"""Inspecting and moving a stopped query through its checkpoint. Import from the modules."""

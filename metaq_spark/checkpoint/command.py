@@ -27,7 +27,7 @@ from metaq_spark.options.positions import Group, Position, Timestamps
 from metaq_spark.options.values import timestamp_ms
 
 Commands = Any
-"""What ``add_subparsers`` returns; argparse has no public name for it."""
+"""The result of ``add_subparsers``, which has no public name in argparse."""
 
 
 def add_checkpoint_command(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoint folder of a streaming query, as Spark keeps it; Spark itself is not needed.
+"""The checkpoint folder of a streaming query, in Spark's format; works without Spark.
 
 ====================  =========================================================================================
 ``metadata``          JSON with the query's id
@@ -9,8 +9,8 @@
 ``.N.crc``            Hadoop's checksum beside a file; one that is missing is not missed
 ====================  =========================================================================================
 
-The last N of ``offsets`` without the same N in ``commits`` is a batch that is planned. A query that starts carries it
-out, from where ``offsets/(N-1)`` ends; without one it plans N+1, from where ``offsets/N`` ends.
+If the last N of ``offsets`` is missing in ``commits``, batch N is planned. A starting query runs it, from the end of
+``offsets/(N-1)``; without a planned batch it plans N+1, from the end of ``offsets/N``.
 
 Source: Spark 4.3 as observed, with and without state, and a Parquet sink.
 """
@@ -64,7 +64,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a folder holds: the last batch that is ``committed``, and the one that is ``planned`` and not committed."""
+    """The content of a folder: the last ``committed`` batch, and the ``planned`` batch, if any."""
 
     folder: Path
     query_id: str | None
@@ -82,10 +82,10 @@ class Checkpoint:
         return 0 if last is None else last.batch_id + 1
 
     def batch(self, batch_id: int) -> Batch:
-        """A batch of the past.
+        """Return an earlier batch.
 
         Raises:
-            CheckpointFolderError: It is not there (any more); those that are there are named.
+            CheckpointFolderError: It is not stored (any more); the error names the stored ones.
         """
         kept = sorted(_numbered(self.folder / "offsets"))
         if batch_id not in kept:
@@ -111,10 +111,10 @@ def local_folder(place: str) -> Path:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read what is needed to go on.
+    """Read the state of a checkpoint.
 
     Raises:
-        CheckpointFolderError: It is no checkpoint, one without a batch yet, or in a form that is not known here.
+        CheckpointFolderError: It is not a checkpoint, has no batch yet, or has an unknown form.
     """
     if not (folder / "offsets").is_dir():
         raise CheckpointFolderError(folder, "there is no folder offsets in it; is this the checkpointLocation?")
@@ -139,7 +139,7 @@ def add_batch(checkpoint: Checkpoint, batch: Batch) -> Path:
     """Plan ``batch``: its file appears whole or not at all, and never in place of another.
 
     Raises:
-        CheckpointFolderError: There is such a batch meanwhile: the query runs.
+        CheckpointFolderError: The batch exists meanwhile: the query runs.
     """
     offsets = checkpoint.folder / "offsets"
     target, draft = offsets / str(batch.batch_id), offsets / f".{batch.batch_id}.{os.getpid()}.draft"
@@ -160,7 +160,7 @@ def add_batch(checkpoint: Checkpoint, batch: Batch) -> Path:
 
 
 def remove_planned(checkpoint: Checkpoint) -> None:
-    """Take back the planned batch, if there is one."""
+    """Remove the planned batch, if there is one."""
     if checkpoint.planned is not None:
         offsets, name = checkpoint.folder / "offsets", str(checkpoint.planned.batch_id)
         (offsets / name).unlink()
@@ -169,7 +169,7 @@ def remove_planned(checkpoint: Checkpoint) -> None:
 
 
 def _as_the_others(file: Path, folder: Path) -> None:
-    """Let the user who runs the query read a file that another user, perhaps root, has created."""
+    """Give a file that another user, perhaps root, has created to the user who runs the query."""
     pattern = next((each for each in folder.iterdir() if _NUMBER.fullmatch(each.name)), None)
     if pattern is not None:
         shutil.copymode(pattern, file)
@@ -183,10 +183,10 @@ def _numbered(folder: Path) -> list[int]:
 
 
 def read_batch(folder: Path, batch_id: int) -> Batch:
-    """A batch that is there; ``Checkpoint.batch`` is for one that may not be.
+    """Read an existing batch; use ``Checkpoint.batch`` for one that may not exist.
 
     Raises:
-        CheckpointFolderError: It is in a form that is not known here.
+        CheckpointFolderError: It has an unknown form.
         OSError: It cannot be read.
     """
     metadata, *lines = _lines(folder / "offsets" / str(batch_id), folder)

@@ -1,7 +1,7 @@
-"""What a checkpoint says about batches that a sink does not know any more: whether the query was moved back.
+"""Checks in a checkpoint whether a query was moved back before batches that its sink has lost.
 
-A sink whose brokers were put back to an older copy refuses the next batch. ``metaq-spark checkpoint move`` lets the
-query read again what the missing batches had read; the batch that moves it must then be let through, and no other.
+A sink whose brokers were restored from an older copy refuses the next batch. ``metaq-spark checkpoint move`` makes the
+query read again what the missing batches had read; then exactly the batch that moves it must be accepted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ def has_batch(place: str, batch_id: int) -> bool:
 
 
 def leads_back(place: str, batch_id: int, missing: tuple[int, int]) -> bool:
-    """Whether batch ``batch_id`` moves the query so far back that what the batches ``missing`` have read is read again.
+    """Return whether batch ``batch_id`` moves the query back far enough to read again what the ``missing`` batches
+    read.
 
-    ``missing`` are the first and the last of them. Batches that were planned and never committed need not be: they were
-    abandoned with the move. What cannot be found out counts as no.
+    ``missing`` are the first and the last of them. Planned batches that were never committed are ignored: the move
+    abandoned them. If it cannot be determined, return false.
     """
     batch = _batch(place, batch_id)
     if batch is None or not is_move(batch):
@@ -35,7 +36,7 @@ def leads_back(place: str, batch_id: int, missing: tuple[int, int]) -> bool:
 
 
 def _not_behind(line: str, then: str) -> bool:
-    """Whether a source goes on at, or before, where it was ``then``."""
+    """Return whether a source continues at or before its position ``then``."""
     progress, before = read_line(line), read_line(then)
     if progress is None or before is None:
         return line == then

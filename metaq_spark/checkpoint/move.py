@@ -1,9 +1,8 @@
-"""Moving a query: a batch is added to its checkpoint that reads nothing and ends where the query is to go on.
+"""Moves a query: adds an empty batch to its checkpoint that ends where the query will continue.
 
-Why a batch: Spark's own files stay as they are, so there is nothing to restore; one file is added, so a move is
-done or not done, never half; the query itself carries the batch out, so that its state and the logs of file sinks have
-no gap. Why a new id: a sink may have decided a batch of which Spark's checkpoint knows nothing yet, and would drop or
-refuse other content under its id.
+Why a batch: Spark's own files do not change, so there is nothing to restore; adding one file is atomic; the query
+itself runs the batch, so that its state and the logs of file sinks have no gap. Why a new id: a sink may have decided a
+batch that is not yet in Spark's checkpoint, and would drop or refuse other content under its id.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class AfterBatch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to be moved: everything, unless a source (counted from 1), a topic or some partitions are named.
+    """What to move: everything, unless a source (counted from 1), a topic or some partitions are named.
 
-    Always of one format; ``system`` is what messages call it.
+    Always of one format; ``system`` is its name in messages.
     """
 
     source: int | None = None
@@ -46,7 +45,7 @@ class Choice:
     system: str = "MetaQ"
 
     def takes(self, where: TopicPartition) -> bool:
-        """Whether a partition is meant."""
+        """Return whether a partition is selected."""
         return (self.topic in (None, where.topic)) and (self.partitions is None or where in self.partitions)
 
 
@@ -55,7 +54,7 @@ class Step:
     """One partition's move, from and to an offset. ``back`` and ``skipped`` count offsets; one of them is 0.
 
     ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation; ``end`` for one
-    that it is to forget.
+    that is dropped.
     """
 
     source: int
@@ -83,7 +82,7 @@ class Move:
 
 
 def check_movable(checkpoint: Checkpoint, *, keep_state: bool, abandon_planned: bool) -> None:
-    """Refuse what a move would silently break.
+    """Refuse a move that would silently corrupt the query.
 
     Raises:
         CheckpointFolderError: A batch is planned, the first is not committed, or the query is stateful.
@@ -113,11 +112,12 @@ def check_movable(checkpoint: Checkpoint, *, keep_state: bool, abandon_planned: 
 def plan_move(
     checkpoint: Checkpoint, cluster: Cluster, position: Position | AfterBatch, choice: Choice, now_ms: int
 ) -> Move:
-    """Find out where the chosen partitions go, and what the new batch is. ``cluster``: of the format of ``choice``.
+    """Determine the new positions of the selected partitions, and the new batch. ``cluster``: of the format of
+    ``choice``.
 
     Raises:
-        CheckpointFolderError: Nothing is chosen, or the batch of the past is not there.
-        OptionError: A position is none where a message starts, is gone, or cannot be found.
+        CheckpointFolderError: Nothing is selected, or the earlier batch is not stored.
+        OptionError: No message starts at a position, it is deleted, or it cannot be found.
         ConnectionFailed, DeadlineExceeded, TopicNotFound: The brokers could not be asked.
     """
     base = checkpoint.committed
@@ -136,10 +136,10 @@ def plan_move(
 
 
 def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
-    """Find out which partitions the query is to forget, and what the new batch is; no broker is asked.
+    """Determine which partitions to drop, and the new batch; no broker is asked.
 
     Raises:
-        CheckpointFolderError: Nothing is chosen, or everything that a source reads.
+        CheckpointFolderError: Nothing is selected, or everything that a source reads.
     """
     base = checkpoint.committed
     assert base is not None  # it was checked
@@ -160,7 +160,7 @@ def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
 
 def _added(checkpoint: Checkpoint, lines: Sequence[str], steps: Sequence[Step], now_ms: int) -> Move:
     if not steps:
-        raise CheckpointFolderError(checkpoint.folder, "no partition of the query is among those that were chosen")
+        raise CheckpointFolderError(checkpoint.folder, "no partition of the query is selected")
     assert checkpoint.committed is not None
     metadata = dict(checkpoint.committed.metadata)
     metadata["batchTimestampMs"] = max(now_ms, int(metadata.get("batchTimestampMs", 0)))
@@ -187,9 +187,9 @@ def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
 def _available(
     cluster: Cluster, read_to: Progress, position: Position | AfterBatch, choice: Choice
 ) -> dict[TopicPartition, PartitionState]:
-    """What the brokers hold of the partitions that are to be moved.
+    """Return the brokers' ranges of the partitions to move.
 
-    JSON names its partitions itself: of the others nothing is asked.
+    With JSON, only the partitions in it are asked for.
     """
     known = {where for where in read_to.offsets if choice.takes(where)}
     if isinstance(position, Specific):
@@ -205,7 +205,7 @@ def _available(
 def _past(
     checkpoint: Checkpoint, source: Source, position: AfterBatch, available: Mapping[TopicPartition, PartitionState]
 ) -> Specific:
-    """Where the partitions were after a batch; those that the query did not know then are read from their start."""
+    """Return the positions after an earlier batch; partitions that were unknown then start at their beginning."""
     lines = checkpoint.batch(position.batch_id).lines
     then = read_line(lines[source.number - 1]) if len(lines) >= source.number else None
     if then is None:

@@ -1,4 +1,4 @@
-"""What the command prints, as JSON for machines and as text for people. Pure."""
+"""The output of the command, as JSON and as text. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Row = Sequence[object]
 
 
 def checkpoint_tree(checkpoint: Checkpoint, sources: Sequence[tuple[Source, Sequence[PartitionLag] | None]]) -> Any:
-    """The state of a checkpoint; each source with the lag of its partitions, ``None`` if no broker was asked."""
+    """Return the state of a checkpoint; each source with the lag of its partitions, ``None`` if no broker was asked."""
     committed, planned = checkpoint.committed, checkpoint.planned
     return {
         "checkpoint": str(checkpoint.folder),
@@ -54,7 +54,7 @@ def checkpoint_text(tree: Any) -> str:
 
 
 def move_tree(checkpoint: Checkpoint, move: Move, *, done: bool) -> Any:
-    """What a move changes; ``done``: whether it was carried out."""
+    """Return the changes of a move; ``done``: whether it was executed."""
     return {
         "checkpoint": str(checkpoint.folder),
         "done": done,
@@ -67,7 +67,7 @@ def move_tree(checkpoint: Checkpoint, move: Move, *, done: bool) -> Any:
 
 
 def move_text(tree: Any) -> str:
-    """The same for people, with what to know about it."""
+    """Return the changes of a move as text, with advice."""
     unit = "messages" if any("skipped_messages" in row for row in tree["partitions"]) else "bytes"
     heads = ("source", "partition", "from", "to", f"{unit} read again", f"{unit} skipped")
     rows = [

@@ -1,4 +1,4 @@
-"""The sources of a query as its checkpoint shows them: ours by the form of their offsets, and those of others."""
+"""The sources of a query in its checkpoint; this connector's are recognised by the form of their offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Source:
 
     @property
     def format(self) -> str | None:
-        """The format that it reads; ``None`` if it is none of ours."""
+        """The format that it reads; ``None`` for another connector's source."""
         if self.read_to is None:
             return None
         return format_of(self.read_to if self.read_to.offsets or self.planned is None else self.planned)
@@ -44,16 +44,16 @@ def read_sources(checkpoint: Checkpoint) -> list[Source]:
         after = read_line(planned[place]) if place < len(planned) else None
         at = read_line(line)
         if checkpoint.committed is None and at is not None:
-            at = Progress({})  # the first batch is planned: nothing has been read
+            at = Progress({})  # the first batch is planned: nothing was read yet
         sources.append(Source(place + 1, line, at, after))
     return sources
 
 
 def read_line(line: str) -> Progress | None:
-    """The offset that a line of ``offsets/N`` holds, ``None`` if it is not in our form.
+    """Parse a line of ``offsets/N``; return ``None`` if it has another connector's form.
 
     Raises:
-        CheckpointError: It is in our form, but was written by a newer version, or is damaged.
+        CheckpointError: It has this connector's form, but was written by a newer version, or is damaged.
     """
     try:
         tree = json.loads(line)

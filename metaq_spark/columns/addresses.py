@@ -1,11 +1,11 @@
-"""Loads, stores, copies and checksums at addresses: what the compiled loops are made of.
+"""Loads, stores, copies and checksums at addresses, for the compiled loops.
 
-Helpers take addresses, not arrays: wherever an array is given to an inlined function, numba counts a reference up and
-down, atomically.
+Helpers take addresses, not arrays: if an array is passed to an inlined function, numba changes its reference count
+atomically.
 """
 
-# mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def" numba compiles these functions; it
+# has no types for mypy.
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def big_endian(typingctx: Any, address: Any, kind: Any) -> Any:
 
 @intrinsic
 def put_big_endian(typingctx: Any, address: Any, number: Any) -> Any:
-    """Store ``number``, as wide as its type is, at an address, aligned or not."""
+    """Store ``number``, with the width of its type, at an address, aligned or not."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = builder.bswap(arguments[1]) if sys.byteorder == "little" else arguments[1]
@@ -100,7 +100,7 @@ def put_big_endian(typingctx: Any, address: Any, number: Any) -> Any:
 
 @intrinsic
 def store(typingctx: Any, address: Any, number: Any) -> Any:
-    """Store ``number``, as wide as its type is, at an address, aligned or not, in this machine's byte order."""
+    """Store ``number``, with the width of its type, in this machine's byte order, at an address, aligned or not."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], arguments[1].type.as_pointer())

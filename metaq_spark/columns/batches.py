@@ -1,8 +1,8 @@
-"""From what was decoded to what Spark gets: the columns asked for, in their order and types, of the messages wanted.
+"""Converts decoded columns into Spark's batches: the selected columns, in order and types, of the wanted messages.
 
-Decoders give raw columns: ``offset``, ``message_id``, ``timestamp``, ``attribute`` (a string) and ``value`` (binary),
-as far as they are ``needed``. Here the columns that are the same in every row are added, messages of other types are
-taken out, and the attribute and the payload get the form that the options ask for.
+Decoders return raw columns: ``offset``, ``message_id``, ``timestamp``, ``attribute`` (a string) and ``value`` (binary),
+as far as they are ``needed``. Here the constant columns are added, messages of other types are dropped, and the
+attribute and the payload are converted as the options say.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Convert = Callable[[pa.Array], pa.Array]
 
 
 class RecordBatches:
-    """Makes record batches of ``schema``, in which ``constants`` are the columns that are the same in every row.
+    """Creates record batches of ``schema``; ``constants`` are the columns with one value for all rows.
 
-    ``needed`` are those of ``raw_columns`` that decoders have to give. ``wanted`` are the values of column ``filtered``
-    of the messages wanted, ``None`` = all messages; a message without a value is never among them.
+    ``needed`` are the ``raw_columns`` that decoders must return. ``wanted`` are the accepted values of column
+    ``filtered``, ``None`` = all messages; a message without a value is never accepted.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ def _converters(layout: RowLayout) -> dict[str, Convert]:
 
 
 def value_converters(kind: DataType | None) -> dict[str, Convert]:
-    """How the column ``value`` gets from bytes to ``kind``, by its name; none if it stays as it is."""
+    """Return the converter of the column ``value`` from bytes to ``kind``, by name; empty if it needs none."""
     match kind:
         case None | BinaryType():
             return {}

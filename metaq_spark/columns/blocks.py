@@ -3,10 +3,10 @@
 An ``OpenBlock`` is the block that a partition's next frames go to; ``encode`` writes into it, the sink decides when one
 that is not full is sent.
 
-A block has a fingerprint: whether two sets of rows became the same messages, in whatever order. That of a message is a
-64-bit mix of its frame's length, checksum and flag, so it covers value and attribute. That of a set is the sum modulo
-2**64. It distinguishes what was written by mistake; it is no protection against somebody who looks for two sets
-with one sum.
+A block has a fingerprint, which shows whether two sets of rows became the same messages, in any order. The fingerprint
+of a message is a 64-bit mix of its frame's length, checksum and flag, so it covers value and attribute; for a set, it
+is the sum modulo 2**64. It detects accidental differences; it does not protect against an attacker who searches for
+collisions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EMPTY: Final = np.zeros(0, dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``count`` whole frames, back to back, and their ``fingerprint``. Nobody writes to ``data`` any more."""
+    """``count`` whole frames, back to back, and their ``fingerprint``. ``data`` does not change any more."""
 
     data: Buffer
     count: int
@@ -34,9 +34,9 @@ class Block:
 
 
 class OpenBlock:
-    """Frames of one partition that are not sent yet, in a buffer that grows up to ``bytes_max``.
+    """Unsent frames of one partition, in a buffer that grows up to ``bytes_max``.
 
-    A frame larger than that is a block of its own. At most ``messages_max`` frames.
+    A larger frame becomes a separate block. At most ``messages_max`` frames.
     """
 
     __slots__ = ("_was_full", "buffer", "bytes_max", "count", "fingerprint", "messages_max", "used")
@@ -48,9 +48,9 @@ class OpenBlock:
         self._was_full = False
 
     def ensure_capacity(self, needed: int, expected: int) -> bool:
-        """Enlarge the buffer so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
+        """Enlarge the buffer so that a frame of ``needed`` bytes fits; ``False`` if it must go into the next block.
 
-        ``expected``: how many bytes are likely to come, that frame included.
+        ``expected``: likely bytes to follow, including that frame.
         """
         if self.count == self.messages_max:
             return False
@@ -99,7 +99,7 @@ def of_frame(frame: Buffer, at: int = 0) -> int:
 
 
 def of_header(length: int, checksum: int, flag: int) -> int:
-    """The fingerprint of a frame with this header, whatever its message id."""
+    """Return the fingerprint of a frame with this header; the message id is ignored."""
     mixed = ((length << 32 | checksum) ^ (flag & 1) << 63) * MULTIPLIERS[0] & MASK
     mixed = (mixed ^ mixed >> 32) * MULTIPLIERS[1] & MASK
     mixed ^= mixed >> 29

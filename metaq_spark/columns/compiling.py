@@ -1,7 +1,7 @@
-"""Compiles every loop of the ``kernels`` now, so that no query has to: ``metaq-spark compile``.
+"""``metaq-spark compile``: compiles all loops in ``kernels`` in advance, so that no query has to.
 
-numba compiles a function at its first call, for the types it is called with, and keeps the machine code on disk. So
-each loop is called once on a message or two, with the arrays that ``decode`` and ``encode`` give it.
+numba compiles a function at its first call, for its argument types, and caches the machine code on disk. So each loop
+is called once on one or two messages, with the same array types as in ``decode`` and ``encode``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from metaq_spark.columns.engine import Engine, numba_kernels
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Where the machine code is (empty: nowhere, no folder can be written), and what it took to have all of it.
+    """The folder of the machine code (empty if none is writable), and the numbers of loops.
 
-    ``made`` loops were compiled, ``found`` ones were there already.
+    ``made`` loops were compiled, ``found`` ones were cached already.
     """
 
     folder: str

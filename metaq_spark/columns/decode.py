@@ -1,11 +1,11 @@
-"""Frames to columns: runs of one partition go in, record batches of Spark's exact types come out.
+"""Decodes runs of frames of one partition into record batches of Spark's exact types.
 
-A decoder gathers rows over several runs and hands out a batch when it is full, so small runs do not make small batches.
-The compiled and the plain decoder give the same rows; ``engine`` says which is used. Columns that nobody asked for are
-neither copied nor given memory, but every frame is checked.
+A decoder gathers rows over several runs and returns a batch when it is full, so small runs do not produce small
+batches. The compiled and the plain decoder return the same rows; ``engine`` chooses between them. Unselected columns
+are neither copied nor allocated, but every frame is checked.
 
-An attribute that is not valid UTF-8 comes out with U+FFFD for each byte sequence that is not, because Spark's strings
-must be UTF-8 and one odd attribute is no reason to hold back a partition. The payload is never changed.
+In an attribute that is not valid UTF-8 each invalid byte sequence is replaced by U+FFFD, because Spark's strings must
+be UTF-8 and one odd attribute should not block a partition. The payload is never changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS_MAX: Final = 32768
 """Most rows of a batch."""
 
 BYTES_MAX: Final = 4 << 20
-"""Payload bytes of a batch; a single message above this makes a batch of its own."""
+"""Payload bytes of a batch; a single larger message becomes a separate batch."""
 
 
 Batches = Generator[pa.RecordBatch, None, int]
@@ -40,7 +40,7 @@ Batches = Generator[pa.RecordBatch, None, int]
 
 
 class RunDecoder:
-    """Turns the runs of one partition into record batches. Moves on to the compiled loops when ``engine`` says so."""
+    """Decodes the runs of one partition into record batches. Switches to the compiled loops when ``engine`` says so."""
 
     def __init__(
         self,
@@ -52,21 +52,21 @@ class RunDecoder:
         types: tuple[str, ...] | None = None,
         end: int = 0,
     ) -> None:
-        """``end``: the offset behind the last byte that will come, 0 if that is not known."""
+        """``end``: the offset behind the last byte of the task, 0 if it is unknown."""
         self._end = end
         self._maker = BatchMaker(source, layout or message_layout(), types)
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
         self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(self._maker, *self._limits)
 
     def decode(self, data: Buffer, base_offset: int, *, may_be_cut: bool = False) -> Batches:
-        """Take in the whole frames of a run that starts at ``base_offset``; yield the batches that got full.
+        """Decode the whole frames of a run that starts at ``base_offset``; yield full batches.
 
-        Returns how many bytes that were: all, unless the last frame ``may_be_cut``, or its length is impossible, which
-        is for the caller to find out. ``data`` is not looked at any more when the last batch was taken.
+        Returns the number of bytes consumed: all, unless the last frame ``may_be_cut``, or its length is invalid, which
+        the caller must check. ``data`` is not used any more after the last batch was taken.
 
         Raises:
-            CorruptFrame: A checksum is wrong, or a frame is cut that must not be. The rows before it are kept inside,
-            and the decoder is ready for what follows behind it.
+            CorruptFrame: A checksum is wrong, or a frame is cut that must not be. Earlier rows are kept, and the
+                decoder can continue behind the frame.
         """
         full = self._move_on(len(data), self._end - base_offset)
         decoded = self._decoder.decode(data, base_offset, may_be_cut=may_be_cut)
@@ -87,7 +87,7 @@ class RunDecoder:
         return self._decoder.flush()
 
     def _move_on(self, byte_count: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch] | None:
-        """Change to the compiled decoder when it is time; then, what the other has not given out."""
+        """Switch to the compiled decoder when it is time; return the remaining batches of the plain one."""
         if isinstance(self._decoder, CompiledDecoder):
             return None
         kernels = self._engine.kernels_for(byte_count, task_bytes_left)
@@ -104,7 +104,7 @@ def _behind(full: Iterator[pa.RecordBatch], decoded: Batches) -> Batches:
 
 
 def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
-    """A read-only view, whatever ``data`` is: numba compiles for each kind of array that it meets."""
+    """Return a read-only view of ``data``: numba compiles a version for each kind of array."""
     run = np.frombuffer(data, dtype=np.uint8)
     run.flags.writeable = False
     return run
@@ -120,7 +120,9 @@ class CompiledDecoder:
         self._start_batch(bytes_max)
 
     def _start_batch(self, value_bytes: int) -> None:
-        """Fresh column buffers: the last ones belong to the batch now. Those of columns not needed have length 0."""
+        """Allocate new column buffers: the previous ones belong to the batch. Buffers of unneeded columns have length
+        0.
+        """
         self._state = np.zeros(self._kernels.STATE_SIZE, dtype=np.int64)
         self._offsets = self._column("offset", np.int64)
         self._ids = self._column("message_id", np.int64)
@@ -138,7 +140,7 @@ class CompiledDecoder:
         return ends
 
     def decode(self, data: Buffer, base_offset: int, *, may_be_cut: bool = False, address_bytes: int = 0) -> Batches:
-        """Take in a run; see ``RunDecoder``. ``address_bytes``: of an offset in front of each frame."""
+        """Decode a run; see ``RunDecoder``. ``address_bytes``: size of an offset in front of each frame."""
         run, k = _bytes_of(data), self._kernels
         self._state[k.POSITION] = 0
         while (status := self._run_kernel(run, base_offset, address_bytes)) != k.DONE:
@@ -157,7 +159,7 @@ class CompiledDecoder:
         return len(run)
 
     def decode_addressed(self, data: bytes) -> Batches:
-        """Take in frames with offsets; see ``RunDecoder``."""
+        """Decode frames with offsets; see ``RunDecoder``."""
         return self.decode(data, 0, address_bytes=OFFSET_BYTES)
 
     def flush(self) -> Iterator[pa.RecordBatch]:

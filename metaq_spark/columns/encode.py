@@ -1,7 +1,7 @@
-"""Columns to frames: the rows of a record batch become whole frames in blocks, ready for a batched put.
+"""Encodes the rows of a record batch into whole frames in blocks, for batched puts.
 
 ``FrameEncoder`` holds the ``value`` and ``attribute`` columns of one batch and writes the frames of any selection of
-its rows, in the order of the selection, behind what an open block already has. Message ids are 0: the broker gives the
+its rows, in the order of the selection, behind the frames of an open block. Message ids are 0: the broker assigns the
 real ones.
 """
 
@@ -23,13 +23,13 @@ from metaq_spark.columns.engine import Engine, shared_engine
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 _NOTHING: Final = np.zeros(0, dtype=np.uint8)
-_NOTHING.flags.writeable = False  # as the buffers of Arrow are: numba compiles for each kind of array it meets
+_NOTHING.flags.writeable = False  # like Arrow's buffers: numba compiles a version for each kind of array
 _NO_ENDS: Final = np.zeros(0, dtype=np.int64)
 _NO_ROW_PRESENT: Final = np.zeros(0, dtype=np.uint8)
 
 
 _BESIDE_THE_VALUE: Final = 28
-"""Bytes that a frame is expected to need beside the value: a header and a few for an attribute."""
+"""Expected size of a frame beyond the value: a header and a short attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class VariableColumn:
 
     @classmethod
     def of(cls, array: pa.Array) -> VariableColumn:
-        """The buffers of a (large) binary or string array, sliced or not; nothing but the ends is copied."""
+        """Return the buffers of a (large) binary or string array, sliced or not; only the ends are copied."""
         wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
         _, ends, data = array.buffers()
         ends = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
@@ -78,9 +78,9 @@ class FrameEncoder:
             self._frame_bytes = size // max(1, len(value)) + _BESIDE_THE_VALUE
 
     def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
-        """Write the frames of ``rows`` behind those in ``block``, and yield it each time that it is full.
+        """Append the frames of ``rows`` to ``block``, and yield a block each time that it is full.
 
-        What ``block`` holds in the end is not full, or nothing says so yet.
+        At the end, ``block`` holds the rest.
         """
         if self._kernels is None:
             return self._append_plain(rows, block)
@@ -115,7 +115,9 @@ class FrameEncoder:
 
 
 def hash_keys(keys: pa.Array, engine: Engine | None = None) -> Int64s:
-    """The CRC-32 (0..2**32-1) of every key: binary as it is, strings in UTF-8, integers in decimal. Nulls give any."""
+    """Return the CRC-32 (0..2**32-1) of every key: binary unchanged, strings in UTF-8, integers in decimal. Undefined
+    for nulls.
+    """
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
     kernels = (engine or shared_engine()).kernels_for(keys.nbytes)

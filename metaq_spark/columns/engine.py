@@ -1,9 +1,9 @@
-"""Which loops a process uses: the plain ones at first, the compiled ones once they are worth their start.
+"""Chooses the loops of a process: plain ones first, compiled ones when loading numba pays off.
 
 Loading numba costs a Python worker half a second, and Spark ends a worker whenever it needs only the first rows of a
-task (``show``, ``limit``). A process therefore handles its first ``PLAIN_BYTES_MAX`` bytes in plain Python, which
-takes about as long, and loads numba when that was not the end of it. A task that has gone on beyond the first rows
-(``FIRST_BYTES``) and has ``TASK_BYTES_MIN`` before it loads numba at once. Where numba is missing, everything is plain.
+task (``show``, ``limit``). A process therefore processes its first ``PLAIN_BYTES_MAX`` bytes in plain Python, which
+takes about as long, and then loads numba. A task that continues beyond the first rows (``FIRST_BYTES``) and has
+``TASK_BYTES_MIN`` left loads numba at once. Without numba, everything is plain.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final
 PLAIN_BYTES_MAX: Final = 16 << 20
 
 FIRST_BYTES: Final = 2 << 20
-"""About what Spark takes of a task that only has to show its first rows."""
+"""Approximate bytes that Spark reads of a task of which it needs only the first rows."""
 
 TASK_BYTES_MIN: Final = 8 << 20
-"""Worth loading numba for: a worker is used again, so what it has loaded serves the tasks behind this one, too."""
+"""Enough to load numba: a worker is reused, so later tasks benefit, too."""
 
 NO_NUMBA: Final = "METAQ_SPARK_NO_NUMBA"
-"""Environment variable: ``1`` makes the connector do without numba."""
+"""Environment variable: ``1`` disables numba."""
 
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def numba_kernels() -> ModuleType | None:
-    """The compiled kernels, or ``None`` where numba is switched off, missing, or does not go with what is installed."""
+    """Return the compiled kernels, or ``None`` if numba is disabled, missing, or incompatible."""
     if os.environ.get(NO_NUMBA) == "1":
         return None
     try:
@@ -50,10 +50,10 @@ def numba_kernels() -> ModuleType | None:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Keep what is imported meanwhile out of all garbage collections, those of now and those to come.
+    """Exclude objects that are imported in the block from all garbage collections.
 
-    Spark has its Python workers collect garbage after every task. With the hundred thousands of objects that numba
-    brings, that alone would cost each task tens of milliseconds, for nothing: modules are never garbage.
+    Spark makes its Python workers collect garbage after every task. The hundred thousands of objects of numba would add
+    tens of milliseconds to each task, for nothing: modules are never garbage.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -72,9 +72,9 @@ class Engine:
         self._plain_bytes_max = self._plain_bytes_left = plain_bytes_max
 
     def kernels_for(self, byte_count: int, task_bytes_left: int = 0) -> ModuleType | None:
-        """The kernels to handle the next ``byte_count`` bytes with; ``None`` = in plain Python.
+        """Return the kernels for the next ``byte_count`` bytes; ``None`` = plain Python.
 
-        ``task_bytes_left``: what the task has before it, these included, as far as it knows.
+        ``task_bytes_left``: remaining bytes of the task, including these, as far as known.
         """
         begun = self._plain_bytes_left <= self._plain_bytes_max - FIRST_BYTES
         if begun and task_bytes_left >= TASK_BYTES_MIN:

@@ -1,8 +1,8 @@
 """JSON payloads as columns of a Spark type.
 
-A payload that is not JSON, or is JSON of another kind than the type, becomes null; so does each part of it that does
-not fit its type, alone. Nothing is converted that could change what was sent: no rounding, except of decimals to their
-scale, no numbers out of strings, no strings out of numbers.
+A payload that is not JSON, or does not fit the type, becomes null; a part that does not fit becomes null alone. No
+conversion changes the value: no rounding, except of decimals to their scale, no numbers from strings, no strings from
+numbers.
 
 ========================================  ======================================================================
 Spark type                                JSON that fits
@@ -54,7 +54,7 @@ from pyspark.sql.types import (
 from metaq_spark.columns.schema import arrow_type
 
 Coerce = Callable[[Any], Any]
-"""From what ``json`` gives to what Arrow takes, or ``None``."""
+"""Converts a parsed JSON value for Arrow, or returns ``None``."""
 
 _INTEGER_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127

@@ -5,17 +5,18 @@ beside this file or in a folder of the user, so it is compiled once for each ins
 worker.
 
 The columns of a read: ``timed`` and ``attributed`` are one byte a row (0 = null), ``*_ends`` Arrow's int32 offsets, one
-more than rows. A column that is not wanted is arrays of length 0: one compiled version serves all choices of columns.
+more than rows. An unselected column has arrays of length 0: one compiled version serves all selections.
 
 Kernels work on plain numpy arrays and addresses and raise nothing: they return a status and leave their progress in
 ``state``, from which ``decode`` and ``encode`` make batches and errors. Frame layout: ``metaq.formats.frames``.
 
-Addresses of arrays are taken before the loops, and helpers take addresses: wherever an array is given to an inlined
-function or ``array.ctypes`` stands, numba counts a reference up and down, atomically. In a loop that is a fifth of it.
+Addresses of arrays are computed before the loops, and helpers take addresses: if an array is passed to an inlined
+function or ``array.ctypes`` is used, numba changes its reference count atomically, which takes a fifth of a loop's
+time.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
+# mypy.
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ FULL: Final = 1
 BAD_LENGTH: Final = 2
 BAD_CHECKSUM: Final = 3
 BAD_ATTRIBUTE: Final = 4
-"""What a kernel returns. ``FULL``: the output has no space for the frame or row at ``state[POSITION]``."""
+"""Status codes of a kernel. ``FULL``: the output has no space for the frame or row at ``state[POSITION]``."""
 
 POSITION: Final = 0
 ROW: Final = 1
@@ -60,20 +61,21 @@ NON_ASCII: Final = 6
 NEEDED: Final = 7
 FINGERPRINT: Final = 8
 STATE_SIZE: Final = 9
-"""Places in the ``state`` array of int64: how far a kernel came, what it met, the bytes it had no space for, and the
-sum of the fingerprints of the frames that it made."""
+"""Size of the ``state`` array of int64: the kernel's progress, the event that stopped it, the bytes it had no space
+for, and the sum of the fingerprints of its frames.
+"""
 
 
 @numba.njit(inline="always")
 def _attribute_length(body, length):
-    """Length of the attribute that the body at an address starts with; -1 if the body cannot hold what it says."""
+    """Return the length of the attribute at the start of a body; -1 if it exceeds the body."""
     found = int32_at(body) if length >= 4 else np.int64(-1)
     return found if 4 + found <= length else np.int64(-1)
 
 
 @numba.njit(inline="always")
 def _look_at(frame, bytes_left, crc_address, tables_at):
-    """Status, body length, and bytes before the payload of the frame at an address with ``bytes_left`` bytes behind it.
+    """Return status, body length, and bytes before the payload of the frame at an address with ``bytes_left`` bytes.
 
     Its checksum is verified.
     """
@@ -89,7 +91,7 @@ def _look_at(frame, bytes_left, crc_address, tables_at):
 
 @numba.njit(inline="always")
 def _digit(code):
-    """The six bits that a digit of base64 stands for, 64 for what is no digit."""
+    """Return the six bits of a base64 digit, 64 for other characters."""
     if 65 <= code <= 90:
         return code - 65
     if 97 <= code <= 122:
@@ -101,7 +103,9 @@ def _digit(code):
 
 @numba.njit
 def _shown(at, length):
-    """Length of what users see of the attribute at an address, and whether that is anything: ``stored_form``."""
+    """Return the length of the visible part of the attribute at an address, and whether there is one:
+    ``stored_form``.
+    """
     tag = np.int64(0)
     while tag < length and load(at + tag, np.uint8) != 2:
         tag += 1
@@ -127,7 +131,7 @@ def _shown(at, length):
 
 @numba.njit(inline="always")
 def _attribute(frame, skipped):
-    """Length of the attribute that users see, and whether there is one; ``skipped`` bytes are before the payload."""
+    """Return the length of the visible attribute, and whether there is one; ``skipped`` bytes precede the payload."""
     flags = load(frame + 19, np.uint8)
     if flags & np.uint8(3) == np.uint8(3):
         return _shown(frame + HEADER_BYTES + 4, skipped - 4)
@@ -141,7 +145,7 @@ def decode_frames(
 ):  # fmt: skip
     """Append the frames of ``run`` from ``state[POSITION]`` on to the columns, up to ``rows_max`` rows.
 
-    ``base`` is the offset of ``run[0]``, unless ``address_bytes`` is 8: then each frame has its own in front (int64).
+    ``base`` is the offset of ``run[0]``, unless ``address_bytes`` is 8: then each frame is preceded by its own (int64).
     """
     position, row = state[POSITION], state[ROW]
     value_end, attribute_end = state[VALUE_BYTES], state[ATTRIBUTE_BYTES]
@@ -230,7 +234,7 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
             copy(to + body + 4 + attribute_length, value, size)
             crc = crc32(to + body, length, crc_address, tables_at)
         else:
-            # Of the column, not of the copy: a core waits when it loads what it stored a moment ago in other pieces.
+            # Computed over the column, not the copy: loading bytes just stored in other widths stalls the core.
             crc = crc32(value, size, crc_address, tables_at)
             copy(to + body, value, size)
         head = length << 32 | np.int64(crc & CHECKSUM_MASK)
@@ -253,7 +257,7 @@ def hash_keys(ends, keys, crc_address, tables, hashes):
 
 
 def first_call() -> None:
-    """Make a first call: half of what numba brings into a process comes with that, not with its import."""
+    """Make a first call: half of numba's start-up cost is in it, not in the import."""
     nothing, none = np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.int64)
-    nothing.flags.writeable = False  # as the buffers of keys are, so that nothing is compiled for this alone
+    nothing.flags.writeable = False  # like the buffers of keys, so that no extra version is compiled
     hash_keys(none, nothing, crc32_address(), CRC_TABLES, none)

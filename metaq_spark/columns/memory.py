@@ -1,8 +1,8 @@
-"""Where the large buffers of a task come from, so that each is not paid for twice.
+"""The large buffers of a task, allocated so that their memory is reused.
 
-Fresh pages of the operating system cost as much to fault in as to fill. Column buffers are Arrow's own memory, whose
-pool keeps what was freed at hand for a while. Blocks that are fetched or sent are malloc's; glibc's is set to keep
-freed memory.
+Faulting in new pages of the operating system costs as much as filling them. Column buffers are in Arrow's memory, whose
+pool keeps freed blocks for a while. Blocks that are fetched or sent use malloc; glibc's is configured to keep freed
+memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEACHING_BYTES: Final = 16 << 20
 
 
 def empty_array(count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
-    """A writable array of Arrow's memory; its content is arbitrary."""
+    """Return a writable array in Arrow's memory; its content is undefined."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype=dtype)
 
 
@@ -28,10 +28,9 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Make malloc keep freed blocks of up to 16 MiB instead of returning them to the system, from now on in this
-    process.
+    """Make malloc keep freed blocks of up to 16 MiB in this process instead of returning them to the system.
 
-    glibc returns large blocks at once, until one larger than its present threshold has been freed; so one is,
-    untouched. Other allocators take no notice.
+    glibc returns large blocks at once until a block above its current threshold is freed; so such a block is allocated
+    and freed, untouched. Other allocators ignore this.
     """
     np.empty(_TEACHING_BYTES, dtype=np.uint8)

@@ -41,7 +41,7 @@ class PlainDecoder:
     def decode(
         self, data: Buffer, base_offset: int, *, may_be_cut: bool = False
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Take in a run; see ``RunDecoder``."""
+        """Decode a run; see ``RunDecoder``."""
         frame = None
         for frame in walk(bytes(data), base_offset, where=self._where):  # rows keep parts of it
             row = self._row(frame)
@@ -54,7 +54,7 @@ class PlainDecoder:
         return end - base_offset
 
     def decode_addressed(self, data: bytes) -> Generator[pa.RecordBatch, None, int]:
-        """Take in frames with offsets; see ``RunDecoder``."""
+        """Decode frames with offsets; see ``RunDecoder``."""
         at = 0
         while at < len(data):
             start = at + OFFSET_BYTES

@@ -1,1 +1,1 @@
-"""MetaQ brokers as the connector asks and reads them."""
+"""The connector's access to MetaQ brokers."""

@@ -1,4 +1,4 @@
-"""``format("metaq")``: implements ``metaq_spark.backend.Backend``. What is heavy is imported where it is needed."""
+"""``format("metaq")``: implements ``metaq_spark.backend.Backend``. Heavy modules are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The brokers as the connector asks about them: who they are, what they hold, which topics they accept.
+"""The cluster as the connector sees it: the brokers, their partitions, and the topics they accept.
 
-Every question is asked again after a lost connection or no answer, as the options ``retries`` and ``retryIntervalMs``
-say. Nothing is cached here but the brokers' addresses; sockets are pooled for the whole process. Brokers are found by
-the addresses that the options name, or in ZooKeeper.
+Requests are retried after a lost connection or a timeout, as the options ``retries`` and ``retryIntervalMs`` say. Only
+the brokers' addresses are cached; sockets are pooled for the whole process. Brokers are found by the addresses in the
+options, or in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from metaq_spark.options.selection import Assigned, Selection, TopicPattern, cho
 __all__ = ["Cluster", "SessionPool", "pool_with"]
 
 ROUTE_AGE_S_MAX: Final = 10.0
-"""How long a process keeps what it has found out about the brokers of a write."""
+"""Seconds for which a process caches the brokers of a write."""
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -45,7 +45,7 @@ A = TypeVar("A")
 
 @functools.cache
 def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
-    """The pool of this process for connections with these deadlines, secured with ``tls`` if that is given."""
+    """Return this process's pool of connections with these timeouts and TLS settings."""
     return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
 
 
@@ -62,7 +62,7 @@ class Cluster:
         clock: Clock = SYSTEM_CLOCK,
         policy: RetryPolicy | None = None,
     ) -> None:
-        """``policy``: of questions about what there is; ``ConnectionOptions.first_policy`` unless given."""
+        """``policy``: retries of requests about the cluster; by default ``ConnectionOptions.first_policy``."""
         self._options = options
         self._pool = pool or pool_with(options.timeouts, options.tls)
         self._directory: Directory = directory_of(options, self._pool)
@@ -75,14 +75,16 @@ class Cluster:
         self.positions, self.last_messages = FrameLookup(self.ask_each), FrameHeads(self.ask_each)
 
     def available(self, selection: Selection) -> Mapping[TopicPartition, PartitionState]:
-        """What can be read now of every selected partition that was ever written to; the same object while it is."""
+        """Return the readable range of every selected partition that was ever written to; the same object if
+        unchanged.
+        """
         found = self._persist(lambda: self._directory.available(topics_of(selection)))
         return self._chosen_of(selection, found)
 
     def available_now(
         self, selection: Selection
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[str, MetaqError]]:
-        """Like ``available``, of those brokers that answer at once; and why the others, by address, do not."""
+        """Return ``available`` from brokers that answer without retries, and the errors of the others by address."""
         found, away = self._directory.available_now(topics_of(selection))
         found = self._chosen_of(selection, found, ask=self._moving)
         return found, {str(address): error for address, error in away.items()}
@@ -90,10 +92,10 @@ class Cluster:
     def _chosen_of(
         self, selection: Selection, found: Mapping[TopicPartition, PartitionState], ask: bool = True
     ) -> Mapping[TopicPartition, PartitionState]:
-        """The part that is selected; with ``ask`` it is also asked where brokers that are new are."""
+        """Return the selected part; with ``ask``, also look up the addresses of new brokers."""
         same = found is self._found
         if ask and (self._moving or (not same and self._has_unknown_brokers(found))):
-            # By ZooKeeper one may be found elsewhere the next time, a slave for its master.
+            # ZooKeeper may return another address next time, a slave for its master.
             self._addresses = self._addresses | self._persist(self._directory.brokers)
         if not same or self._chosen[0] is not selection:
             self._found, self._chosen = found, (selection, chosen(selection, found))
@@ -111,10 +113,10 @@ class Cluster:
         return self._persist(lambda: self._directory.writable(topic))
 
     def require(self, selection: Selection, *, stored: bool, read: Collection[str] = ()) -> None:
-        """Check what is named: that the brokers know it, by name in their configuration or because it has messages.
+        """Check that the brokers know the named topics and partitions, from their configuration or their data.
 
-        Without ``stored`` it is enough that a broker would accept it: somebody may write its first message later.
-        Topics that a query has ``read`` need no check: they are waited for.
+        Without ``stored`` a topic may be empty, if a broker accepts it. Topics that a query has ``read`` are not
+        checked, but waited for.
 
         Raises:
             TopicNotFound: No broker knows a topic, or accepts it.
@@ -136,7 +138,7 @@ class Cluster:
 
     def _require_partitions(self, topic: str, named: Collection[Partition], there: set[Partition]) -> None:
         if not there.issuperset(named):
-            with suppress(TopicNotFound):  # closed for writing, say
+            with suppress(TopicNotFound):  # closed for writing, for example
                 there |= set(self.writable(topic))
         if missing := sorted(set(named) - there):
             present = ", ".join(map(str, sorted(there))) or "none"
@@ -158,7 +160,7 @@ class Cluster:
         return self._addresses[broker_id]
 
     def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
-        """See ``Cluster``: a partition that nobody has written to is not listed, so its broker must be there."""
+        """Check that the brokers of ``partitions`` exist: an empty partition is not listed, so its broker must be."""
         for where in partitions:
             self.address_of(where)
 
@@ -171,11 +173,13 @@ class Cluster:
         self._persist(look)
 
     def listed_whole(self) -> Collection[str]:
-        """See ``source.backend.Cluster``; a Java broker lists what it has opened, and has no times to ask for."""
+        """Return the brokers that list all partitions with messages: a Java broker does not, and has no times
+        either.
+        """
         return frozenset(map(str, self._persist(self._directory.brokers)))
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """See ``source.backend.Cluster``: brokers list their partitions themselves."""
+        """Do nothing: brokers list their partitions themselves."""
 
     @property
     def missed(self) -> Mapping[str, MetaqError]:
@@ -203,9 +207,9 @@ class Cluster:
         partitions: Iterable[TopicPartition],
         ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
     ) -> dict[TopicPartition, T]:
-        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves.
+        """Return the results of ``ask``, called once per broker with its partitions among ``partitions``.
 
-        These are partitions that a broker has listed, so its restart is waited for.
+        A broker has listed them before, so its restart is waited for.
         """
         served: dict[int, list[TopicPartition]] = {}
         for where in partitions:
@@ -233,17 +237,17 @@ class Cluster:
 
 @functools.cache
 def tree_cache(address: ZooKeeperAddress, timeout_s: float) -> TreeCache:
-    """What this process knows of a tree. Spark makes new readers and writers all the time; what they know stays."""
+    """Return this process's cache of a tree, which outlives Spark's readers and writers."""
     return TreeCache(address, timeout_s)
 
 
 def directory_of(options: BrokerOptions, pool: SessionPool) -> Directory:
-    """The brokers of a read or a write, asked over connections of ``pool``."""
+    """Return the directory of a read or a write, over connections of ``pool``."""
     return FixedDirectory(options.brokers, pool) if options.zookeeper is None else _in_zookeeper(options, pool)
 
 
 def masters_of(options: BrokerOptions, pool: SessionPool) -> tuple[Address, ...]:
-    """Every broker that a write may have to do with, whether it answers now or not; named ones may also be slaves.
+    """Return every broker that may take part in a write, whether or not it answers now; named ones may be slaves.
 
     Raises:
         ZooKeeperAway, ZooKeeperRefused: ZooKeeper cannot be asked, and could not before.
@@ -268,9 +272,9 @@ def locating(options: BrokerOptions, pool: SessionPool, broker_id: int, *, to_wr
 
 
 class RetryingSessions:
-    """Leases sessions of a pool, for work that continues after a broker's restart; connects as ``policy`` says.
+    """Leases sessions of a pool, for work that continues after a broker's restart.
 
-    The policy is that of work under way (``ConnectionOptions.waiting_policy``) unless another is given.
+    Connecting is retried by ``policy``, by default ``ConnectionOptions.waiting_policy``, for work in progress.
     """
 
     def __init__(
@@ -286,10 +290,10 @@ class RetryingSessions:
         self.clock = clock
 
     def lease(self, address: Address, locate: Locate | None = None) -> AbstractContextManager[Session]:
-        """An open session, as ``SessionPool.lease``; it is opened here, and given back by the ``with`` block.
+        """Return an open session for a ``with`` block, as ``SessionPool.lease``; it is opened by this call.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded: There is none, even after retries.
+            ConnectionFailed, DeadlineExceeded: No connection, even after retries.
             MetaqError: As ``locate``.
         """
         stack = ExitStack()

@@ -1,8 +1,8 @@
-"""Implements ``source.backend.Positions`` by asking the brokers: one conversation with each, its requests pipelined.
+"""Implements ``source.backend.Positions`` by asking the brokers: one pipelined conversation with each.
 
 A broker with the extensions looks everything up in its indexes. With a Java broker, frame headers are walked from a
-boundary that is known; how far is bounded by what was asked. Small frames come in bulk, in windows that grow; behind a
-large body only the next header is asked for.
+known boundary up to the requested offset. Small frames are read in bulk, in growing windows; behind a large body only
+the next header is requested.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ T = TypeVar("T")
 
 
 class AskEach(Protocol):
-    """Asks the broker of each of some partitions."""
+    """Calls a function for each broker of some partitions."""
 
     def __call__(
         self,
         partitions: Iterable[TopicPartition],
         ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
     ) -> dict[TopicPartition, T]:
-        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves."""
+        """Return the results of ``ask``, called once per broker with its partitions among ``partitions``."""
 
 
 class FrameLookup:
-    """Implements ``Positions``. ``ask_each`` is that of a ``Cluster``, and so are the errors."""
+    """Implements ``Positions``. ``ask_each`` is ``Cluster.ask_each``, with its errors."""
 
     offsets_per_message_min = HEADER_BYTES
 
@@ -46,17 +46,17 @@ class FrameLookup:
         self._ask_each = ask_each
 
     def bytes_per_offset(self, ranges: Ranges) -> dict[TopicPartition, float]:
-        """See ``Boundaries``; an offset is a byte."""
+        """Return 1 for each: an offset is a byte."""
         return dict.fromkeys(ranges, 1)
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
         return self._ask_each(asked, partial(_boundaries, asked))
 
     def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
-        """See ``Boundaries``.
+        """Return the end of the message at each start.
 
         Raises:
-            DataMissing: There is no frame at one of the places.
+            DataMissing: No frame is at one of the starts.
         """
         offsets: dict[TopicPartition, list[int]] = {}
         for where, offset in starts:
@@ -68,10 +68,10 @@ class FrameLookup:
         return self._ask_each(asked, partial(_skip, asked))
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offset of the first message at or after each time (since 1970); the readable end if there is none.
+        """Return the offset of the first message at or after each time (since 1970), else the readable end.
 
         Raises:
-            ExtensionMissing: A broker keeps no times; a Java broker never does.
+            ExtensionMissing: A broker stores no times (a Java broker).
         """
         return self._ask_each(times_ms, partial(_first_at, times_ms))
 
@@ -148,7 +148,7 @@ def _skip_by_ordinals(
 
 
 def _inside(session: Session, where: TopicPartition, span: OffsetRange, skipped: Skipped) -> Skipped:
-    """``skipped`` if it moves on; else, where damaged bytes hide the messages in them, the place behind those."""
+    """Return ``skipped`` if it makes progress; else the offset behind the damaged bytes that hide messages."""
     if skipped.offset > span.start:
         return Skipped(min(skipped.offset, span.end), skipped.messages)
     behind = _frame_ends({where: [span.start]}, session, [where])[where][0]
@@ -165,7 +165,7 @@ def _first_at(
 
 
 def _numbers(session: Session, questions: Sequence[tuple[TopicPartition, int]], mode: OffsetMode) -> list[int]:
-    """What ``offset`` answers in ``mode`` to each question."""
+    """Return the answers of ``offset`` in ``mode``."""
     commands = [GetOffset(where.topic, GROUP, where.partition.index, n, 0, mode) for where, n in questions]
     texts = [session.text_of(reply, c) for c, reply in zip(commands, call_all(session, commands), strict=True)]
     try:
@@ -191,7 +191,7 @@ def skip_messages(session: Session, topic: str, partition_index: int, span: Offs
     at, counted, window_bytes = span.start, 0, _WINDOW_BYTES_START
     while at < span.end and counted < count:
         outcome = fetch(session, topic, partition_index, at, window_bytes)
-        if isinstance(outcome, Moved) and outcome.offset > at:  # removed meanwhile
+        if isinstance(outcome, Moved) and outcome.offset > at:  # deleted meanwhile
             at, counted = outcome.offset, counted + (at == span.start)
             continue
         if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
@@ -199,7 +199,7 @@ def skip_messages(session: Session, topic: str, partition_index: int, span: Offs
         passed_bytes, passed = pass_whole(outcome.data, 0, span.end - at, count - counted)
         require_length(outcome.data, passed_bytes, at, f"{topic} partition {partition_index}")
         if not passed:
-            break  # a message that goes on behind the end
+            break  # a message that extends beyond the end
         at, counted = at + passed_bytes, counted + passed
         window_bytes = _next_window(window_bytes, passed_bytes // passed)
     return Skipped(min(at, span.end) if at > span.start else span.end, max(1, counted))

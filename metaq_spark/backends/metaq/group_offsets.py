@@ -1,6 +1,6 @@
-"""Where a MetaQ consumer group has come to: read for ``startingOffsets=group``, written for ``commitGroupOffsets``.
+"""The offsets of a MetaQ consumer group: read for ``startingOffsets=group``, written for ``commitGroupOffsets``.
 
-A group's offsets are kept in ZooKeeper, so only reads that find their brokers there have them.
+A group's offsets are stored in ZooKeeper, so only reads that find their brokers there have them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 class ZooKeeperGroups:
-    """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
+    """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step.
 
-    A commit that fails is logged, once, and made good by a later one: the query's own offsets are in its
-    checkpoint, and must not wait for a copy. A write that takes longer than ``REFRESH_WAIT_S`` is not waited for; while
-    ZooKeeper is away, a thread tries again every ``AWAY_PAUSE_S``, with what is newest then.
+    A failed commit is logged once; a later one replaces it: the query's own offsets are in its checkpoint, and must not
+    wait for this copy. A write that takes longer than ``REFRESH_WAIT_S`` is not waited for; while ZooKeeper is away, a
+    thread retries every ``AWAY_PAUSE_S`` with the newest offsets.
     """
 
     def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -40,12 +40,12 @@ class ZooKeeperGroups:
         self._writing: Background[Offsets] | None = None
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """See ``GroupOffsets``; a Java group that is to begin at the end, and has not read yet, is at the end."""
+        """Return the group's positions; a Java group that begins at the end, and has not read yet, is at the end."""
         found = self._store.read(group, partitions)
         return {where: LATEST_OFFSET if at.offset == INT64_MAX else at.offset for where, at in found.items()}
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """See ``GroupOffsets``; which message was the last is not known here, and noted as such."""
+        """Commit offsets without the id of the last message, which is unknown here."""
         self._take_in()
         changed = {where: offset for where, offset in offsets.items() if self._written.get(where) != offset}
         left_alone = self._failed_at_s is not None and self._clock.monotonic() - self._failed_at_s < AWAY_PAUSE_S
@@ -63,7 +63,7 @@ class ZooKeeperGroups:
         return changed
 
     def _take_in(self) -> None:
-        """Take note of a write that has come to its end."""
+        """Process the result of a finished write."""
         if self._writing is None or not self._writing.done:
             return
         writing, self._writing = self._writing, None
@@ -81,15 +81,15 @@ class ZooKeeperGroups:
 
     def _warn_of_others(self, group: str) -> None:
         if not self._looked and (others := self._store.consumers(group)):
-            _log.warning("group %s has consumers that run (%s): they write its offsets too", group, ", ".join(others))
+            _log.warning("group %s has running consumers (%s): they write its offsets, too", group, ", ".join(others))
         self._looked = True
 
 
 def required_groups(options: SourceOptions, groups: GroupOffsets | None) -> GroupOffsets | None:
-    """``groups``, or those that the options name, or ``None`` where they need none.
+    """Return ``groups`` or the groups in the options; ``None`` if the options need none.
 
     Raises:
-        OptionError: They need what is not there.
+        OptionError: They need groups that are not available.
     """
     if groups is None and options.zookeeper is not None and options.group is not None:
         try:

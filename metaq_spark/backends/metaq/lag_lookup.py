@@ -1,4 +1,6 @@
-"""What only the brokers know about a lag: where partitions are now, how many messages, how old the oldest is."""
+"""Looks up at the brokers what a lag needs: the ranges of partitions, message counts, and the age of the oldest
+message.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress
 
 LOOKUP_S_MAX: Final = 10.0
-"""After this long, the partitions that are left keep their lag in bytes and get nothing more."""
+"""Time limit: after it, the remaining partitions get only their lag in bytes."""
 
 
 class LagLookup:
-    """Asks the brokers of ``options``. Nothing is asked again after a failure: the next progress comes soon."""
+    """Asks the brokers of ``options``. Failures are not retried: the next progress follows soon."""
 
     def __init__(
         self,
@@ -40,16 +42,16 @@ class LagLookup:
         self._clock, self._now_s = clock, now_s
 
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
-        """The lag of every partition that ``read_to`` knows, and of ``others``, against what the brokers hold now.
+        """Return the lag of every partition in ``read_to`` and ``others``, against what the brokers hold now.
 
-        ``others`` = ``None``: all partitions of the topics that ``read_to`` knows.
+        ``others`` = ``None``: all partitions of the topics in ``read_to``.
 
-        Messages are ``None`` from a broker without counts, seconds where message ids say nothing about time, both where
-        ``LOOKUP_S_MAX`` had passed.
+        Messages are ``None`` from a broker without counts, seconds if message ids contain no time, both after
+        ``LOOKUP_S_MAX``.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: A broker could not be asked.
-            BrokerError: It refused to answer, for example because a partition has just been deleted.
+            BrokerError: It refused, for example because a partition was just deleted.
         """
         end_s = self._clock.monotonic() + LOOKUP_S_MAX
         available = self._directory.available({where.topic for where in (*read_to.offsets, *(others or ()))})

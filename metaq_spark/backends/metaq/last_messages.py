@@ -1,7 +1,7 @@
-"""Implements ``source.backend.LastMessages``: a message is known by the head of its frame, without the flag.
+"""Implements ``source.backend.LastMessages``: a message is identified by the head of its frame, without the flag.
 
-The head has the length, so it also says where the message begins. A broker with the extension looks that place up. With
-a Java broker the bytes before the offset are searched for a frame that ends there and matches its checksum.
+The head has the length, so it also determines where the message begins. A broker with the extension looks that offset
+up. With a Java broker the bytes before the offset are searched for a frame that ends there and matches its checksum.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from metaq_spark.backends.metaq.frame_lookup import AskEach
 from metaq_spark.offsets import Ranges
 
 SEARCHED_BYTES: Final = 64 << 10
-"""How far before an offset the message is searched that ends there; a longer one is not found."""
+"""Bytes that are searched before an offset for the message that ends there; a longer one is not found."""
 
 HEAD_BYTES: Final = 16
 """Length, checksum and id, without the flag."""
 
 
 class FrameHeads:
-    """Implements ``LastMessages``. ``ask_each`` is that of a ``Cluster``, and so are the errors."""
+    """Implements ``LastMessages``. ``ask_each`` is ``Cluster.ask_each``, with its errors."""
 
     def __init__(self, ask_each: AskEach) -> None:
         self._ask_each = ask_each
@@ -43,7 +43,7 @@ class FrameHeads:
         return {where for where, is_same in same.items() if not is_same}
 
     def stored_ms(self, message: str) -> int | None:
-        """See ``LastMessages``; the id of a Java broker says nothing."""
+        """Return the time in the message's id; a Java broker's has none."""
         return timestamp_ms(message_id_at(bytes.fromhex(message)))
 
 
@@ -70,7 +70,7 @@ def _same(
 
 
 def _heads(session: Session, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, bytes]:
-    """What stands at each offset, where a head is to be found."""
+    """Return the bytes at each offset where a head is expected."""
     gets = {where: Get(where.topic, GROUP, where.partition.index, at, HEADER_BYTES, 0) for where, at in starts.items()}
     found = {}
     for (where, get), reply in zip(gets.items(), call_all(session, list(gets.values())), strict=True):
@@ -99,7 +99,7 @@ def _searched(
 
 
 def _last_head(data: bytes) -> bytes | None:
-    """The head of the frame that ends with ``data`` and matches its checksum."""
+    """Return the head of the frame that ends with ``data`` and matches its checksum."""
     size = len(data)
     for at in range(size - HEADER_BYTES, -1, -1):
         if frame_bytes(data, at) == size - at and next(intact(data, at), None) is not None:

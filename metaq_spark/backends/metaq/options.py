@@ -1,4 +1,4 @@
-"""The options of ``format("metaq")``: its table, and the frozen objects that the rest works with.
+"""The options of ``format("metaq")``: their table, and the frozen objects that hold them.
 
 Most rows are shared with other formats (``options/parsing.py``). ``docs/connector-reference.md`` is made
 from the table.
@@ -91,8 +91,9 @@ _HABITS: Final[Habits] = {
     "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
     "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
 }
-"""Keys that other connectors have, or that this one had, in lower case: what to do instead; for reads and for writes
-where that differs."""
+"""Keys of other connectors, or former keys of this one, in lower case -> advice; a pair for reads and writes if it
+differs.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ class BrokerOptions(ConnectionOptions):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What the user named, as text: the brokers, or where ZooKeeper has them."""
+        """The user's brokers or ZooKeeper, as text."""
         return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
 
     @property
@@ -173,7 +174,7 @@ OPTIONS: Final = TABLE.rows
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
-    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
+    """Check the options that do not depend on batch or stream; return the columns of the read.
 
     Raises:
         OptionError: An option is unknown, is for writing, is missing or cannot be read.
@@ -212,7 +213,7 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
 
 
 def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
-    """The options that say how to reach the brokers, for what is neither a read nor a write.
+    """Parse the connection options, for uses other than reads and writes.
 
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
@@ -223,7 +224,7 @@ def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
 
 
 def _with_brokers(values: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
-    """Check that there is one way to the brokers."""
+    """Check that exactly one option names the brokers."""
     if values["brokers"] is None and values["zookeeper"] is None:
         raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are" + _in_sql(raw))
     if values["brokers"] is not None and values["zookeeper"] is not None:
@@ -232,7 +233,7 @@ def _with_brokers(values: dict[str, Any], raw: Mapping[str, str]) -> dict[str, A
 
 
 def _in_sql(raw: Mapping[str, str]) -> str:
-    """The error of an INSERT INTO a table: Spark does not pass the options of a table, so there are none."""
+    """Return the error for INSERT INTO a table: Spark does not pass the options of a table."""
     advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS, or INSERT INTO ... WITH (...) options"
     return "" if raw else advice
 

@@ -1,7 +1,7 @@
 """One task of a read: a byte range of one partition, fetched and turned into record batches.
 
 Runs in Spark's Python workers. Sockets come from the pool of the worker's process, which runs many tasks.
-Bytes are streamed: what is in memory at a time is the requests under way, one run, and one batch.
+Bytes are streamed: only the requests in flight, one run, and one batch are in memory.
 
 ::
 
@@ -29,9 +29,9 @@ from metaq_spark.errors import ReadFailed
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What a task needs to know: which bytes of which partition, the broker that serves it, and its incarnation.
+    """The input of a task: bytes of a partition, the broker that serves it, and its incarnation.
 
-    ``incarnation`` is ``None`` where the broker does not report one.
+    ``incarnation`` is ``None`` if the broker does not report one.
     """
 
     source: TopicPartition
@@ -43,11 +43,12 @@ class RangePartition(InputPartition):
 def read_partition(
     partition: RangePartition, options: SourceOptions, pool: SessionPool | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The messages whose first byte is in the range, in order, as batches of the columns that the options ask for.
+    """Yield the messages whose first byte is in the range, in order, as batches of the selected columns.
 
     Raises:
-        DataLoss: Bytes of the range are gone and the option ``failOnDataLoss`` is true.
-        CorruptFrame: A message does not match its checksum, or is none, and the option ``onCorrupt`` is ``fail``.
+        DataLoss: Bytes of the range are deleted and the option ``failOnDataLoss`` is true.
+        CorruptFrame: A message does not match its checksum, or is not a frame, and the option ``onCorrupt`` is
+            ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
     from metaq_spark.backends.metaq.range_task import RangeTask, damage_handler

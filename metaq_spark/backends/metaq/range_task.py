@@ -1,6 +1,6 @@
-"""Reads one byte range of a partition on one session: what is asked of the broker, and what its answers lead to.
+"""Reads one byte range of a partition over one session, and handles losses and damage.
 
-Damaged bytes are dealt with as the option ``onCorrupt`` says; the form of a dead letter: ``source/losses.py``.
+Damaged bytes are handled as the option ``onCorrupt`` says; the form of a dead letter: ``source/losses.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DAMAGED_OR_NO_FRAME: Final = (400, 500)
 
 
 class RangeTask:
-    """Yields the batches of ``offsets``; ``position`` is the offset from which on nothing has been taken in yet."""
+    """Yields the batches of ``offsets``; everything before ``position`` is decoded."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RangeTask:
         self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types, end=offsets.end)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the range, as far as data loss and damage are accepted."""
+        """Yield all rows of the range; raise for data loss and damage unless the options accept it."""
         if not self._same_incarnation():
             self.position = self._end
         while self.position < self._end:
@@ -94,7 +94,7 @@ class RangeTask:
         return EXT_FILTER in self._ask(lambda: self._session.extensions)
 
     def _filtered(self) -> Iterator[pa.RecordBatch]:
-        """As ``_plain``, of those messages that the broker picks; the decoder looks at their types again."""
+        """Yield the messages that the broker selects; the decoder checks their types again."""
         options = self._options
         chunks = read_types(
             self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
@@ -110,7 +110,7 @@ class RangeTask:
                 raise self._session.protocol_error(
                     f"a filtered get came with a frame of offset {damage.offset}"
                 ) from damage
-            self.position = damage.offset  # the frames before it have been taken in
+            self.position = damage.offset  # the frames before it are decoded
         except BrokerError as refusal:
             if refusal.code not in _DAMAGED_OR_NO_FRAME:
                 raise
@@ -127,7 +127,7 @@ class RangeTask:
         except BrokerError as refusal:
             if refusal.code != _NOT_THERE:
                 raise
-            return True  # there is nothing to read: the first get says what that means
+            return True  # there is nothing to read: the first get reports the reason
         if reported is None or reported == self._incarnation:
             return True
         self._report_loss(
@@ -137,7 +137,7 @@ class RangeTask:
         return False
 
     def _pass_damage(self, found: CorruptFrame) -> None:
-        """Deal with a damaged frame and go on behind it."""
+        """Handle a damaged frame and continue behind it."""
         if not self._same_incarnation():
             self.position = self._end
             return
@@ -149,7 +149,7 @@ class RangeTask:
         self.position = following
 
     def _pass_gap(self, moved: OffsetMoved) -> None:
-        """Deal with bytes that the broker does not serve: damaged ones that it knows of, or deleted ones."""
+        """Handle bytes that the broker does not serve: known damage, or deleted bytes."""
         at = moved.asked
         if moved.to > at and not self._handler.fails and self._ask(self._first_offset) <= at:
             damage = Damage(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
@@ -179,7 +179,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """Stores damage in ``topic``; that of one partition always in the same partition of it."""
+    """Stores damaged frames in ``topic``; all from one partition go to the same partition."""
 
     fails = False
 

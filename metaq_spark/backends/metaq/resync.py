@@ -1,17 +1,17 @@
-"""Behind a damaged frame: where the next good one begins.
+"""Finds the next intact frame behind a damaged one.
 
 In this order:
 
-1. where the damaged frame's length says, if a good frame is there, or the range ends exactly there;
+1. at the offset given by the damaged frame's length, if an intact frame is there, or the range ends exactly there;
 2. with the broker's help: it knows boundaries from its index, further on. From the nearest that is one, the frames
 between
-   are found backwards: those from which good frames lead exactly there. So a frame that lies inside a payload is not
-   taken for one;
+   are found backwards: those from which good frames lead exactly there. So a frame inside a payload is not mistaken for
+   one;
 3. otherwise the first place from which good frames lead to the end of what is looked at, or many of them follow each
    other. (A message that is damaged in its length and contains many messages gives those away as its own.)
 
-If nothing is found the rest of the range counts as damaged. All of it depends on the range's bytes alone, so a task
-that runs again finds the same.
+If none is found, the rest of the range counts as damaged. The result depends only on the range's bytes, so a repeated
+task finds the same.
 
 Source: docs/log-format.md, "What is damage, and what is torn"; docs/protocol.md, "boundary".
 """
@@ -37,13 +37,13 @@ WINDOW_BYTES: Final = 8 << 20
 
 _STEP_BYTES: Final = 8 << 10  # two intervals of a broker's index
 _STEP_FACTOR: Final = 4
-_CHECKED_FACTOR: Final = 32  # bytes that may be checksummed in a search, in terms of those searched
+_CHECKED_FACTOR: Final = 32  # limit on checksummed bytes, as a multiple of the searched bytes
 _BODY_BYTES_SMALL: Final = 64 << 10
 _CHAIN_LONG: Final = 16
 
 
 def read_slice(session: Session, source: TopicPartition, offset: int, size: int) -> bytes:
-    """Up to ``size`` bytes from ``offset``, as far as the broker has and serves them.
+    """Return up to ``size`` bytes from ``offset``, as far as the broker serves them.
 
     Raises:
         MetaqError: As ``fetch``.
@@ -132,11 +132,11 @@ class _DamagedRange:
 
 
 def first_chain(data: bytes, *, exact: bool) -> int | None:
-    """The first place in ``data`` from which good frames follow each other to its end.
+    """Return the first position in ``data`` from which intact frames follow each other to its end.
 
     With ``exact`` the last one must end where ``data`` ends; otherwise it may be cut there, if it is not the only one.
-    A frame on the way that is damaged, but whose length leads to a good one, is no obstacle, nor is anything behind
-    ``_CHAIN_LONG`` good frames. ``None`` if there is no such place, or too much would have to be checked.
+    A damaged frame whose length leads to an intact one is accepted, and so is anything behind ``_CHAIN_LONG`` intact
+    frames. ``None`` if there is no such position, or the search would exceed its limit.
     """
     chain = _Chain(len(data), exact)
     left = _CHECKED_FACTOR * max(len(data), _BODY_BYTES_SMALL)
@@ -154,18 +154,18 @@ def first_chain(data: bytes, *, exact: bool) -> int | None:
 
 
 class _Chain:
-    """What is known of the frames behind a place, for places that come last one first."""
+    """The frames behind each position; positions are added from the last to the first."""
 
     def __init__(self, end: int, exact: bool) -> None:
         self.first: int | None = None
         self._exact = exact
         self._ends = {end} if exact else set(range(end - HEADER_BYTES + 1, end + 1))
         self._believed: set[int] = set()  # good frames begin there and lead on
-        self._damaged: set[int] = set()  # a damaged one does, but its length leads on
+        self._damaged: set[int] = set()  # positions of damaged frames whose length leads to a frame
         self._strength: dict[int, int] = {}  # good frames in a row from there on, empty ones not counted
 
     def cut(self, at: int) -> None:
-        """What may be a frame begins at ``at`` and continues after the end."""
+        """A possible frame begins at ``at`` and continues after the end."""
         if not self._exact:
             self._ends.add(at)
 
@@ -174,7 +174,9 @@ class _Chain:
         return at in self._believed or at in self._damaged or at in self._ends
 
     def add(self, at: int, end: int, *, good: bool, filled: bool) -> None:
-        """A frame from ``at`` to ``end``. Empty ones prove little: twenty bytes that begin with zeros look like one."""
+        """Add a frame from ``at`` to ``end``. Empty ones prove little: twenty bytes that begin with zeros look like
+        one.
+        """
         if not good:
             if end in self._believed:
                 self._damaged.add(at)
@@ -187,7 +189,9 @@ class _Chain:
 
 
 def _plausible_headers(data: bytes) -> Iterator[tuple[int, int]]:
-    """(place, body length) wherever a header may begin, last one first. Zeros are none: lost data reads as zeros."""
+    """Yield (position, body length) of possible headers, last one first. Zeros are not headers: lost data reads as
+    zeros.
+    """
     if len(data) < HEADER_BYTES:
         return
     raw = np.frombuffer(data, dtype=np.uint8)

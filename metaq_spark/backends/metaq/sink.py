@@ -1,8 +1,8 @@
-"""A write to MetaQ: implements ``sink.backend.Sink``, for at-least-once delivery by itself.
+"""A write to MetaQ: implements ``sink.backend.Sink``, including at-least-once delivery.
 
-Where a topic can be written is remembered for a few seconds. Spark makes a new writer for every micro-batch, twice;
-asking the brokers each time would cost more than it gains. A topic that gets more partitions is noticed when the memory
-is that old.
+The writable partitions of a topic are cached for a few seconds: Spark creates a new writer for every micro-batch,
+twice, and asking the brokers each time would cost too much. New partitions of a topic are noticed when the cache
+expires.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SINK_COLUMNS: Final[ColumnTypes] = {
 
 
 class Puts(Protocol):
-    """How the blocks of a task reach their brokers, and what is promised about them."""
+    """The delivery of a task's blocks to their brokers, and its guarantees."""
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
         """Send a block to a partition of the broker at ``address``. Blocks of a partition keep their order.
@@ -67,16 +67,16 @@ class Puts(Protocol):
         """Wait until every block is safe; the branches that the driver has to commit, in order. Raises as ``put``."""
 
     def give_up(self, error: BaseException) -> None:
-        """Let go of the connections, because the task failed with ``error``."""
+        """Release the connections, because the task failed with ``error``."""
 
 
 class MetaQSink:
-    """Writes with ``options``. Everything that a task needs is found on the driver, and pickled with it.
+    """Writes with ``options``. The driver looks up everything that a task needs, and pickles it.
 
     ``pool`` and ``routes`` are for tests.
 
     Raises:
-        ColumnError: The DataFrame's columns are not what a write takes.
+        ColumnError: The DataFrame's columns are not valid for a write.
         TopicNotFound: No broker accepts the topic of the option.
         ExactlyOnceError: A broker cannot take part in exactly-once delivery.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
@@ -101,7 +101,7 @@ class MetaQSink:
         self.transaction = MetaQTransaction(options, streaming) if options.exactly_once else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Return the state without process-local objects."""
         return self.__dict__ | {"pool": None, "routes": None}
 
     def begin(self, task: WriteTask) -> MetaQDelivery:
@@ -114,9 +114,9 @@ class MetaQSink:
 
 
 class TaskRoutes:
-    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once.
+    """The writable partitions of a task's topics; the topic of the option is known, others are looked up once.
 
-    ``begun``: the query has written before, so what is away now is waited for.
+    ``begun``: the query has written before, so wait for brokers that are away.
     """
 
     def __init__(self, options: SinkOptions, known: FirstLook[Route], memory: RouteMemory, *, begun: bool) -> None:
@@ -179,7 +179,7 @@ class MetaQDelivery:
 
 
 class AcknowledgedPuts:
-    """Every block is stored when ``finish`` returns; some may be stored twice, and those of a failed task stay."""
+    """Every block is stored when ``finish`` returns; some may be stored twice, and blocks of a failed task stay."""
 
     def __init__(self, options: SinkOptions, pool: SessionPool) -> None:
         self._options, self._pool = options, pool
@@ -199,7 +199,7 @@ class AcknowledgedPuts:
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:
-        """See ``Puts``; there is nothing to commit."""
+        """Wait until all blocks are stored; there are no branches to commit."""
         for writer in self._writers.values():
             writer.flush()
         self._sessions.close()
@@ -221,7 +221,7 @@ class RouteMemory:
         self._known: dict[tuple[tuple[str, ...], str], tuple[float, Route]] = {}
 
     def find(self, options: BrokerOptions, topic: str, policy: RetryPolicy | None = None) -> Route:
-        """The route of ``topic``, at most ``ROUTE_AGE_S_MAX`` old. ``policy``: see ``Cluster``.
+        """Return the route of ``topic``, at most ``ROUTE_AGE_S_MAX`` old. ``policy``: see ``Cluster``.
 
         Raises:
             TopicNotFound: No broker accepts the topic.
@@ -236,10 +236,10 @@ class RouteMemory:
 
 
 def address_of(target: TopicPartition, route: Route) -> Address:
-    """The broker that takes messages for ``target``, whose topic has this route.
+    """Return the broker that accepts messages for ``target``, whose topic has this route.
 
     Raises:
-        PartitionAway: None does; a row got there by ``orderedPartitions``, which is no list of what is there.
+        PartitionAway: None does; the row was routed by ``orderedPartitions``, which may name absent partitions.
     """
     if target.partition not in route:
         raise PartitionAway(str(target), [str(partition) for partition in route])

@@ -1,9 +1,8 @@
-"""Reads the ranges of one task in one round trip to each broker, where two for each range would be most of the time.
+"""Reads the small ranges of one task in one round trip to each broker, instead of two for each range.
 
-An answer counts only if it is what a range looks like when nothing is wrong: of the same incarnation, every byte that
-was asked for, whole frames with the right checksums. A range with any other answer, a short reply or a refusal, moved
-or damaged bytes, a broker that is away, is left to ``read_partition``, which reads it as if nobody had asked before: it
-tries again, and knows what each of these means.
+A reply is used only if the range is intact: of the same incarnation, with every requested byte, in whole frames with
+the right checksums. After any other reply (short, refused, moved or damaged bytes, a broker that is away) the range is
+left to ``read_partition``, which reads it from the start, retries, and handles these cases.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from metaq_spark.columns.decode import RunDecoder
 def read_small(
     parts: Sequence[RangePartition], options: SourceOptions, pool: SessionPool | None
 ) -> dict[RangePartition, list[pa.RecordBatch]]:
-    """The rows of those ``parts`` that came at once and without fault.
+    """Return the rows of the ``parts`` that were read intact.
 
-    There are none with the option ``messageTypes``, where the broker is to pick the messages, and with ``pushFilters``,
-    where ranges end in the middle of messages.
+    Empty with the option ``messageTypes``, where the broker filters messages, and with ``pushFilters``, where ranges
+    end in the middle of messages.
     """
     if options.message_types is not None or options.push_filters:
         return {}
@@ -61,9 +60,9 @@ def conversations(parts: Sequence[RangePartition], bytes_max: int) -> Iterator[l
 
 
 def _fetched(asked: Sequence[RangePartition], pool: SessionPool) -> dict[RangePartition, Run]:
-    """What the broker of all these parts sent for them, as far as there is nothing wrong with it."""
+    """Return the intact data that the broker of these parts sent."""
     gets = [_get(part) for part in asked]
-    # Asked behind the bytes: a partition that is still the one that was planned was it before, too.
+    # Requested after the bytes: if the incarnation is still the planned one, it was so before, too.
     named = [part for part in asked if part.incarnation is not None]
     try:
         with pool.lease(asked[0].address) as session:
@@ -90,7 +89,7 @@ def _same(part: RangePartition, reply: Reply) -> bool:
 
 
 def _run(session: Session, get: Get, reply: Reply) -> Run | None:
-    """All bytes that were asked for, or ``None``."""
+    """Return all requested bytes, or ``None``."""
     try:
         outcome = read_outcome(session, get, reply)
     except BrokerError:
@@ -99,7 +98,7 @@ def _run(session: Session, get: Get, reply: Reply) -> Run | None:
 
 
 def _rows(part: RangePartition, run: Run, options: SourceOptions) -> list[pa.RecordBatch] | None:
-    """The rows of a range; ``None`` if one of its frames is cut or damaged."""
+    """Return the rows of a range; ``None`` if one of its frames is cut or damaged."""
     decoder = RunDecoder(part.source, layout=options.row_layout)
     try:
         return [*decoder.decode(run.data, run.offset), *decoder.flush()]

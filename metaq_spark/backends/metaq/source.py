@@ -1,10 +1,10 @@
 """A read of MetaQ: implements ``source.backend.Source``.
 
-A broker may offer partitions that it does not list: never written to, or not opened since it was restarted. A Java
-broker opens only some of its partitions when it starts; the others answer 404, as if nobody had ever written to them,
-until their next put. A broker that reports incarnations lists whatever it has on its disk, so what it leaves out has no
-messages. Of other brokers nobody can know. Such a partition fails a batch read that names it, as a loss does. Otherwise
-a warning names it: a partition of a new topic looks the same, and a stream reads one from its start when it is listed.
+A broker may offer partitions that it does not list: empty ones, or ones not opened since its restart. A Java broker
+opens only some of its partitions when it starts; until their next put, the others answer 404 as if they were empty. A
+broker that reports incarnations lists everything on its disk, so a missing partition has no messages. For other brokers
+it is unknown. Such a partition fails a batch read that names it, as a loss does. Otherwise a warning names it: a
+partition of a new topic looks the same, and a stream reads it from its start when it is listed.
 """
 
 from __future__ import annotations
@@ -91,13 +91,15 @@ class MetaQSource:
         self.groups = required_groups(options, groups)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Return the state without process-local objects."""
         kept = {name: value for name, value in self.__dict__.items() if name != "cluster"}
         return kept | {"_pool": None}
 
     @property
     def pushed_columns(self) -> PushedColumns:
-        """See ``Source``; a condition on an attribute that is a map says nothing about its text."""
+        """Return the columns of pushed filters; a condition on an attribute that is a map does not apply to
+        its text.
+        """
         text = isinstance(self.options.row_layout.type_of("attribute") or StringType(), StringType)
         return PushedColumns(_CONSTANTS, "offset", "timestamp", "attribute" if text else None, is_message_type)
 
@@ -145,7 +147,7 @@ _log = logging.getLogger(__name__)
 
 
 def report_unopened(options: SourceOptions, available: AvailableRanges, cluster: Cluster, *, streaming: bool) -> None:
-    """Fail, or warn, because of partitions that may have messages and are not listed; see the module.
+    """Fail or warn about unlisted partitions that may have messages; see the module.
 
     Raises:
         DataLoss: An option of a batch read names one, and the option ``failOnDataLoss`` is true.
@@ -188,5 +190,5 @@ def _named(options: SourceOptions) -> set[TopicPartition]:
 
 
 def _unknowable(partitions: Iterable[TopicPartition], cluster: Cluster) -> set[TopicPartition]:
-    """Those on brokers that do not report incarnations."""
+    """Return the partitions on brokers that do not report incarnations."""
     return {where for where, reported in cluster.reports_incarnations(sorted(partitions)).items() if not reported}

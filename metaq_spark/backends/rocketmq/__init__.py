@@ -1,1 +1,1 @@
-"""RocketMQ's name servers and brokers as the connector asks, reads and writes them."""
+"""The connector's access to RocketMQ's name servers and brokers."""

@@ -1,7 +1,7 @@
-"""A batch writer with a thread of its own: the broker works while the task waits for its next rows.
+"""A batch writer with its own thread, so that the broker works while the task waits for its next rows.
 
-Batches of a queue follow each other: the next is sent when the answer to the one before has come. Without the thread
-nobody would look for that answer while Spark makes the next rows, and the broker would wait, too.
+Batches of a queue are sent one after the other, each after the response to the previous one. The thread processes
+responses while Spark produces the next rows; otherwise the broker would be idle, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Send = Callable[[BatchWriter], object]
 
 
 class BackgroundWriter:
-    """Gives ``writer`` to a thread, which closes it in the end. At most ``bytes_max`` bytes are not acknowledged."""
+    """Runs ``writer`` in a thread, which closes it at the end. At most ``bytes_max`` bytes are unacknowledged."""
 
     def __init__(self, writer: BatchWriter, bytes_max: int = PENDING_BYTES_MAX) -> None:
         self._writer, self._bytes_max = writer, bytes_max
@@ -31,10 +31,10 @@ class BackgroundWriter:
         self._thread.start()
 
     def put(self, send: Send, byte_count: int) -> None:
-        """Have ``send`` called, behind those before; waits while too much is not acknowledged.
+        """Queue a call of ``send``; wait while too much is unacknowledged.
 
         Raises:
-            SendFailed, ValueError: What this or an older one raised.
+            SendFailed, ValueError: Raised by this or an older ``send``.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or self._has_space(byte_count))
@@ -52,7 +52,7 @@ class BackgroundWriter:
         self._check()
 
     def give_up(self) -> None:
-        """Send no more. The thread ends by itself, with the answer that it waits for or the next error."""
+        """Stop sending. The thread ends with the response that it waits for or the next error."""
         self._writer.abandon()
         with self._changed:
             self._ended = self._given_up = True
@@ -79,7 +79,7 @@ class BackgroundWriter:
                 self._changed.notify_all()
 
     def _next(self) -> Send | None:
-        """Return what is to be done: to send, or else to wait for an answer; ``None`` at the end."""
+        """Return the next send; ``None`` at the end. Without one, wait for a response."""
         with self._changed:
             self._changed.notify_all()  # the step before may have made space
             self._changed.wait_for(lambda: self._sends or self._ended or self._writer.pending_bytes)

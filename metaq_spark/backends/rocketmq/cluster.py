@@ -1,9 +1,8 @@
-"""The brokers as a driver asks about them: which queues there are, and what they hold. Implements ``Cluster``.
+"""The queues of a cluster and their ranges, as a driver needs them. Implements ``Cluster``.
 
-A queue that was listed once is asked for as long as this object exists: a broker that leaves the route is likely to be
-restarted, or its slave still has everything. If nobody answers for it, its broker is away, and the queue stays where it
-is. Queues that a query has in its checkpoint are made known by ``expect``, for a run that begins while their broker is
-away.
+A queue that was listed once is asked for as long as this object exists: a broker that leaves the route is probably
+restarting, or its slave still has the data. If no server answers, the broker counts as away, and the queue's position
+does not change. ``expect`` adds the queues of a query's checkpoint, for a run that begins while their broker is away.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from metaq_spark.offsets import AvailableRanges
 from metaq_spark.options.selection import Assigned, Named, Selection, TopicPattern, chosen
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often name servers are asked while a broker is away."""
+"""Seconds between requests to name servers while a broker is away."""
 
 
 class Cluster:
@@ -69,7 +68,7 @@ class Cluster:
         return self._pool.opened
 
     def listed_whole(self) -> Collection[str]:
-        """See ``Cluster``: read permission and number of queues can be lowered for a time."""
+        """Return nothing: read permission and number of queues can be lowered temporarily."""
         return ()
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
@@ -80,7 +79,9 @@ class Cluster:
         return self._missed
 
     def available(self, selection: Selection) -> AvailableRanges:
-        """Brokers that no name server has are asked once, at the address that they had."""
+        """Return the ranges of the queues. Brokers missing at all name servers are asked once, at their last
+        address.
+        """
         queues, listed = self._queues(selection)
         ranges = self.offsets.ranges([queue for queue in queues if queue.partition.broker in listed])
         others = [queue for queue in queues if queue.partition.broker not in listed]
@@ -104,11 +105,12 @@ class Cluster:
         return where.partition.broker_name
 
     def require(self, selection: Selection, read: Collection[str] = ()) -> None:
-        """Check what is named, as far as it can be. Topics that a query has ``read`` need none: they are waited for.
+        """Check the named topics and queues as far as possible. Topics that a query has ``read`` are not checked, but
+        waited for.
 
         Raises:
             TopicNotFound: No name server knows a topic.
-            TopicNotReadable: No broker gives its messages out.
+            TopicNotReadable: No broker allows reads of it.
             TopicListMissing: A pattern is given, and the name server lists no topics.
             QueuesAway: A queue's broker is in no route.
             OptionError: A topic has no queue of that name.
@@ -125,7 +127,7 @@ class Cluster:
                 self.require_there("assign", named)
 
     def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
-        """See ``Cluster``: name servers list every queue of a broker that is there."""
+        """Check that ``partitions`` exist: name servers list every queue of a registered broker."""
         persist(partial(self._require_there, option, sorted(partitions)), self._policy, self._clock)
 
     def _require_there(self, option: str, partitions: Sequence[TopicPartition]) -> None:
@@ -159,7 +161,7 @@ class Cluster:
         """Check that messages can be sent to ``topic``.
 
         Raises:
-            TopicNotFound: No name server knows it, or no broker takes messages for it.
+            TopicNotFound: No name server knows it, or no broker accepts messages for it.
         """
         if not persist(lambda: self.directory.writable(topic), self._policy, self._clock):
             raise TopicNotFound(topic, [f"{server} (with write permission)" for server in self.directory.servers])
@@ -174,7 +176,7 @@ class Cluster:
         for topic in self._topics(selection):
             try:
                 listed = self.directory.queues(topic)
-            except TopicNotFound:  # it is waited for, or was deleted: then the brokers hold nothing of it
+            except TopicNotFound:  # it is waited for, or was deleted: then the brokers have no messages of it
                 continue
             self._known.update(TopicPartition(topic, queue) for queue in listed)
             brokers.update(queue.broker for queue in listed)

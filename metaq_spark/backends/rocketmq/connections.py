@@ -1,4 +1,4 @@
-"""What a process keeps of the servers: one pool of connections for each account, and what name servers said."""
+"""A process's connections to servers: one pool for each account, and one directory for each list of name servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaq_spark.backends.rocketmq.options import ServerOptions
 
 @functools.cache
 def pool_of(timeouts: Timeouts, tls: TlsSettings | None, credentials: Credentials | None) -> SessionPool:
-    """The pool of this process for connections with these deadlines, secured if ``tls`` is given."""
+    """Return this process's pool of connections with these timeouts and TLS settings."""
     if tls is None:
         return SessionPool(timeouts, credentials=credentials)
     return SessionPool(timeouts, TlsTransport(tls), credentials=credentials)
@@ -27,9 +27,9 @@ def _directory(servers: tuple[Address, ...], namespace: str | None, pool: Sessio
 
 
 def connections_of(options: ServerOptions) -> tuple[SessionPool, NameServerDirectory]:
-    """The pool and the directory that ``options`` lead to; the same ones each time in a process.
+    """Return the pool and the directory for ``options``; the same objects each time in a process.
 
-    Spark makes new readers and writers all the time; what they know stays.
+    They outlive Spark's readers and writers.
     """
     pool = pool_of(options.timeouts, options.tls, options.credentials)
     return pool, _directory(options.name_servers, options.namespace, pool)

@@ -1,7 +1,7 @@
-"""What happens to records that cannot be used: the option ``onCorrupt`` as an object.
+"""Handles unusable records as the option ``onCorrupt`` says.
 
-A dead letter is one message. Its body is the record's bytes, as far as they are known; its properties say where it was
-(``origin_topic``, ``origin_queue``, ``origin_offset``) and why (``reason``). A task that runs again stores it again.
+A dead letter is one message. Its body is the record's bytes, as far as they are known; its properties contain its
+position (``origin_topic``, ``origin_queue``, ``origin_offset``) and why (``reason``). A repeated task stores it again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 class DamageHandler(Protocol):
-    """One way to go on. ``fails``: damage ends the task, and ``handle`` is not called."""
+    """A value of the option. ``fails``: damage ends the task, and ``handle`` is not called."""
 
     fails: bool
 
     def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
-        """Do what is to be done before the record is passed over."""
+        """Handle a record before it is skipped."""
 
 
 class Fail:
@@ -53,7 +53,7 @@ class Skip:
 
 
 class DeadLetters:
-    """``deadletter``: stores bad records in ``topic``; those of one queue always in the same queue of it."""
+    """``deadletter``: stores bad records in ``topic``; all from one queue go to the same queue."""
 
     fails = False
 

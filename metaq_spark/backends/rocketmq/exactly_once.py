@@ -1,11 +1,11 @@
 """Exactly-once writes to the bundled broker, through the transactions of MetaQ's protocol.
 
-Every broker of the topic says where it serves that protocol over the same log. What rows become is what the broker
-itself would store of a send: frames in the stored form (``metaq.formats.stored_form``). They go into branches of the
-batch's transaction, and the driver decides it, exactly as for ``format("metaq")``.
+Every broker of the topic reports where it serves that protocol over the same log. Rows become the frames that the
+broker itself would store for a send (``metaq.formats.stored_form``). They are put into branches of the batch's
+transaction, which the driver decides, exactly as for ``format("metaq")``.
 
-Bodies and properties decide whether a repeated batch has the same rows. The UNIQ_KEY is not among them: it numbers
-the rows of a task, and a repetition may get them in another order.
+Bodies and properties decide whether a repeated batch has the same rows. The UNIQ_KEY is excluded: it numbers the rows
+of a task, and a repetition may get them in another order.
 
 Source: docs/transactions.md, "Exactly once"; docs/adr/0032-one-log-for-two-protocols.md.
 """
@@ -44,12 +44,12 @@ from metaq_spark.sink.backend import Messages, WriteTask
 from metaq_spark.sink.first_look import FirstLook, wait_for_offer
 
 Brokers = Mapping[str, MetaQBroker]
-"""The bundled brokers by the names that RocketMQ's clients know them by."""
+"""The bundled brokers by their RocketMQ names."""
 
 Connections = Callable[[], tuple[SessionPool, NameServerDirectory]]
 
 NO_HOST: Final = host_bytes("0.0.0.0", 0)
-"""Born host of rows: where an executor ran says nothing about them."""
+"""Born host of rows: the executor's address has no meaning."""
 
 _KEY: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
@@ -61,7 +61,7 @@ def find_brokers(
     """Ask the brokers of the option ``topic`` where they serve MetaQ's protocol; without it, all brokers of all topics.
 
     Raises:
-        ExactlyOnceError: One of them is not the bundled one.
+        ExactlyOnceError: One of them is not a bundled broker.
         TopicNotFound, MetaqError: A name server or broker could not be asked.
     """
 
@@ -96,7 +96,7 @@ def ask_broker(
 
 @dataclass(frozen=True, kw_only=True)
 class BundledOptions(MetaQOptions):
-    """What a write to RocketMQ does with MetaQ's protocol; ``found`` is its ``found_by``."""
+    """MetaQ options for a write to RocketMQ; ``found`` is its ``found_by``."""
 
     found: str
 
@@ -117,7 +117,7 @@ class BundledPlan:
 class BundledTransaction:
     """Implements ``Transaction`` for a write of ``format("rocketmq")``; made on the driver.
 
-    ``connections`` gives the pool and the directory of the process that it is called in.
+    ``connections`` returns the pool and the directory of the calling process.
     """
 
     def __init__(self, options: SinkOptions, connections: Connections, streaming: bool) -> None:
@@ -148,7 +148,7 @@ class BundledTransaction:
         return ask_broker(directory, pool, name, topic, self._options.waiting_policy)
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """See ``Transaction``: a broker that has left the route is waited for. Raises as ``commit_stream``."""
+        """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_stream``."""
 
         def attempt() -> None:
             found = self.bundled(begun=True)
@@ -193,7 +193,7 @@ def _bundled_options(options: SinkOptions, brokers: Brokers) -> BundledOptions:
 
 
 class BranchedBlocks:
-    """The blocks of one task attempt on their way into branches, and the count of what they contain."""
+    """Puts the blocks of one task attempt into branches, and counts their contents."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class BranchedBlocks:
 
 
 def to_frames(block: Block, born_ms: int = 0) -> Block:
-    """Return a block of elements as one of frames in the stored form; its fingerprint leaves UNIQ_KEYs out."""
+    """Convert a block of elements into frames in the stored form; its fingerprint excludes UNIQ_KEYs."""
     fingerprint, frames = 0, []
     head = encode_head(0, 0, born_ms, NO_HOST)
     for body, properties, _ in decode_batch(block.data):

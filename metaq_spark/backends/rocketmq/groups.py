@@ -13,7 +13,7 @@ from metaq.net.clock import Clock
 from metaq_spark.offsets import Offsets as QueueOffsets
 
 AWAY_PAUSE_S = 10.0
-"""How long nothing is written after a failure: the query's own offsets are in its checkpoint, and must not wait."""
+"""Seconds without writes after a failure: the query's own offsets are in its checkpoint, and must not wait."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Options that other connectors for RocketMQ have, and those of this one for MetaQ: what to use instead."""
+"""Options of other RocketMQ connectors, and of this connector for MetaQ, with the option to use instead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING: Final = "leave it out: it is not needed"
 
 HABITS: Final[Habits] = {
     **SHARED_HABITS,
-    # everybody's
+    # common to several connectors
     "nameserver": _SERVERS,
     "namesrv": _SERVERS,
     "namesrvaddr": _SERVERS,

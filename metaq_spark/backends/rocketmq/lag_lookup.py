@@ -1,4 +1,4 @@
-"""How far queues are behind, as their brokers say: implements ``backend.LagLookup``."""
+"""The lag of queues, from their brokers: implements ``backend.LagLookup``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LagLookup:
         self._cluster, self._now_s = cluster or Cluster(options), now_s
 
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
-        """``seconds`` is the age of the first unread message, by its store time."""
+        """Return the lags. ``seconds`` is the age of the first unread message, by its store time."""
         queues = {*read_to.offsets, *(self._all_queues(read_to) if others is None else others)}
         ranges = self._cluster.offsets.ranges(sorted(queues))
         available = {
@@ -54,5 +54,5 @@ class LagLookup:
 
 
 def _is_there(span: OffsetRange, where: TopicPartition, read_to: Progress) -> bool:
-    """A queue that its broker does not have looks empty; one that was read must not."""
+    """Whether the queue exists: a missing one looks empty, which a queue that was read must not be."""
     return span.end > 0 or not read_to.offsets.get(where)

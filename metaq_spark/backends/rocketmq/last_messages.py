@@ -1,6 +1,7 @@
-"""Implements ``source.backend.LastMessages``: a message is its store time, the checksum of its body and its size.
+"""Implements ``source.backend.LastMessages``: a message is identified by its store time, its body's checksum and its
+size.
 
-A queue that was put back to an older copy, and has grown again, has messages there that were stored later.
+If a queue was restored from an older copy and has grown again, its messages there were stored later.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.offsets import Ranges
 
 ASKED_MAX: Final = 64
-"""Pulls that are under way at once to one broker."""
+"""Most pulls in flight to one broker."""
 
 _MESSAGE: Final = struct.Struct(">qIi")
 """Store time (ms), checksum of the body and bytes of the record."""
 
 _SIZE: Final = struct.Struct(">i4xI")
-"""At the start of a record: its bytes, and the checksum of its body."""
+"""Start of a record: its size, and the checksum of its body."""
 
 
 class StoredMessages:
@@ -50,7 +51,7 @@ class StoredMessages:
         return int(_MESSAGE.unpack(bytes.fromhex(message))[0])
 
     def _messages(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """The message at each offset, where there is one."""
+        """Return the message at each offset, if there is one."""
         by_broker: dict[str, list[TopicPartition]] = {}
         for where in offsets:
             by_broker.setdefault(where.partition.broker_name, []).append(where)
@@ -70,7 +71,7 @@ class StoredMessages:
                 responses = [session.wait(opaque) for opaque in opaques]
                 found: dict[TopicPartition, str] = {}
                 for (where, at), command, response in zip(offsets.items(), commands, responses, strict=True):
-                    with suppress(RequestRefused):  # a slave, say, that does not know the topic yet
+                    with suppress(RequestRefused):  # for example a slave that does not know the topic yet
                         outcome = read_outcome(session, command, response)
                         message = self._message(where, at, outcome.data) if isinstance(outcome, Found) else None
                         found |= {} if message is None else {where: message}

@@ -1,4 +1,4 @@
-"""The options of ``format("rocketmq")``: its table, and the frozen objects that the rest works with.
+"""The options of ``format("rocketmq")``: their table, and the frozen objects that hold them.
 
 Most rows are shared with other formats (``options/parsing.py``). ``docs/rocketmq.md`` is made from the table.
 """
@@ -60,7 +60,7 @@ NOTATION: Final = Notation(
 """How the options write topics, queues and offsets."""
 
 BLOCK_BYTES_MAX: Final = 3 << 20
-"""A broker takes 4 MiB of a batch, counted as it stores them: with what it adds to each message."""
+"""A broker accepts batches of 4 MiB, including what it adds to each stored message."""
 
 
 def _tags(text: str) -> Subscription:
@@ -107,7 +107,7 @@ _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "on the driver and on every executor; `system` = those that the machine trusts."
     },
 }
-"""What differs here from the rows that formats share."""
+"""Differences to the rows that formats share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class ServerOptions(ConnectionOptions):
 
     @property
     def credentials(self) -> Credentials | None:
-        """Whose keys requests are signed with."""
+        """The keys with which requests are signed."""
         if self.access_key is None or self.secret_key is None:
             return None
         return Credentials(self.access_key, self.secret_key, self.security_token)
@@ -155,7 +155,7 @@ class ServerOptions(ConnectionOptions):
 
     @property
     def asking_group(self) -> str:
-        """The group in whose name servers are asked."""
+        """The group named in requests to brokers."""
         return self.group or GROUP
 
 
@@ -226,7 +226,7 @@ OPTIONS: Final = TABLE.rows
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
-    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
+    """Check the options that do not depend on batch or stream; return the columns of the read.
 
     Raises:
         OptionError: An option is unknown, is for writing, is missing or cannot be read.
@@ -262,7 +262,7 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
 
 
 def parse_server_options(raw: Mapping[str, str]) -> ServerOptions:
-    """The options that say how to reach the servers, for what is neither a read nor a write.
+    """Parse the connection options, for uses other than reads and writes.
 
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.

@@ -21,13 +21,13 @@ from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import DensePositions
 
 SAMPLE_MESSAGES: Final = 8
-"""How many offsets at the start of a range are looked at to tell how large its messages are."""
+"""Messages at the start of a range that are sampled for their size."""
 
 ASKED_MAX: Final = 64
-"""Pulls that are under way at once to one broker."""
+"""Most pulls in flight to one broker."""
 
 BYTES_UNKNOWN: Final = 1024.0
-"""What a message is taken for where none could be looked at."""
+"""Assumed size of a message if none could be sampled."""
 
 
 class QueuePositions(DensePositions):
@@ -39,13 +39,14 @@ class QueuePositions(DensePositions):
         self._sizes: dict[tuple[TopicPartition, int, int], float] = {}
 
     def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
-        """See ``Positions``: the mean size of the first messages of each range, as they are stored.
+        """Return the mean stored size of the first messages of each range.
 
-        The messages of a range do not change, and so the answer does not, unless retention removes them. A micro-batch
-        is limited, then cut into tasks; answers to the last question are kept, so that brokers are asked once.
+        Messages of a range do not change, so the answer does not change either, unless retention deletes them. A
+        micro-batch is limited first and then cut into tasks; the last answers are cached, so that brokers are asked
+        once.
 
-        A broker that is away is an error. A batch that was cut by a guess would be cut otherwise when it is repeated,
-        and its rows would get the UNIQ_KEYs of others where they are written.
+        A broker that is away is an error: a batch that was cut by an estimate would be cut differently when repeated,
+        and its rows would be written with other UNIQ_KEYs.
 
         Raises:
             MetaqError: A broker could not be asked.
@@ -57,7 +58,7 @@ class QueuePositions(DensePositions):
         return dict.fromkeys(ranges, BYTES_UNKNOWN) | sampled
 
     def _ask_sizes(self, ranges: Ranges) -> dict[TopicPartition, float]:
-        """The sizes in those ranges whose messages came."""
+        """Return the sizes for the ranges whose messages were received."""
         found: dict[TopicPartition, float] = {}
         by_broker: dict[str, list[TopicPartition]] = {}
         for where in ranges:
@@ -76,7 +77,7 @@ class QueuePositions(DensePositions):
         return self._offsets.at(times_ms)
 
     def store_times_ms(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """When the message at each offset was stored; those that are not known are left out."""
+        """Return the store time of the message at each offset, as far as it is known."""
         found: dict[TopicPartition, int] = {}
         for where, at in starts.items():
             try:
@@ -109,8 +110,9 @@ class QueuePositions(DensePositions):
             return {}
 
     def _mean_sizes(self, session: Session, ranges: Ranges) -> dict[TopicPartition, float]:
-        """A broker gives fewer messages than it is asked for when they are large or on disk: it is asked again, as the
-        answer must not depend on that."""
+        """Return the mean sizes. A broker returns fewer messages than requested if they are large or on disk: it is
+        asked again, because the result must not depend on that.
+        """
         sizes: dict[TopicPartition, list[int]] = {where: [] for where in ranges}
         left = {where: OffsetRange(one.start, one.start + _sample_count(one)) for where, one in ranges.items()}
         while left:
@@ -132,7 +134,7 @@ class QueuePositions(DensePositions):
 
 
 class _NotKnownYet(MetaqError):
-    """A slave does not know the topic or the group; it asks its master for both from time to time."""
+    """A slave does not know the topic or the group yet; it copies both from its master periodically."""
 
     retryable = True
 
@@ -149,7 +151,7 @@ def _sample_count(span: OffsetRange) -> int:
 
 
 def _records(data: memoryview) -> Iterable[tuple[int, int]]:
-    """Queue offset and bytes of each of the whole records in ``data``, as far as they say so."""
+    """Yield queue offset and size of each whole record in ``data``, up to an invalid one."""
     at = 0
     while at + 28 <= len(data):
         size = int.from_bytes(data[at : at + 4], signed=True)

@@ -7,7 +7,7 @@
                   ▼                            ▼                                ▼
               data loss                   onCorrupt: fail, skip, deadletter
 
-From the bundled broker come frames instead of records, where that does; what a frame cannot tell, a pull tells.
+The bundled broker sends frames instead of records where possible; special cases use pulls.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from metaq_spark.errors import ConnectorError, ReadFailed
 from metaq_spark.source.losses import report_data_loss
 
 WAIT_S: Final = 30.0
-"""How long messages are waited for that a broker has announced and does not give yet."""
+"""Seconds to wait for messages that a broker has announced but does not return yet."""
 
 _NEEDED: Final = "a read needs SUB and GET on the topic, and SUB on its group"
 
 
 @dataclass(frozen=True)
 class QueuePartition(InputPartition):
-    """What a task needs to know: which messages of which queue."""
+    """The input of a task: messages of a queue."""
 
     source: TopicPartition
     offsets: OffsetRange
@@ -63,10 +63,10 @@ def read_queue(
     pool: SessionPool | None = None,
     directory: NameServerDirectory | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of the range, in order, as batches of the columns that the options ask for.
+    """Yield the messages of the range, in order, as batches of the selected columns.
 
     Raises:
-        DataLoss: Messages of the range are gone and the option ``failOnDataLoss`` is true.
+        DataLoss: Messages of the range are deleted and the option ``failOnDataLoss`` is true.
         CorruptRecord: A record cannot be used and the option ``onCorrupt`` is ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
@@ -83,7 +83,7 @@ def read_queue(
 
 
 class QueueTask:
-    """Yields the batches of ``offsets``; ``position`` is the offset from which on nothing has been taken in yet."""
+    """Yields the batches of ``offsets``; everything before ``position`` is decoded."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class QueueTask:
         self._decoder = RecordDecoder(self._queue, maker, self._report_gap)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the range, as far as data loss and damage are accepted."""
+        """Yield all rows of the range; raise for data loss and damage unless the options accept it."""
         if self._repeated is not None:
             self._look_back(self._repeated)
         for batch in self._decoded():
@@ -158,7 +158,7 @@ class QueueTask:
                 self.position = run.end
 
     def _look_back(self, repeated: RepeatedMessages) -> None:
-        """Take note of the messages before the range, as far as they are still there."""
+        """Record the keys of the messages before the range, as far as they are stored."""
         start = max(0, self.position - repeated.within)
         maker = RecordBatchMaker(self._source, repeated.key_schema, None, self._options.subscription.tags)
         queue = Queue(self._queue.topic, self._queue.queue_id, dense=False)

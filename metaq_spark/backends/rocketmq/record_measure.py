@@ -25,10 +25,10 @@ def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
 
 
 class RecordMeasure:
-    """A ``Measure`` of the pull reader. A bad record ends the run before it; one at the start is raised.
+    """A ``Measure`` of the pull reader. A bad record ends the run before it; at the start it raises.
 
     Raises:
-        CorruptRecord: The first record that was asked for cannot be used.
+        CorruptRecord: The first requested record is not valid.
     """
 
     def __init__(self, where: str, queue: Queue) -> None:
@@ -41,8 +41,9 @@ class RecordMeasure:
         return found
 
     def _require_before(self, older: bytes, wanted: Wanted) -> None:
-        """Of a batch that is stored as one record a broker sends that record, which has the offset of its first
-        message: where a later one is asked for, that message is in the record, and not removed."""
+        """Check an older record: a broker sends a batch that is stored as one record with the offset of its first
+        message, so a later requested message is inside it, and not deleted.
+        """
         at = 0
         while (following := at + int.from_bytes(older[at : at + 4], signed=True)) < len(older):
             at = following
@@ -68,7 +69,7 @@ class RecordMeasure:
         return Measured(begin, stop, count, first, last, ends_early=reason != 0)
 
     def _walked(self, data: memoryview, wanted: Wanted) -> Measured:
-        """Slower: says what is wrong with a record."""
+        """Measure in plain Python, which reports the fault of a record."""
         run = bytes(data)
         position = begin = count = 0
         first = last = -1

@@ -1,7 +1,6 @@
-"""A write to RocketMQ: implements ``sink.backend.Sink``. At least once by itself.
+"""A write to RocketMQ: implements ``sink.backend.Sink``, including at-least-once delivery.
 
-Every message has a UNIQ_KEY that is the same when a task or a micro-batch is written again, as long as its rows come in
-the same order.
+Every message has a UNIQ_KEY that is the same when a task or a micro-batch is repeated with its rows in the same order.
 """
 
 from __future__ import annotations
@@ -72,12 +71,12 @@ SINK_COLUMNS: Final[ColumnTypes] = {
 """Every column of a write. Only ``value`` is required."""
 
 STORED_OVERHEAD: Final = 320
-"""Bytes that a broker adds at most to a message, beyond those in a batch: it counts them when it limits a batch."""
+"""Most bytes that a broker adds to a message of a batch, and counts in the batch's limit."""
 
 
 @dataclass(frozen=True)
 class WrittenMessages(WriterCommitMessage):
-    """What a task has stored: how many messages, and their bytes as they were sent."""
+    """What a task has stored: the number of messages, and their bytes as sent."""
 
     message_count: int
     sent_bytes: int
@@ -87,8 +86,8 @@ class RocketMQSink:
     """Writes with ``options``. ``pool`` and ``directory`` are for tests.
 
     Raises:
-        ColumnError: The DataFrame's columns are not what a write takes.
-        TopicNotFound: No broker takes messages for the topic of the option.
+        ColumnError: The DataFrame's columns are not valid for a write.
+        TopicNotFound: No broker accepts messages for the topic of the option.
         ExactlyOnceError: A broker of the topic cannot take part in exactly-once delivery.
         MetaqError: No name server could be asked.
     """
@@ -119,7 +118,7 @@ class RocketMQSink:
         return BundledTransaction(self.options, self._connections, streaming)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Return the state without process-local objects."""
         return self.__dict__ | {"_pool": None, "_directory": None}
 
     @property
@@ -144,9 +143,9 @@ class RocketMQSink:
 
 
 class TaskQueues:
-    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once.
+    """The writable queues of a task's topics; the topic of the option is known, others are looked up once.
 
-    ``begun``: the query has written before, so what is away now is waited for.
+    ``begun``: the query has written before, so wait for brokers that are away.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class TaskQueues:
 
 
 def writable_queues(directory: NameServerDirectory, topic: str, policy: RetryPolicy) -> list[Partition]:
-    """The queues that take messages for ``topic``, at least one.
+    """Return the queues that accept messages for ``topic``, at least one.
 
     Raises:
         TopicNotFound: There is none.
@@ -212,7 +211,7 @@ def _check_nested(schema: StructType) -> None:
 
 
 class Blocks(Protocol):
-    """How the blocks of a task reach their brokers, and what is promised about them: the rest of ``Delivery``."""
+    """The delivery of a task's blocks to their brokers, and its guarantees: the rest of ``Delivery``."""
 
     def put(self, target: TopicPartition, block: Block) -> None: ...
 
@@ -239,7 +238,7 @@ class RocketMQDelivery:
         self.put, self.finish, self.give_up = blocks.put, blocks.finish, blocks.give_up
 
     def require(self, target: TopicPartition) -> None:
-        """See ``Delivery``: all queues of ``partitions_of`` take messages."""
+        """Do nothing: all queues of ``partitions_of`` accept messages."""
 
     def encoder(self, batch: pa.RecordBatch, first_row: int) -> ElementEncoder:
         others = self._columns.others
@@ -257,7 +256,7 @@ class RocketMQDelivery:
         return ElementEncoder(rows, self._prefix, first_row, self._place, value_bytes_max=self._queues.value_bytes_max)
 
     def open_block(self) -> OpenBlock:
-        """See ``Delivery``: no more messages than a broker takes of this size, with what it adds to each."""
+        """Return a block with at most as many messages as a broker accepts at this size, including its overhead."""
         size = self._options.block_bytes
         return OpenBlock(size, min(self._options.block_messages, (BODY_BYTES_MAX - size) // STORED_OVERHEAD))
 

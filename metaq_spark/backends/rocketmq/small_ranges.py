@@ -1,9 +1,8 @@
-"""Pulls the ranges of one task in one round trip to each broker, where one or more for each would be most of the time.
+"""Pulls the small ranges of one task in one round trip to each broker, instead of one or more for each range.
 
-An answer counts only if it is what a range looks like when nothing is wrong: every message that was asked for, in whole
-records of that queue with the right checksums. A range with any other answer, a short one or a refusal, missing or
-damaged messages, a broker that is away, is left to ``read_queue``, which reads it as if nobody had asked before: it
-tries again, and knows what each of these means.
+A response is used only if the range is intact: every requested message, in whole records of the queue with the right
+checksums. After any other response (short, refused, missing or damaged messages, a broker that is away) the range is
+left to ``read_queue``, which reads it from the start, retries, and handles these cases.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.schema import arrow_schema
 
 ANSWER_BYTES_MAX: Final = 256 << 10
-"""What a broker gives at most in answer to a pull, unless it is a single larger message."""
+"""Most bytes that a broker returns for a pull, unless a single message is larger."""
 
 PULLS_MAX: Final = 64
-"""Pulls that are under way at once to one broker."""
+"""Most pulls in flight to one broker."""
 
 ROWS_BYTES_MAX: Final = 32 << 20
 """Rows that are in memory at once; compressed bodies may make much of little. The other ranges are read one by one."""
 
 Answer = tuple[OffsetRange, memoryview]
-"""Offsets that were asked for, and the records that came."""
+"""Requested offsets, and the records received."""
 
 
 def read_small(
     parts: Sequence[QueuePartition], options: SourceOptions, pool: SessionPool, directory: NameServerDirectory
 ) -> dict[QueuePartition, list[pa.RecordBatch]]:
-    """The rows of those ``parts`` that came at once and without fault.
+    """Return the rows of the ``parts`` that were read intact.
 
-    There are none where offsets may be missing, as with a filter, and with the option ``dropRepeatedWithin``.
+    Empty if offsets may be missing, as with a filter, and with the option ``dropRepeatedWithin``.
     """
     if not options.subscription.is_all or options.compacted_topics or options.drop_repeated_within is not None:
         return {}
@@ -64,7 +63,9 @@ def read_small(
 
 
 def conversations(parts: Sequence[QueuePartition], options: SourceOptions) -> Iterator[list[QueuePartition]]:
-    """Which parts to ask for together: neighbours at the same broker, as many as may be under way; larger ones not."""
+    """Yield groups of parts to request together: neighbours at the same broker, up to the limit in flight; no large
+    ones.
+    """
     most = min(PULLS_MAX, max(1, options.fetch_bytes // ANSWER_BYTES_MAX))
     asked: list[QueuePartition] = []
     pulls = 0
@@ -86,7 +87,7 @@ def _broker_name(part: QueuePartition) -> str:
 
 
 def _ranges(part: QueuePartition, options: SourceOptions) -> list[OffsetRange]:
-    """What is asked for with one pull each."""
+    """Return the ranges of the pulls for a part."""
     start, end, step = part.offsets.start, part.offsets.end, options.pull_messages
     return [OffsetRange(first, min(first + step, end)) for first in range(start, end, step)]
 
@@ -94,7 +95,7 @@ def _ranges(part: QueuePartition, options: SourceOptions) -> list[OffsetRange]:
 def _pulled(
     asked: Sequence[QueuePartition], options: SourceOptions, pool: SessionPool, directory: NameServerDirectory
 ) -> dict[QueuePartition, list[Answer]]:
-    """What the broker of all these parts sent for them, as far as all pulls of a part were answered with messages."""
+    """Return the data of the parts for which all pulls returned messages."""
     places = [(part, offsets) for part in asked for offsets in _ranges(part, options)]
     commands = [_command(part.source, offsets, options, directory.namespace) for part, offsets in places]
     found: dict[QueuePartition, list[Answer]] = {part: [] for part in asked}

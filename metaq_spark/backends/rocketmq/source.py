@@ -78,13 +78,13 @@ class RocketMQSource:
         self.options, self.clock, self._pool, self._directory = options, clock, pool, directory
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Return the state without process-local objects."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
         return kept | {"_pool": None, "_directory": None}
 
     @property
     def pushed_columns(self) -> PushedColumns:
-        """See ``Source``; where SQL picks the messages, no tag can be added to it."""
+        """Return the columns of pushed filters; with an SQL condition, no tags can be added."""
         types = None if self.options.sql is not None else "tags"
         return PushedColumns(_CONSTANTS, "queue_offset", "store_timestamp", types, _is_tag)
 
@@ -106,13 +106,13 @@ class RocketMQSource:
             self.cluster.require_writable(options.dead_letter_topic)
 
     def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
-        """See ``Source``: name servers list all queues."""
+        """Do nothing: name servers list all queues."""
 
     def is_data_loss(self, error: MetaqError) -> bool:
         return isinstance(error, DataMissing | OffsetOutOfRange)
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> QueuePartition:
-        """See ``Source``: tasks ask the name servers themselves where the broker is."""
+        """Return a task's input: the task itself looks up the broker."""
         return QueuePartition(where, offsets)
 
     @property

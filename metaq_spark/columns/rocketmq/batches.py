@@ -1,9 +1,8 @@
-"""From decoded records to what Spark gets: the columns asked for, in their order and types, of the messages wanted.
+"""Converts decoded records into Spark's batches: the selected columns, in order and types, of the wanted messages.
 
-Decoders give the columns of ``RAW_COLUMNS`` that are ``needed``. Here the columns of the whole queue are added,
-messages with other tags are taken out (a broker compares hashes of tags, which may coincide), and the body gets the
-form that the options ask for. Messages that were written twice can be dropped: each has a UNIQ_KEY that another message
-had shortly before in the same queue.
+Decoders return the ``needed`` columns of ``RAW_COLUMNS``. Here the queue's constant columns are added, messages with
+other tags are dropped (a broker compares hashes of tags, which may collide), and the body is converted as the options
+say. Messages that were written twice can be dropped: their UNIQ_KEY occurred shortly before in the same queue.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from metaq_spark.columns.rocketmq.layout import RAW_COLUMNS, RECORD_COLUMNS
 from metaq_spark.columns.schema import arrow_type
 
 RAW_TYPES: Final = {name: arrow_type(RECORD_COLUMNS[name]) for name in RAW_COLUMNS}
-"""The types that decoders give."""
+"""The types of decoded columns."""
 
 _KEY: Final = "message_id"
 _OFFSET: Final = "queue_offset"
@@ -29,10 +28,10 @@ _TYPES: Final = {_KEY: pa.string(), _OFFSET: pa.int64()}
 
 
 class RecordBatchMaker(RecordBatches):
-    """Makes the record batches of one queue.
+    """Creates the record batches of one queue.
 
-    ``schema`` has the columns asked for; ``value_type`` is the type of the column ``value``, if it is among them.
-    ``tags`` are those of the messages wanted, ``None`` = all messages; one without a tag is never among them.
+    ``schema`` has the selected columns; ``value_type`` is the type of the column ``value``, if selected. ``tags`` are
+    the wanted tags, ``None`` = all messages; a message without a tag is never wanted.
     """
 
     def __init__(
@@ -49,10 +48,10 @@ class RecordBatchMaker(RecordBatches):
 
 
 class RepeatedMessages:
-    """Drops messages whose key another one had among the ``within`` queue offsets before it.
+    """Drops messages whose key occurred within the ``within`` previous queue offsets.
 
-    ``schema``: of the batches to take messages from, those that the read has and, if they are not among them, keys and
-    offsets. ``key_schema``: of the batches to ``note``.
+    ``schema`` of the batches to filter: the columns of the read, plus keys and offsets if missing. ``key_schema``: of
+    the batches to ``note``.
     """
 
     def __init__(self, read_schema: pa.Schema, within: int) -> None:
@@ -65,11 +64,11 @@ class RepeatedMessages:
         self._order: deque[tuple[int, str]] = deque()
 
     def note(self, batch: pa.RecordBatch) -> None:
-        """Take note of messages that come before."""
+        """Record the keys of earlier messages."""
         self._new(batch)
 
     def without(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of the read, of those messages that are not repeated."""
+        """Return the columns of the read for messages that are not repeated."""
         new = self._new(batch)
         kept = batch if all(new) else batch.filter(pa.array(new, pa.bool_()))
         return kept.select(self._read_schema.names)

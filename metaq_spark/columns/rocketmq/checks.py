@@ -9,7 +9,7 @@ from typing import Final
 from metaq.errors import CorruptFrame
 
 RECORD_BYTES_KEPT: Final = 1_000_000
-"""Bytes of a bad record that its error carries."""
+"""Most bytes of a bad record that are kept in its error."""
 
 REASONS: Final = {
     "length": "it is cut, or its lengths contradict each other",
@@ -20,13 +20,13 @@ REASONS: Final = {
     "checksum": "the checksum does not match the body",
     "kind": "its body is a batch of messages (a topic of message type BATCH), which cannot be read",
 }
-"""What is wrong with a record, by a word for it."""
+"""Descriptions of a record's fault, by keyword."""
 
 
 class CorruptRecord(CorruptFrame):
     """A record of queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened.
 
-    ``count``: how many queue offsets from there on it has; a batch that a broker keeps as one record has several.
+    ``count``: how many queue offsets it covers; a batch stored as one record has several.
     """
 
     def __init__(self, where: str, offset: int, reason: str, record: bytes = b"", count: int = 1) -> None:
@@ -40,7 +40,7 @@ class CorruptRecord(CorruptFrame):
 
 
 class FrameUnusable(Exception):
-    """The frame of the message at queue offset ``offset`` does not do; its record says what the message is."""
+    """The frame of the message at queue offset ``offset`` cannot be decoded here; pull its record instead."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -48,12 +48,12 @@ class FrameUnusable(Exception):
 
 
 ReportGap = Callable[[int, int], None]
-"""Called with queue offsets ``[start, end)`` of which no record came although every message was asked for."""
+"""Called with queue offsets ``[start, end)`` without records, although every message was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What records must be of: the topic as it is on the wire, and the queue. ``dense``: none may be missing."""
+    """The expected topic, as on the wire, and queue of records. ``dense``: no offset may be missing."""
 
     topic: bytes
     queue_id: int

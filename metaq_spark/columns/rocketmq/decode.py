@@ -1,11 +1,11 @@
-"""Records to columns: what a queue's pulls bring goes in, record batches of Spark's exact types come out.
+"""Decodes the records of a queue's pulls into record batches of Spark's exact types.
 
-A decoder gathers rows over several pulls and hands out a batch when it is full. The compiled and the plain decoder give
-the same rows; ``engine`` says which is used. Columns that nobody asked for are neither copied nor given memory, but
-every record is checked: its lengths, its magic, that it is of this topic and queue, that its queue offset is one that
-was asked for and above the one before, and the checksum of its body.
+A decoder gathers rows over several pulls and returns a batch when it is full. The compiled and the plain decoder return
+the same rows; ``engine`` chooses between them. Unselected columns are neither copied nor allocated, but every record is
+checked: lengths, magic, topic and queue, that its queue offset was requested and is above the previous one, and the
+checksum of its body.
 
-Text that is not valid UTF-8 comes out with U+FFFD for each byte sequence that is not, as Spark's strings must be UTF-8.
+In text that is not valid UTF-8 each invalid byte sequence is replaced by U+FFFD, because Spark's strings must be UTF-8.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ ROWS_MAX: Final = 32768
 """Most rows of a batch."""
 
 BYTES_MAX: Final = 4 << 20
-"""Bytes of bodies in a batch, and of each column of text; a single larger body makes a batch of its own."""
+"""Bytes of bodies in a batch, and of each column of text; a single larger body becomes a separate batch."""
 
 TEXT_BYTES_MIN: Final = 1 << 16
 """Every text of one record fits into this."""
 
 
 class RecordDecoder:
-    """Turns the pulls of one queue into record batches. Moves on to the compiled loops when ``engine`` says so."""
+    """Decodes the pulls of one queue into record batches. Switches to the compiled loops when ``engine`` says so."""
 
     def __init__(
         self,
@@ -66,23 +66,23 @@ class RecordDecoder:
         self._decoder: PlainRecordDecoder | CompiledRecordDecoder = PlainRecordDecoder(queue, maker, *self._limits)
 
     def decode(self, data: Buffer, start: int, end: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
-        """Take in the records of the queue offsets ``[start, end)``; yield the batches that got full.
+        """Decode the records of the queue offsets ``[start, end)``; yield full batches.
 
-        Records from ``end`` on are left out. ``data`` is not looked at any more when the last batch was taken.
+        Records from ``end`` on are ignored. ``data`` is not used any more after the last batch was taken.
 
         Raises:
-            CorruptRecord: A record cannot be used. The rows before it are kept inside, and the decoder is ready for
-            the records behind it, which have to be fetched again: what is behind in ``data`` is not looked at.
+            CorruptRecord: A record cannot be used. Earlier rows are kept, and the decoder can continue with the records
+                behind it, which must be fetched again: the rest of ``data`` is ignored.
         """
         yield from self._move_on(len(data), task_bytes_left)
         yield from self._decoder.decode(data, start, end, self._report_gap)
 
     def decode_frames(self, run: FrameRun, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
-        """Take in messages as the bundled broker stores them: the rows are those of the records that it makes of them.
+        """Decode messages as the bundled broker stores them into the rows of the records that it would send.
 
         Raises:
-            FrameUnusable: A message is damaged, or one of a few that are decoded from records only. The rows before it
-            are kept inside, and the decoder is ready for what follows.
+            FrameUnusable: A message is damaged, or of the few kinds that are decoded from records only. Earlier rows
+                are kept, and the decoder can continue.
         """
         yield from self._move_on(len(run.data), task_bytes_left)
         if isinstance(self._decoder, PlainRecordDecoder):
@@ -91,7 +91,7 @@ class RecordDecoder:
             yield from self._decoder.decode_frames(run)
 
     def _move_on(self, byte_count: int, task_bytes_left: int) -> Iterator[pa.RecordBatch]:
-        """Change to the compiled decoder when it is time; then, what the other has not given out."""
+        """Switch to the compiled decoder when it is time; return the remaining batches of the plain one."""
         if isinstance(self._decoder, PlainRecordDecoder):
             kernels = self._engine.kernels_for(byte_count, task_bytes_left)
             if kernels is not None:
@@ -132,7 +132,7 @@ class CompiledRecordDecoder:
         self._topic, self._crc, self._tables = _bytes_of(queue.topic), crc32_address(), CRC_TABLES
         self._parsed = np.empty(kernels.PAIRS_OF_RECORD_MAX * kernels.PARSED_WIDTH, np.int64)
         self._scratch: np.ndarray[Any, Any] | None = None
-        self._inflated = b""  # kept while its address is in use
+        self._inflated = b""  # referenced while its address is in use
         self._start_batch(bytes_max)
 
     def _start_batch(self, value_bytes: int) -> None:
@@ -180,7 +180,7 @@ class CompiledRecordDecoder:
         return column
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
-        """Take in records; see ``RecordDecoder``."""
+        """Decode records; see ``RecordDecoder``."""
         k, run = self._k, _bytes_of(data)
         self._state[[k.POSITION, k.NEXT, k.END, k.INFLATED_AT]] = 0, start, end, 0
         while (status := self._run_kernel(run)) != k.DONE:
@@ -202,7 +202,7 @@ class CompiledRecordDecoder:
             report_gap(int(self._state[k.NEXT]), end)
 
     def decode_frames(self, run: FrameRun) -> Iterator[pa.RecordBatch]:
-        """Take in frames; see ``RecordDecoder``."""
+        """Decode frames; see ``RecordDecoder``."""
         from metaq_spark.columns.rocketmq import frame_kernels
 
         if self._scratch is None:
@@ -227,7 +227,7 @@ class CompiledRecordDecoder:
                 return
 
     def _next_batch(self) -> Iterator[pa.RecordBatch]:
-        """Hand out what is gathered, and go on where the loop stopped for lack of space."""
+        """Return the gathered rows, and continue where the loop stopped for lack of space."""
         k, state = self._k, self._state
         kept = {place: int(state[place]) for place in (k.POSITION, k.NEXT, k.END, k.INFLATED_AT, k.INFLATED_BYTES)}
         needed = int(state[k.NEEDED])
@@ -236,7 +236,7 @@ class CompiledRecordDecoder:
         self._state[list(kept)] = list(kept.values())
 
     def _decompress(self, run: np.ndarray[Any, Any]) -> None:
-        """Decompress the body that the loop stopped at, and tell the loop where it is.
+        """Decompress the body that the loop stopped at, and pass its address to the loop.
 
         Raises:
             ValueError: It cannot be decompressed.
@@ -336,7 +336,7 @@ def _with_each_name_once(maps: pa.MapArray) -> pa.Array:
 
 
 def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
-    """A read-only view, whatever ``data`` is: numba compiles for each kind of array that it meets."""
+    """Return a read-only view of ``data``: numba compiles a version for each kind of array."""
     run = np.frombuffer(data, dtype=np.uint8)
     run.flags.writeable = False
     return run

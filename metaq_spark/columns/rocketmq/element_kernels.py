@@ -4,11 +4,11 @@ An element (big-endian)::
 
     totalSize i32 | magic i32 = 0 | bodyCRC i32 = 0 | flag i32 | bodyLength i32, body | propertiesLength i16, properties
 
-Properties are ``name 0x01 value 0x02 ...``. Columns come as a table of addresses, as in ``record_kernels``.
+Properties are ``name 0x01 value 0x02 ...``. Columns are passed as a table of addresses, as in ``record_kernels``.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
+# mypy.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DONE: Final = 0
 FULL: Final = 1
 BAD_PROPERTY: Final = 2
 LONG_PROPERTIES: Final = 3
-"""What the loop returns. ``FULL``: the block has no space for the row at ``state[ROW]``."""
+"""Status codes of the loop. ``FULL``: the block has no space for the row at ``state[ROW]``."""
 
 POSITION, ROW, NEEDED, STATE_SIZE = range(4)
 """Places in ``state``: bytes that the block has, rows that are done, and the bytes that were too many."""
@@ -59,7 +59,7 @@ ROW_DIGITS: Final = 12
 """A UNIQ_KEY is a prefix and the number of the row; see ``metaq_spark.columns.rocketmq.unique_keys``."""
 
 CLIENT_PROPERTIES_MAX: Final = 32000
-"""Brokers count what they add to the properties; this is what all of them take."""
+"""Limit that all brokers accept; they also count the properties that they add."""
 
 
 @numba.njit
@@ -81,8 +81,9 @@ def _span(ends, row):
 
 @numba.njit(inline="always")
 def _put_named(to, name, name_bytes, at, length):
-    """Write ``name`` (a number of ``name_bytes`` bytes), the text, and what separates them; where that ends, and
-    whether the text has a separator in it."""
+    """Write ``name`` (a number of ``name_bytes`` bytes), separators and the text; return the end, and whether the text
+    contains a separator.
+    """
     if name_bytes == 4:
         put_big_endian(to, np.int32(name))
     else:
@@ -135,7 +136,7 @@ def _put_pairs(table, row, to):
 
 @numba.njit(inline="always")
 def _text_of_row(table, ends, texts, present, row):
-    """Address and length of a row's text; no length if it is null, or there is no such column."""
+    """Return address and length of a row's text; length 0 if it is null, or the column is missing."""
     if not table[texts] or not load(table[present] + row, np.uint8):
         return np.int64(0), np.int64(0)
     start, length = _span(table[ends], row)

@@ -1,8 +1,8 @@
-"""Columns to messages: the rows of a record batch become elements of RocketMQ's batches, ready to be sent.
+"""Encodes the rows of a record batch into elements of RocketMQ's batches.
 
 ``ElementEncoder`` holds the columns of one record batch and writes the elements of any selection of its rows, in the
-order of the selection, behind what an open block already has. Every message gets a UNIQ_KEY that its row alone decides.
-A message with a delay cannot be in a batch: it is a ``SingleMessage``.
+order of the selection, behind the elements of an open block. Every message gets a UNIQ_KEY that depends only on its
+row. A message with a delay cannot be in a batch: it is a ``SingleMessage``.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from metaq_spark.columns.rocketmq.unique_keys import unique_key
 from metaq_spark.errors import RowError
 
 DELAY_LEVELS: Final = range(19)
-"""0 is none; brokers have 18 unless they are configured otherwise, and take a higher one for the highest."""
+"""0 means no delay; brokers have 18 levels by default, and treat a higher one as the highest."""
 
 BODY_BYTES_MAX: Final = 4 << 20
 """Largest body that a broker takes unless it is configured otherwise; clients of other languages send no more."""
 
 PROPERTIES_BYTES_MAX: Final = 32000
-"""Brokers count what they add to the properties; this is what all of them take."""
+"""Limit that all brokers accept; they also count the properties that they add."""
 
 _BESIDE_THE_VALUE: Final = 64
-"""Bytes that a message without properties needs beside its value."""
+"""Size of a message without properties, beyond its value."""
 
 _SEPARATORS: Final = (
     "a tag, a key or a property has one of the characters U+0001 and U+0002, which separate them in a message"
@@ -51,7 +51,7 @@ _NO_BARS: Final = "|| stands between the tags of a subscription, so that no cons
 
 @dataclass(frozen=True, slots=True)
 class PropertyColumn:
-    """A column of maps as buffers: row i has the pairs ``ends[i]:ends[i + 1]``; those ``wanted`` are written."""
+    """A column of maps as buffers: row i has the pairs ``ends[i]:ends[i + 1]``; the ``wanted`` ones are written."""
 
     ends: Int64s
     wanted: Bytes
@@ -74,7 +74,7 @@ class PropertyColumn:
         return cls(ends, wanted.astype(np.uint8), VariableColumn.of(names), VariableColumn.of(values))
 
     def row_with_empty(self) -> int | None:
-        """The first row that has a wanted pair whose name or value is empty."""
+        """Return the first row with a wanted pair whose name or value is empty."""
         empty = (np.diff(self.names.ends) == 0) | (np.diff(self.values.ends) == 0)
         faulty = np.flatnonzero(empty & (self.wanted != 0))
         inside = faulty[(faulty >= self.ends[0]) & (faulty < self.ends[-1])]
@@ -83,7 +83,7 @@ class PropertyColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """The columns of a record batch that messages are made of. ``value`` has no nulls, and nulls elsewhere are nothing.
+    """The columns of a record batch that become messages. ``value`` has no nulls; nulls elsewhere mean no value.
 
     ``keys``: strings, or lists of strings. ``delays``: int32, from 0 on.
     """
@@ -97,7 +97,7 @@ class RowColumns:
 
 @dataclass(frozen=True, slots=True)
 class SingleMessage(Block):
-    """One element that has to be sent by itself."""
+    """A single element that must be sent alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class Element:
 class ElementEncoder:
     """Encodes rows of one batch. Row ``i`` is row ``first_row + i`` of the task whose keys begin with ``prefix``.
 
-    ``place`` names the task's input in errors. ``value_bytes_max`` is asked for what the brokers take where a value is
-    larger than what all of them do.
+    ``place`` names the task's input in errors. ``value_bytes_max`` returns the brokers' limit, and is called if a value
+    exceeds the limit of all brokers.
     """
 
     def __init__(
@@ -143,13 +143,12 @@ class ElementEncoder:
             self._lay_out()
 
     def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
-        """Write the elements of ``rows`` behind those in ``block``, and yield it each time that it is full.
+        """Append the elements of ``rows`` to ``block``, and yield a block each time that it is full.
 
-        Messages with a delay are yielded one by one. What ``block`` holds in the end is not full, or nothing says so
-        yet.
+        Messages with a delay are yielded one by one. At the end, ``block`` holds the rest.
 
         Raises:
-            RowError: A row's value or properties are too long, or have characters that they cannot have.
+            RowError: A row's value or properties are too long, or have invalid characters.
         """
         self._check_sizes()
         if self._delays is not None:
@@ -163,7 +162,7 @@ class ElementEncoder:
             yield from self._append_compiled(rows, block)
 
     def _check_sizes(self) -> None:
-        """Look once, when the brokers of the rows are known, whether they take all values."""
+        """Check once, when the brokers of the rows are known, whether they accept all values."""
         ask, self._value_bytes_max = self._value_bytes_max, None
         if ask is None or self._value.nbytes <= BODY_BYTES_MAX:
             return
@@ -186,7 +185,7 @@ class ElementEncoder:
                 )
 
     def _lay_out(self) -> None:
-        """The columns as the table of addresses that the kernel takes, and what keeps their memory alive."""
+        """Return the columns as a table of addresses for the kernel, and the objects that own the memory."""
         k = self._kernels_of()
         table = self._table = np.zeros(k.IN_TABLE_SIZE, dtype=np.int64)
         prefix = np.frombuffer(self._prefix, np.uint8)
@@ -277,7 +276,7 @@ class ElementEncoder:
 
 
 def _row_with(texts: pa.Array, part: str) -> int | None:
-    """The first row whose text has ``part`` in it."""
+    """Return the first row whose text contains ``part``."""
     if part.encode() not in VariableColumn.of(texts).data.tobytes():  # quick; across two rows it is no hit
         return None
     import pyarrow.compute as pc

@@ -10,7 +10,7 @@ import pyarrow as pa
 from metaq_spark.columns.rocketmq.record import host_text
 
 BODY_BYTES_MAX: Final = 128 << 20
-"""What a body may become. Producers do not send more than a broker takes, 4 MiB unless it is configured."""
+"""Limit on a decompressed body. Producers do not send more than a broker accepts, 4 MiB by default."""
 
 _TYPE_BITS: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}
@@ -18,10 +18,10 @@ _ZLIB: Final = (0, 0x300)
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """The body of a record whose compressed bit is set.
+    """Return the decompressed body of a record whose compressed bit is set.
 
     Raises:
-        ValueError: The bytes are not what the flag says, or would become more than ``BODY_BYTES_MAX``.
+        ValueError: The bytes are not compressed as the flag says, or exceed ``BODY_BYTES_MAX``.
     """
     kind = sys_flag & _TYPE_BITS
     if kind in _ZLIB:

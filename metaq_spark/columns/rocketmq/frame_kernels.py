@@ -1,15 +1,15 @@
-"""The compiled loop from frames of the bundled broker to the columns of RocketMQ's records, without making those.
+"""The compiled loop from frames of the bundled broker directly to the columns of RocketMQ's records.
 
-``metaq.formats.stored_records`` says which record a frame is; ``record_kernels`` has the columns and how they are
-filled. The fields in the attribute of a stored RocketMQ message are decoded where a column needs them, or the flags say
-that the body is compressed.
+``metaq.formats.stored_records`` defines the record of a frame; ``record_kernels`` defines the columns. The fields in
+the attribute of a stored RocketMQ message are decoded only if a column needs them, or the flags say that the body is
+compressed.
 
-What is rare ends the loop with ``UNUSUAL``: a wrong checksum or length, batches in a body, tags and properties that no
+Rare cases end the loop with ``UNUSUAL``: a wrong checksum or length, batches in a body, tags and properties that no
 record can hold.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
+# mypy.
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _TAGS: Final = np.int32(int.from_bytes(b"TAGS"))
 
 
 def _digits() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The six bits that each byte stands for in base64, ``_NO_DIGIT`` for what is no digit."""
+    """Return the six bits of each byte as a base64 digit, ``_NO_DIGIT`` for other bytes."""
     table = np.full(256, _NO_DIGIT, dtype=np.uint8)
     alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     table[list(alphabet)] = np.arange(64, dtype=np.uint8)
@@ -97,7 +97,7 @@ def _six(at, digits_at):
 
 @numba.njit
 def _decode_fields(at, digits, to, digits_at):
-    """Write the bytes that so many digits stand for; whether all of them are digits."""
+    """Decode base64 digits; return whether all of them are valid."""
     seen = np.uint8(0)
     for _ in range(digits // 4):
         first, second = _six(at, digits_at), _six(at + 1, digits_at)
@@ -121,7 +121,7 @@ def _flags_at(head, digits_at):
 
 @numba.njit
 def _put_front(record, fields, is_stored, is_v6, sys_flag, stored_ms, physical, host, host_bytes):
-    """Write a record up to what is behind its hosts, without what is the same for a queue; where that is.
+    """Write a record up to the end of its hosts, without the queue's constant fields; return the position.
 
     ``fields`` are the decoded ones; a message that is not ``is_stored`` has none.
     """
@@ -148,10 +148,10 @@ def _put_front(record, fields, is_stored, is_v6, sys_flag, stored_ms, physical, 
 
 @numba.njit(inline="always")
 def _look_at(frame, length, record, digits_at, with_fields, with_properties):
-    """What the frame at an address with a body of so many bytes is: bytes before the payload, whether a RocketMQ client
-    sent it and from an IPv6 address, the lower half of its sys flag, where its properties are and their length.
+    """Examine the frame at an address: return the bytes before the payload, whether a RocketMQ client sent it and from
+    an IPv6 address, the lower half of its sys flag, and position and length of its properties.
 
-    Fields are decoded, and properties made, where they are needed. A length above ``PROPERTIES_MAX``: no record has it.
+    Fields are decoded, and properties created, if needed. A record cannot have a length above ``PROPERTIES_MAX``.
     """
     body, flags, skipped, tag = frame + HEADER_BYTES, load(frame + 19, np.uint8), np.int64(0), np.int64(0)
     attribute, attribute_bytes = body + 4, int32_at(body) if flags & np.uint8(1) and length >= 4 else np.int64(-1)
@@ -184,9 +184,10 @@ def _look_at(frame, length, record, digits_at, with_fields, with_properties):
 def decode_frames(
     run, crc_address, tables, digits, table, state, physical_offset, known_ms, store_host, scratch
 ):  # fmt: skip
-    """Put the frames of ``run`` from ``state[POSITION]`` on into the columns of ``table``, up to offset ``state[END]``.
+    """Append the frames of ``run`` from ``state[POSITION]`` on to the columns of ``table``, up to offset
+    ``state[END]``.
 
-    The first byte of ``run`` is at ``physical_offset``; ``known_ms`` is the store time of ids that tell none.
+    The first byte of ``run`` is at ``physical_offset``; ``known_ms`` is the store time for ids without one.
     """
     run_at, tables_at, digits_at, record = run.ctypes.data, tables.ctypes.data, digits.ctypes.data, scratch.ctypes.data
     host_at, host_bytes, fields = store_host.ctypes.data, np.int64(len(store_host)), record + _FIELDS_AT
@@ -240,7 +241,7 @@ def decode_frames(
 
 @compiled
 def measure_frames(run, frames_max):
-    """How many whole frames, up to ``frames_max``, are at the front of ``run``, and how many bytes those are."""
+    """Return the number of whole frames, up to ``frames_max``, at the front of ``run``, and their bytes."""
     run_at, at, count = run.ctypes.data, np.int64(0), np.int64(0)
     while count < frames_max and at + HEADER_BYTES <= len(run):
         length = int32_at(run_at + at)

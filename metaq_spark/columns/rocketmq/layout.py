@@ -99,6 +99,6 @@ RECORD_COLUMNS: Final[Mapping[str, DataType]] = {column.name: column.type for co
 READERS: Final[Mapping[str, Read]] = {column.name: column.read for column in COLUMNS if column.read is not None}
 
 RAW_COLUMNS: Final = tuple(READERS)
-"""Those that decoders give, in the order in which the plain decoder has them."""
+"""The columns that decoders return, in the plain decoder's order."""
 
 FROM_PROPERTIES: Final = frozenset(column.name for column in COLUMNS if column.is_parsed)

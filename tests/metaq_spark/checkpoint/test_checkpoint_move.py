@@ -149,7 +149,7 @@ def test_where_partitions_go(
             "a/0-7 is no partition that the query reads and that was chosen",
         ),
         (NOTATION.position('{"a": {"0-0": 0}}'), Choice(topic="b"), "a/0-0 is no partition that the query reads"),
-        (Latest(), Choice(topic="nosuch"), "no partition of the query is among those that were chosen"),
+        (Latest(), Choice(topic="nosuch"), "no partition of the query is selected"),
         (Latest(), Choice(source=1), "its sources that read MetaQ are: 2"),
         (Latest(), Choice(source=3), "its sources that read MetaQ are: 2"),
         (AfterBatch(9), Choice(), "batch 9 is not there; it has 0 to 2"),
@@ -283,7 +283,7 @@ def test_a_topic_is_dropped_without_asking_a_broker(harness: Harness) -> None:
     assert "read from its first\nmessage" in reported
     move = plan_drop(checkpoint, Choice(topic="a", partitions=frozenset({A1})), NOW_MS)
     assert [step.where for step in move.steps] == [A1]
-    with pytest.raises(CheckpointFolderError, match="no partition of the query is among those that were chosen"):
+    with pytest.raises(CheckpointFolderError, match="no partition of the query is selected"):
         plan_drop(checkpoint, Choice(topic="nosuch"), NOW_MS)
 
 

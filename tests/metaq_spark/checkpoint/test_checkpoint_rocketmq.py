@@ -113,7 +113,7 @@ def test_the_query_goes_on_at_the_new_position(
         (["--to", '{"orders": {"broker-a:0": 99}}'], 1, "99"),
         (["--to", '{"orders": {"0-0": 1}}'], 2, "BROKER_NAME:QUEUE_ID"),
         (["--to", "latest", "--topic", "orders", "--partition", "0-0"], 2, "BROKER_NAME:QUEUE_ID"),
-        (["--to", "latest", "--topic", "nosuch"], 1, "no partition of the query is among"),
+        (["--to", "latest", "--topic", "nosuch"], 1, "no partition of the query is selected"),
     ],
     ids=["beyond the end", "a partition of MetaQ", "the same as a choice", "an unknown topic"],
 )

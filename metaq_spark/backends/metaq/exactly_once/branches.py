@@ -1,10 +1,9 @@
-"""What a task of an exactly-once write has on one broker: one open branch at a time, and those it has prepared.
+"""The branches of an exactly-once task on one broker: one open branch at a time, and prepared ones.
 
 A broker bounds a branch in bytes (256 MiB) and in time (``maxTxTimeoutInSeconds``, 60 s unless configured, whatever
-BEGIN asks for). So a branch is prepared, and the next one begun, long before either is reached. In a large task that
-happens between two blocks, without waiting: PREPARE and the next BEGIN are under way while blocks are sent, which our
-broker carries out in the order in which they come. Nothing is sent again inside a branch. Only a BEGIN is, because it
-changes nothing when it is repeated.
+BEGIN asks for). So a branch is prepared, and the next one begun, long before either limit. In a large task that happens
+between two blocks, without waiting: PREPARE and the next BEGIN are pipelined with the blocks, and the bundled broker
+executes them in order. Inside a branch nothing is sent again except BEGIN, which is idempotent.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -28,11 +27,14 @@ from metaq_spark.columns.blocks import Block
 from metaq_spark.errors import BranchLost
 
 BRANCH_BYTES_MAX: Final = 16 << 20
-"""A branch is prepared when it holds this much, far less than a broker takes. The commit goes branch by branch: while
-one becomes durable in its partitions, the next is appended to them and the one after it read from the journal."""
+"""A branch is prepared at this size, far below a broker's limit. The commit is pipelined by branch: while one becomes
+durable in its partitions, the next is appended and the one after it read from the journal.
+"""
 
 GIVE_UP_S: Final = 2.0
-"""Longest wait for the rollback of a failed task's branch; one that stays is ended by the next decision."""
+"""Longest wait for the rollback of a failed task's branch; a remaining branch is rolled back after the next
+decision.
+"""
 
 _UNKNOWN: Final = "has not been started"
 _T = TypeVar("_T")
@@ -43,7 +45,7 @@ Named = Callable[[int], Xid]
 
 @dataclass(frozen=True, slots=True)
 class BranchLimits:
-    """When a branch is prepared. ``timeout_s`` is what BEGIN asks for."""
+    """When a branch is prepared. ``timeout_s`` is requested in BEGIN."""
 
     timeout_s: int
     age_s_max: float
@@ -102,26 +104,26 @@ class BrokerBranches:
         return self._open is not None and self._now_s - self._open.begun_s >= self._limits.age_s_max
 
     def prepare(self) -> None:
-        """Send PREPARE for the open branch, if there is one; ``settle`` tells what became of it. Raises as ``put``."""
+        """Send PREPARE for the open branch, if there is one; ``settle`` waits for the outcome. Raises as ``put``."""
         self._explaining(self._prepare)
 
     def _prepare(self) -> None:
         if self._open is None:
             return
         self._open.writer.flush()
-        self._settle()  # its BEGIN and the PREPARE before it: their answers came before those of the blocks
+        self._settle()  # its BEGIN and the previous PREPARE: they are answered before the blocks
         self._under_way.append(self._transactions.post("PREPARE", self._open.xid))
         self.prepared.append(self._open.xid)
         self._open = None
 
     def prepare_last(self) -> None:
-        """Send PREPARE for the open branch, and ask what has been decided of the query by then. Raises as ``put``."""
+        """Send PREPARE for the open branch, and request the query's last decision. Raises as ``put``."""
         self.prepare()
         if self.prepared:
             self._under_way.append(self._transactions.post("DECIDED", None, unique=self.prepared[0].unique))
 
     def settle(self) -> None:
-        """Wait until every branch that was to be prepared is. Raises as ``put``."""
+        """Wait until all branches are prepared for which PREPARE was sent. Raises as ``put``."""
         self._explaining(self._settle)
 
     def _settle(self) -> None:
@@ -132,23 +134,23 @@ class BrokerBranches:
             if type_ == "DECIDED":
                 self.decided = self._transactions.read_batch(text)
             elif type_ == "PREPARE" and self._transactions.read_vote(text) is not Vote.PREPARED:
-                raise BranchLost(str(self._session.address), "it holds nothing")
+                raise BranchLost(str(self._session.address), "it is empty")
 
     def roll_back(self) -> None:
-        """Roll back what is prepared, because the batch was decided without it. Raises as ``put``."""
+        """Roll back the prepared branches, because the batch was decided without them. Raises as ``put``."""
         for posted in [self._transactions.post("ROLLBACK", key) for key in self.prepared]:
             self._transactions.settle(posted)
         self.prepared.clear()
 
     def close(self) -> None:
-        """Give the session back."""
+        """Return the session."""
         self._lease.__exit__(None, None, None)
 
     def give_up(self, error: BaseException) -> None:
-        """Roll back what can be, because the task failed, and drop the session. Never raises ``MetaqError``."""
+        """Roll back what is possible after a failure of the task, and drop the session. Never raises ``MetaqError``."""
         keys = [*self.prepared, *([self._open.xid] if self._open else [])]
         try:
-            self._session.reopen()  # what is under way on the old connection no longer matters
+            self._session.reopen()  # requests in flight on the old connection do not matter any more
             transactions = Transactions(self._session)
             for posted in [transactions.post("ROLLBACK", key) for key in keys]:
                 self._session.wait(posted.opaque, GIVE_UP_S)
@@ -160,7 +162,7 @@ class BrokerBranches:
 
     def _begin(self, topic: str) -> _OpenBranch:
         xid = self._named(next(self._sequence))
-        if self._under_way:  # right behind a PREPARE: whatever is wrong shows when the blocks are refused
+        if self._under_way:  # right after a PREPARE: an error shows when the blocks are refused
             self._under_way.append(self._transactions.post("BEGIN", xid, self._limits.timeout_s, xid.unique))
         else:
             self._persist(lambda: self._transactions.begin(xid, self._limits.timeout_s))

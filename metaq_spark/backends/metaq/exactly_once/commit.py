@@ -1,4 +1,4 @@
-"""The end of an exactly-once write on the driver: from what the tasks report to a batch that can be read, or to none.
+"""The end of an exactly-once write on the driver: makes the tasks' batch readable, or aborts it.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WrittenMessages(WriterCommitMessage):
-    """What a task has stored: how many messages, and their bytes as frames.
+    """What a task has stored: the number of messages, and their bytes as frames.
 
-    Exactly-once delivery: in which branches, of which batch, by which run of the query. They are prepared, and for the
-    driver to commit. ``counts`` is what they contain, or would if the batch were not written already.
+    With exactly-once delivery: the branches, the batch, and the run of the query. The branches are prepared; the driver
+    commits them. ``counts`` is their content, or would be if the batch were not written already.
     """
 
     message_count: int
@@ -51,13 +51,13 @@ def commit(plan: TransactionPlan, messages: Messages, batch_id: int | None, sess
 
 
 def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
-    """Finish a micro-batch. Spark tells the driver only its id; the query's name comes with the messages.
+    """Finish a micro-batch. Spark passes only its id to the driver; the messages contain the query's name.
 
-    A micro-batch without rows is decided as well: that ends what its earlier runs have left, and leaves no gap in what
-    the brokers know. Spark writes one without tasks with a task of its own, so every micro-batch has a message.
+    A micro-batch without rows is decided, too: that cleans up after its earlier runs, and leaves no gap in the brokers'
+    history. Spark runs a task even for an empty micro-batch, so every micro-batch has a message.
 
     Raises:
-        BatchSuperseded: Another run of the query went on.
+        BatchSuperseded: Another run of the query has continued.
         BatchConflict: The batch was written before, with other rows.
         BatchesMissing: A broker does not know batches that were written before.
         MetaqError: A broker refused or could not be reached, even after retries. The next run finishes the batch.
@@ -86,12 +86,12 @@ def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, session
 
 
 def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
-    """Take a failed batch write back, if it can still be taken back.
+    """Undo a failed batch write, if that is still possible.
 
-    Spark calls this when tasks failed, and also when the commit did. A decision that the write consists of nothing
-    settles which it is: either it is the first, and whatever was prepared is superseded, or the answer is what was
-    decided, and that is driven to its end. A write that can be repeated is left for its repetition: here, a decision
-    would make that one write nothing.
+    Spark calls this after a failure of tasks, and also of the commit. A decision that the write has no branches
+    distinguishes the two: either it is the first decision, and the prepared branches are superseded, or the answer is
+    the earlier decision, which is completed. A repeatable write is left to its repetition: an empty decision would make
+    that write nothing.
 
     Raises:
         MetaqError: A broker could not be reached, even after retries.
@@ -106,7 +106,7 @@ def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
 
 
 def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
-    """All branches, those of one task in their order."""
+    """Return all branches; the branches of a task are in order."""
     return [key for message in messages if isinstance(message, WrittenMessages) for key in message.branches]
 
 
@@ -119,7 +119,7 @@ class MetaQTransaction:
         self._first = FirstLook.of(lambda: self._find(options.first_policy), streaming=streaming)
 
     def plan(self, *, begun: bool) -> TransactionPlan:
-        """The plan; ``begun``: the query has written before, so a broker that is away is waited for.
+        """Return the plan; ``begun``: the query has written before, so wait for a broker that is away.
 
         Raises:
             MetaqError: A broker is away.

@@ -1,17 +1,18 @@
-"""What a batch contains: how many messages each partition gets, and their fingerprint. Recorded with the decision.
+"""The contents of a batch: the number of messages for each partition, and their fingerprint. Recorded with the
+decision.
 
-A driver that repeats a batch is answered with the first decision, and its own rows are dropped: they are there already.
-That is right only if they are the same rows. A checkpoint that was restored from a backup, or copied for a second
-query, repeats the number of a batch with other rows, and these would be lost. So the decision says what was decided::
+A driver that repeats a batch gets the first decision, and its own rows are dropped, because they are stored already.
+That is correct only if they are the same rows. A checkpoint that was restored from a backup, or copied for a second
+query, repeats the number of a batch with other rows, which would be lost. So the decision contains a description::
 
     {"version": 1, "run": "1f0c...", "topics": {"orders": {"0-0": [120, "9c0d6b1f00a1e77b"], "0-1": [118, "..."]}},
      "brokers": {"0": 11}}
 
 The fingerprint is independent of the order (``metaq_spark.columns.fingerprint``). Two batches are the same if each
-topic gets the same messages: rows without a key may go to other partitions in a repetition, because one is away.
+topic gets the same messages: rows without a key may go to other partitions in a repetition if one is away.
 
-``brokers`` are those that took part, each with the batch of the query that it had decided last before this one; see
-``history``. A decision of an older version does not have them.
+``brokers`` are the participants, each with the last batch of the query that it had decided before; see ``history``. A
+decision of an older version does not have them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Counts = Mapping[TopicPartition, Count]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a batch puts into each partition. ``run``: Spark's id of the query's run that wrote it, "" if unknown."""
+    """The contents of a batch by partition. ``run``: Spark's id of the query run that wrote it, "" if unknown."""
 
     counts: Counts
     run: str = field(default="", compare=False)
@@ -53,7 +54,7 @@ class Contents:
 
     @classmethod
     def of(cls, counts: Iterable[Counts], run: str = "") -> Contents:
-        """What several tasks have written."""
+        """Return the combined contents of several tasks."""
         total: dict[TopicPartition, Count] = {}
         for each in counts:
             for target, count in each.items():
@@ -94,10 +95,10 @@ class Contents:
 
     @classmethod
     def from_json(cls, text: str) -> Contents:
-        """Read what ``to_json`` wrote.
+        """Parse the form of ``to_json``.
 
         Raises:
-            ValueError: It is something else, or of a newer version.
+            ValueError: It has another form, or a newer version.
         """
         try:
             stored = json.loads(text)

@@ -1,4 +1,4 @@
-"""What the driver of an exactly-once write does when all tasks have prepared their branches.
+"""The driver's part of an exactly-once write, when all tasks have prepared their branches.
 
 ::
 
@@ -11,14 +11,14 @@
                 can be read. A branch that its broker does not know is missing, and the write fails
     clean up    roll back what lies prepared on any broker, belongs to this batch or an earlier one, and is not listed
 
-A repeated batch that contains other rows than the decision says fails after these steps: a checkpoint was restored or
-copied, and the rows at hand are not the ones that are in the topics.
+A repeated batch with other rows than in the decision fails after these steps: a checkpoint was restored or copied, and
+these rows are not the ones in the topics.
 
-Each step may be repeated, after any failure, by anybody. A branch of a batch that has not been decided is never rolled
-back: its driver may only be slow. So ``finish`` starts again from the first step until all of them got through.
+Any client may repeat any step after any failure. A branch of an undecided batch is never rolled back: its driver may
+only be slow. So ``finish`` restarts from the first step until all steps succeed.
 
-The broker that decides is the one that has decided last about this query, so that a broker that is added to the option
-``brokers`` does not open the past again; where none has, it is the one with the lowest broker id.
+The deciding broker is the one that has decided last for this query, so that a broker added to the option ``brokers``
+cannot decide old batches again; without an earlier decision, it is the one with the lowest broker id.
 
 Source: docs/transactions.md, "Exactly once"; docs/adr/0007.
 """
@@ -59,12 +59,12 @@ COMMITTED_BY_HAND: Final = 7
 ENDED_BY_HAND: Final = (6, 8)
 ENDED_BY_HAND_ANYHOW: Final = (COMMITTED_BY_HAND, *ENDED_BY_HAND)
 TOO_LATE: Final = 409
-NOTHING_SAID: Final = "{}"
-"""Of the contents of a batch; the empty text stands for a decision that an older version made."""
+EMPTY_CONTENTS: Final = "{}"
+"""Contents without a description; the empty text means a decision of an older version."""
 
 KEYS_SHOWN_MAX: Final = 5
 WINDOW: Final = OUTSTANDING_MAX // 2
-"""Steps under way at once on a broker."""
+"""Steps in flight on a broker."""
 
 
 class Coordinator:
@@ -78,7 +78,7 @@ class Coordinator:
         accept_repeated: bool = False,
         gaps: GapRule = NO_GAPS,
     ) -> None:
-        """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count.
+        """``accept_repeated``: a repeated batch may contain other rows; the rows of the first decision are kept.
 
         ``gaps``: which batches may be unknown to the brokers.
         """
@@ -86,16 +86,16 @@ class Coordinator:
         self._gaps = gaps
 
     def finish(self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None) -> DecidedBatch:
-        """Make ``batch`` readable, as ``branches`` or as what was decided for it before; what it consists of.
+        """Make ``batch`` readable, as ``branches`` or as decided before; return its decision.
 
-        ``contents``: what ``branches`` contain; ``None`` if nobody has to know.
+        ``contents``: the contents of ``branches``; ``None`` to omit a description.
 
         Raises:
-            BatchSuperseded: A later batch of the query has been decided; nothing was done.
+            BatchSuperseded: A later batch of the query was decided; nothing was done.
             BatchesMissing: A broker does not know batches that were written before; nothing was done.
-            BatchConflict: It was decided before, with other rows. That is readable; ``branches`` were rolled back.
-            ExactlyOnceError: A decided branch is on a broker that is not named, was ended by hand, or is missing.
-            MetaqError: A broker refused or could not be reached, even after retries. Do it again.
+            BatchConflict: It was decided before, with other rows, which are readable; ``branches`` were rolled back.
+            ExactlyOnceError: A decided branch is on a broker that is not named, was completed manually, or is missing.
+            MetaqError: A broker refused or could not be reached, even after retries. Call again.
         """
 
         def steps(conversation: Conversation) -> DecidedBatch:
@@ -103,7 +103,7 @@ class Coordinator:
             try:
                 self._gaps.require_known(batch, known, self._participants)
             except BatchesMissing:
-                if newest_batch(known) != batch.batch_id:  # else they may be those that were decided
+                if newest_batch(known) != batch.batch_id:  # otherwise they may be the decided ones
                     conversation.roll_back(by_broker(branches))
                 raise
             decided = conversation.decide(batch, branches, contents, known)
@@ -121,16 +121,16 @@ class Coordinator:
         return decided
 
     def _roll_back(self, branches: Sequence[Xid]) -> None:
-        """Roll back branches of a batch that came too late: what was decided about it has been committed long since."""
+        """Roll back branches of a superseded batch, whose decision was committed long ago."""
         try:
             self._persist(lambda conversation: conversation.roll_back(by_broker(branches)))
         except MetaqError as error:
             _log.warning("branches of a batch that was refused stay: %s", error)
 
     def end(self, batch: BatchName) -> None:
-        """Let the brokers forget a query whose only batch is finished, and everything that its tasks leave behind.
+        """Have the brokers forget a query whose only batch is finished, and all remains of its tasks.
 
-        A failure is no reason to call the write failed: it is logged, and what stays at a broker takes little space.
+        A failure is only logged: the write has succeeded, and the remains take little space.
         """
 
         def steps(conversation: Conversation) -> None:
@@ -143,7 +143,7 @@ class Coordinator:
             _log.warning("%s is finished, but its brokers did not delete the decision: %s", batch, error)
 
     def last_decided(self, query: str) -> int | None:
-        """The newest batch of a query that any of the brokers has decided.
+        """Return the newest batch of a query that any of the brokers has decided.
 
         Raises:
             MetaqError: A broker could not be asked, even after retries.
@@ -180,12 +180,12 @@ class Conversation:
         self._leases.__exit__(*error)  # type: ignore[arg-type]
 
     def known(self, batch: BatchName, branches: Sequence[Xid]) -> Known:
-        """The newest decision about the query that each broker knows.
+        """Return the newest decision of the query that each broker knows.
 
         With several brokers, every branch must be prepared before the first decision about ``batch``.
 
         Raises:
-            ExactlyOnceError: One is not, or is on a broker that takes no part. Nothing was decided.
+            ExactlyOnceError: A branch is not prepared, or its broker does not take part. Nothing was decided.
         """
         query, places = batch.query, self._places(branches)
         several = len(self._brokers) > 1
@@ -209,11 +209,11 @@ class Conversation:
     def decide(
         self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None, known: Known | None = None
     ) -> DecidedBatch:
-        """Ask for the decision on ``batch``; the first one that was made. ``known`` is what ``known`` has returned."""
+        """Request the decision on ``batch``; return the first one made. ``known`` is the result of ``known``."""
         known = self.known(batch, branches) if known is None else known
         lasts = {number: None if one is None else one.batch_id for number, one in known.items()}
         number = self._decider = decider(lasts)
-        said = NOTHING_SAID if contents is None else replace(contents, brokers=lasts).to_json()
+        said = EMPTY_CONTENTS if contents is None else replace(contents, brokers=lasts).to_json()
         own = own_positions(branches, number)
         try:
             return self._brokers[number].decide_contents(batch.query, batch.batch_id, branches, own, said)
@@ -225,7 +225,7 @@ class Conversation:
             raise
 
     def last_decided(self, query: str) -> Known:
-        """The newest decision about a query that each broker knows."""
+        """Return the newest decision of a query that each broker knows."""
         asked = self._ask_all("DECIDED_CONTENTS", query)
         return {number: self._brokers[number].read_last(text) for number, text in asked.items()}
 
@@ -248,9 +248,9 @@ class Conversation:
             raise refused
 
     def _share(self, batch: BatchName, decided: DecidedBatch) -> TransactionError | None:
-        """Record the decision on all other brokers; the refusal of one that has lost branches of it.
+        """Record the decision on all other brokers; return the refusal of one that has lost branches of it.
 
-        The branches of a decision that an older version made may have been committed and forgotten.
+        The branches of an older version's decision may have been committed and forgotten.
         """
         if not decided.contents:
             return None
@@ -284,7 +284,7 @@ class Conversation:
         deque(self._all("FORGET", ended), maxlen=0)
 
     def end_query(self, query: str) -> None:
-        """Let every broker forget the query; see ``Transactions.end_query``."""
+        """Have every broker forget the query; see ``Transactions.end_query``."""
         self._ask_all("FORGET", query)
 
     def _ask_all(self, type_: TransactionType, query: str) -> dict[int, str]:
@@ -304,7 +304,7 @@ class Conversation:
     def _all(
         self, type_: TransactionType, places: dict[int, list[Xid]]
     ) -> Iterator[tuple[int, Posted, TransactionError | None]]:
-        """Do a step with every key on its broker, many at once and in order; yield what became of each."""
+        """Run a step with every key on its broker, pipelined and in order; yield the outcome of each."""
         longest = max(map(len, places.values()), default=0)
         for start in range(0, longest, WINDOW):
             posted = [
@@ -317,7 +317,7 @@ class Conversation:
 
 
 def decider(decided: Mapping[int, int | None]) -> int:
-    """The broker id that decides, given the newest batch that each broker has decided about the query."""
+    """Return the broker id that decides, given the newest batch of the query that each broker has decided."""
     newest = max((batch_id for batch_id in decided.values() if batch_id is not None), default=None)
     return min(number for number, batch_id in decided.items() if batch_id == newest)
 
@@ -349,8 +349,9 @@ def _unfinished(broker_id: int, posted: Posted, error: TransactionError) -> Meta
     if error.xa_code not in ENDED_BY_HAND:
         return error
     return ExactlyOnceError(
-        f"branch {_key(posted)} belongs to the batch, but was ended by hand on broker {broker_id}, so its messages are "
-        f"missing ({error.text}). To go on without them, run there: metaq-broker ctl transaction accept KEY"
+        f"branch {_key(posted)} belongs to the batch, but was completed manually on broker {broker_id}, so its "
+        f"messages are missing ({error.text}). To continue without them, run there: metaq-broker ctl transaction "
+        "accept KEY"
     )
 
 
@@ -384,7 +385,7 @@ def _missing(batch: BatchName, missing: Mapping[int, list[Xid]], contents: str) 
     return ExactlyOnceError(
         f"{batch} was decided, but broker {broker_id} does not know {len(keys)} of its branches "
         f"({_listed(list(map(str, keys)))}): another client has rolled them back, or the broker has lost its "
-        f"transaction journal. Rows are missing, or may be, among {rows or 'those of its partitions'}. Compare the "
+        f"transaction journal. Rows are missing, or may be, among {rows or 'the rows of its partitions'}. Compare the "
         "partitions with the input and add what is missing. Then run on that broker, for each branch: metaq-broker ctl "
         "transaction accept KEY; after that the batch counts as written"
     )

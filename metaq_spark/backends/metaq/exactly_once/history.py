@@ -1,17 +1,17 @@
-"""Whether the brokers of an exactly-once write still know what was written before; looked at before each decision.
+"""Checks before each decision that the brokers of an exactly-once write still know the earlier batches.
 
-Nothing that a broker does shows that its data folder or its journal was put back to an older copy. But a stream decides
-every micro-batch, those without rows too, so before batch N its brokers know N - 1, or N if it is repeated. And every
-broker that takes part records every decision, which says who took part, and which batch each of them knew before::
+A broker whose data folder or journal was restored from an older copy does not notice it. But a stream decides every
+micro-batch, even an empty one, so before batch N its brokers know N - 1, or N if it is repeated. And every participant
+records every decision, with all participants and the last batch that each of them knew before::
 
     newest decision that any broker knows    a broker that took part in it knows
     of an earlier batch                      the same one
     of this batch (it is repeated)           the same one, or the one that the decision names for it
 
-Anything else is a gap: batches that were written, and are unknown where they were. A broker that took no part may know
-anything. Versions of batch writes may have gaps of their own, so only the table holds for them, and only the table's
-brokers are looked at for what older versions have decided. A gap is passed over where the option ``missingBatches``
-names it, or where the checkpoint says that the query was moved back to before it.
+Anything else is a gap: written batches that a participant does not know. Other brokers are not checked. Versions of
+batch writes may have gaps themselves, so only the table applies to them, and only its brokers are checked for decisions
+of older versions. A gap is accepted if the option ``missingBatches`` names it, or if the checkpoint says that the query
+was moved back to before it.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -33,13 +33,13 @@ from metaq_spark.errors import BatchesMissing
 _log = logging.getLogger(__name__)
 
 Known = Mapping[int, LastDecision | None]
-"""The newest decision about a query that each broker knows, by broker id."""
+"""The newest decision of a query that each broker knows, by broker id."""
 
 
 class Gap(NamedTuple):
     """``brokers`` know batch ``last`` as the newest (``None``: none); the batches up to ``final`` were written too.
 
-    ``alone``: other brokers know more.
+    ``alone``: other brokers know later batches.
     """
 
     brokers: tuple[int, ...]
@@ -54,7 +54,7 @@ class Gap(NamedTuple):
 
 
 def find_gap(batch: BatchName, known: Known) -> Gap | None:
-    """What the brokers lack before ``batch`` may be decided; ``None`` if nothing, or if it comes too late anyway."""
+    """Return the gap before ``batch``; ``None`` if there is none, or ``batch`` is superseded anyway."""
     newest = newest_batch(known)
     if batch.in_a_stream and (-1 if newest is None else newest) < batch.batch_id - 1:
         return Gap(tuple(sorted(known)), newest, batch.batch_id - 1)
@@ -78,7 +78,9 @@ def newest_batch(known: Known) -> int | None:
 
 
 def _took_part(known: Known, newest: int) -> Mapping[int, int | None]:
-    """The brokers of the newest decision and what they knew before it; none if an older version has made it."""
+    """Return the participants of the newest decision and what they knew before; empty for an older version's
+    decision.
+    """
     said = next(one.contents for one in known.values() if one is not None and one.batch_id == newest)
     try:
         return Contents.from_json(said).brokers
@@ -92,13 +94,13 @@ def _batch_of(decision: LastDecision | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class GapRule:
-    """Which gap is passed over: one that ``missing_batches`` names, or that the query was moved back behind."""
+    """Which gap is accepted: one named in ``missing_batches``, or before which the query was moved back."""
 
     missing_batches: tuple[int, int] | None = None
     checkpoint: str | None = None
 
     def require_known(self, batch: BatchName, known: Known, participants: Participants) -> None:
-        """Let a batch pass whose brokers know what was written before it.
+        """Check that the brokers of a batch know the earlier batches.
 
         Raises:
             BatchesMissing: They do not.

@@ -1,4 +1,4 @@
-"""The names of an exactly-once write: what the brokers call its batches and branches, and which branches are left over.
+"""The names of batches and branches of an exactly-once write, and which branches are superseded.
 
 ::
 
@@ -13,9 +13,9 @@
         BQUAL   TASK.ATTEMPT.BROKER.SEQUENCE.NONCE
         UNIQUE  QUERY
 
-Spark counts task attempts anew in every driver, so a replayed batch meets the attempt numbers of the run that crashed;
-the nonce keeps their branches apart. The sequence counts the branches that one task attempt opens on one broker, and
-orders them. Pure: nothing here asks Spark or a broker.
+Every driver numbers task attempts from 0, so a replayed batch repeats the attempt numbers of the crashed run; the nonce
+distinguishes their branches. The sequence numbers the branches of one task attempt on one broker. Pure: no access to
+Spark or a broker.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -31,7 +31,7 @@ from uuid import uuid4
 from metaq.model import Xid
 
 FORMAT_ID: Final = int.from_bytes(b"MQSS", "big")
-"""Distinguishes our branches from those of other programs that use the same broker."""
+"""Distinguishes the connector's branches from other programs' on the same broker."""
 
 _NAMED: Final = "app-"
 _SINGLE: Final = "once-"
@@ -41,7 +41,7 @@ _BRANCH: Final = re.compile(rb"(\d+)\.(\d+)\.(\d+)\.(\d+)\.([0-9a-f]+)")
 
 @dataclass(frozen=True, slots=True)
 class BatchName:
-    """Batch ``batch_id`` of ``query``; numbers grow. Prints as its user knows it."""
+    """Batch ``batch_id`` of ``query``; numbers grow. Prints in the user's terms."""
 
     query: str
     batch_id: int
@@ -53,7 +53,7 @@ class BatchName:
 
     @property
     def number_name(self) -> str:
-        """What its user calls the number."""
+        """The user's name for the number."""
         return "txnVersion" if self.query.startswith(_NAMED) else "batch"
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class BatchName:
 
 
 def named_write(app_id: str, version: int) -> BatchName:
-    """What a batch write with ``txnAppId`` and ``txnVersion`` is called; never what a stream is called."""
+    """Return the name of a batch write with ``txnAppId`` and ``txnVersion``; never equal to a stream's."""
     return BatchName(f"{_NAMED}{app_id}", version)
 
 
@@ -74,7 +74,7 @@ def single_write() -> BatchName:
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """What one task attempt puts on one broker between one BEGIN and one PREPARE."""
+    """A task attempt's branch on one broker, between one BEGIN and one PREPARE."""
 
     batch: BatchName
     task: int
@@ -85,14 +85,14 @@ class BranchName:
 
     @property
     def xid(self) -> Xid:
-        """The key that brokers know."""
+        """The key of the branch at brokers."""
         query, batch_id = self.batch.query, self.batch.batch_id
         branch = f"{self.task}.{self.attempt}.{self.broker_id}.{self.sequence}.{self.nonce}"
         return Xid(FORMAT_ID, f"{query}/{batch_id}".encode(), branch.encode(), query)
 
 
 def branch_name(xid: Xid) -> BranchName | None:
-    """Read the key of a branch; ``None`` if it is none of ours."""
+    """Parse the key of a branch; ``None`` if the connector did not make it."""
     batch, branch = _GLOBAL.fullmatch(xid.global_id), _BRANCH.fullmatch(xid.branch)
     if xid.format_id != FORMAT_ID or batch is None or branch is None or batch[1] != xid.unique.encode():
         return None
@@ -117,16 +117,16 @@ def by_broker(xids: Iterable[Xid]) -> dict[int, list[Xid]]:
 
 
 def own_positions(xids: Sequence[Xid], broker_id: int) -> list[int]:
-    """Which of the branches are on a broker: positions in the list, growing. A key that is not ours is on none."""
+    """Return the ascending indexes of the branches on a broker. Other programs' keys are ignored."""
     names = map(branch_name, xids)
     return [position for position, name in enumerate(names) if name is not None and name.broker_id == broker_id]
 
 
 def superseded(prepared: Iterable[Xid], decided: BatchName, listed: Collection[Xid]) -> list[Xid]:
-    """Which of the branches that a broker holds no decision can ever list: they may be rolled back.
+    """Return the prepared branches that no decision can list any more: they may be rolled back.
 
-    Those of ``decided`` and of earlier batches of its query, except the ones that the decision lists. Later batches may
-    belong to a driver that is about to decide; what is not ours is left alone.
+    These are the branches of ``decided`` and of earlier batches of its query, except the listed ones. Later batches may
+    belong to a driver that is about to decide; other programs' branches are ignored.
     """
     found = []
     for xid in prepared:

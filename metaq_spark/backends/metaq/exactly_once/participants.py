@@ -1,7 +1,7 @@
-"""The brokers that take part in an exactly-once write: every one that the options name, or that ZooKeeper knows.
+"""The participants of an exactly-once write: every broker in the options, or all that ZooKeeper knows.
 
-All of them, not only those that get messages: any may hold branches that an earlier attempt left behind. Remembered for
-a few seconds, since Spark makes a new writer for every micro-batch.
+All of them, not only brokers with messages: any broker may hold branches of an earlier attempt. Cached for a few
+seconds, because Spark creates a new writer for every micro-batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Participants = dict[int, Address]
 
 
 class Found(NamedTuple):
-    """The brokers, and what the strictest of them cuts longer timeouts of transactions down to, in seconds."""
+    """The brokers, and the lowest of their limits on transaction timeouts, in seconds."""
 
     participants: Participants
     timeout_s_max: int
@@ -44,10 +44,10 @@ class ParticipantMemory:
         self._known: dict[tuple[Address, ...], tuple[float, Found]] = {}
 
     def find(self, brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
-        """The brokers at these addresses, at most ``ROUTE_AGE_S_MAX`` old.
+        """Return the brokers at these addresses, at most ``ROUTE_AGE_S_MAX`` old.
 
         Raises:
-            ExactlyOnceError: One of them does not offer what exactly-once delivery needs.
+            ExactlyOnceError: A broker does not support exactly-once delivery.
             ConnectionFailed, DeadlineExceeded: One could not be asked.
             DirectoryConflict: Two addresses are the same broker.
         """
@@ -65,7 +65,7 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     for address in brokers:
         with sessions.lease(address) as session:
             broker = parse_broker(session.ask(Stats("", 0)))
-            if broker.slave:  # it takes no messages; its master is named as well, or has none for this write
+            if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
             require_extensions(session)
             timeouts_s.append(TopicSettings(session.ask(Stats("config", 0))).transaction_timeout_s_max)
@@ -77,10 +77,10 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
 
 
 def require_extensions(session: Session) -> None:
-    """Let pass a broker that can take part.
+    """Check that a broker can take part.
 
     Raises:
-        ExactlyOnceError: It is another one, such as a Java broker.
+        ExactlyOnceError: It cannot, such as a Java broker.
     """
     missing = [word for word in NEEDED if word not in session.extensions]
     if missing:

@@ -1,4 +1,4 @@
-"""What the driver settles about an exactly-once write before any task runs, and what a task makes of it."""
+"""The plan of an exactly-once write, made by the driver before any task runs, and its use in a task."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RUN_ID: Final = "spark.jobGroup.id"
 class TransactionPlan:
     """Made on the driver, once for a write. ``batch`` is ``None`` in a stream: only its tasks can see the names.
 
-    ``single``: a batch write that nobody repeats, whose decision is of no use once it is finished. ``written``: the
-    batch has been decided before, so its tasks only say what they would have written.
-    ``timeout_s_max``: how long the brokers leave a branch open, at most.
+    ``single``: a batch write that is never repeated, so its decision is deleted when it is finished. ``written``: the
+    batch was decided before, so its tasks only report what they would have written. ``timeout_s_max``: the brokers'
+    limit on the age of an open branch.
     """
 
     participants: Participants
@@ -46,7 +46,7 @@ def plan_transaction(
 
     Raises:
         ExactlyOnceError: A broker cannot take part.
-        BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` has been written.
+        BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` was written.
         BatchesMissing: A broker does not know versions that were written before.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
     """
@@ -64,18 +64,18 @@ def plan_transaction(
     if last is not None and last > batch.batch_id:
         raise BatchSuperseded(str(batch), f"{BatchName(batch.query, last)} has been written")
     if last is not None and last < batch.batch_id:
-        # Whoever wrote that version may have died in the middle of its commits, and nobody repeats it. Behind the next
-        # decision it would be too late: what is not listed there is rolled back.
+        # The writer of that version may have died between its commits, and is not repeated. After the next decision it
+        # would be too late: branches not listed there are rolled back.
         coordinator.finish(BatchName(batch.query, last), ())
     written = last == batch.batch_id
     return TransactionPlan(participants, batch, False, written, timeout_s_max, accept, gaps)
 
 
 def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | None]) -> BatchName:
-    """The batch that a task writes. ``local_property`` is the task context's.
+    """Return the batch that a task writes. ``local_property`` is the task context's.
 
     Raises:
-        ExactlyOnceError: Spark does not say, or it is a write in ``foreachBatch`` that has no name of its own.
+        ExactlyOnceError: Spark does not tell, or it is a write in ``foreachBatch`` without a name.
     """
     query, batch_id = local_property(QUERY_ID), local_property(BATCH_ID)
     if plan.single and batch_id is not None:

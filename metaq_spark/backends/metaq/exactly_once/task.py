@@ -1,10 +1,9 @@
-"""The exactly-once delivery of one task attempt: blocks go into branches of its own, and nothing is readable yet.
+"""The exactly-once delivery of one task attempt: blocks are put into its branches, and are not readable yet.
 
-Between two record batches Spark may keep the task waiting for minutes, longer than a broker leaves a branch open. So a
-thread looks after the branches and prepares an old one; the next block then begins another. One lock is around all of
-it.
+Between two record batches Spark may keep the task waiting for minutes, longer than a broker keeps a branch open. So a
+thread prepares old branches; the next block then begins another one. One lock guards all of it.
 
-An attempt that finds its batch decided when everything is prepared rolls its branches back and reports none.
+If the batch turns out to be decided when everything is prepared, the attempt rolls its branches back and reports none.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -29,11 +28,11 @@ from metaq_spark.columns.blocks import Block
 from metaq_spark.sink.backend import WriteTask
 
 AGE_SHARE: Final = 0.25
-"""How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers under way."""
+"""How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers in flight."""
 
 
 def branch_limits(options: SinkOptions, timeout_s_max: int) -> BranchLimits:
-    """When a task has to prepare its branches; ``timeout_s_max`` is what brokers cut longer timeouts down to."""
+    """Return when a task must prepare its branches; ``timeout_s_max`` is the brokers' limit on timeouts."""
     timeout_s = -(-options.transaction_timeout_ms // 1000)
     return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max))
 
@@ -81,14 +80,14 @@ class TransactionalPuts:
     def _is_decided(self) -> bool:
         """Whether the batch was decided before this attempt has reported: then no decision can list its branches.
 
-        It is a repetition, or the slower one of two attempts. Nobody may come to clean up behind the last batch of a
-        query, so it does that itself.
+        It is a repetition, or the slower of two attempts. There may be no later batch that cleans up, so the attempt
+        does so itself.
         """
         batch_id = self._attempt.batch.batch_id
         return any(broker.decided is not None and broker.decided >= batch_id for broker in self._brokers.values())
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Puts``: no decision can list what this attempt has prepared, so it is rolled back."""
+        """Roll the prepared branches back: no decision can list them."""
         self._stop_watch()
         for broker in self._brokers.values():
             broker.give_up(error)
@@ -134,7 +133,7 @@ class TransactionalPuts:
 
 
 class UnsentPuts:
-    """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
+    """Sends nothing, because the batch was written before: only reports what would have been written."""
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None: ...
 
@@ -145,7 +144,7 @@ class UnsentPuts:
 
 
 class Attempt(NamedTuple):
-    """What a task attempt writes with: ``batch`` and ``run`` (of the query) are reported with what it wrote."""
+    """A task attempt: ``batch`` and ``run`` (of the query) are reported with the contents."""
 
     puts: TransactionalPuts | UnsentPuts
     batch: BatchName
@@ -153,7 +152,7 @@ class Attempt(NamedTuple):
 
 
 def begin_attempt(plan: TransactionPlan, options: SinkOptions, task: WriteTask, sessions: RetryingSessions) -> Attempt:
-    """Begin what the plan means for one task attempt; nothing is sent yet.
+    """Begin one task attempt of the plan; nothing is sent yet.
 
     Raises:
         ExactlyOnceError: The batch has no name that distinguishes it from others.
