@@ -1,7 +1,7 @@
-"""What Spark finds behind a format's name: checks the options and makes readers and writers on the format's backend.
+"""The data source of a format: checks the options and creates readers and writers on the format's backend.
 
-Spark pickles this object between its processes and imports the package in each of them, so everything heavy is imported
-where it is needed.
+Spark pickles this object between its processes and imports the package in each of them, so heavy modules are imported
+on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 TABLE_MARK: Final = "provider"
-"""Among the options only where they are those of a table in Spark's catalog."""
+"""An option that is only present for a table in Spark's catalog."""
 
 
 def _plain_errors(method: Callable[P, R]) -> Callable[P, R]:
@@ -80,14 +80,14 @@ class QueueDataSource(DataSource):
         from metaq_spark.source.batch_reader import BatchReader
         from metaq_spark.source.pushdown import PushdownReader
 
-        if not self._raw:  # a read that is declared by itself has met ``schema`` before
+        if not self._raw:  # a read without options gets the schema that it declared itself
             raise self._tables_unsupported()
         source = self._backend.source(self._raw, Use.BATCH_READ)
         source.options.row_layout.check(schema)
         return PushdownReader(source) if source.options.push_filters else BatchReader(source)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
-        """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
+        """Return the streaming source, or one that raises the error of the options or the schema when it is used."""
         from metaq_spark.errors import ConnectorError
         from metaq_spark.options.table import Use
         from metaq_spark.source.stream_reader import RefusedStream, StreamReader

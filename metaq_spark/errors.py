@@ -1,28 +1,23 @@
-"""What the connector itself refuses: options, columns, checkpoints, rows, and data that is no longer there.
+"""Errors of the connector: options, columns, checkpoints, rows, and lost data.
 
 ::
 
     MetaqError                (metaq.errors)
     └── ConnectorError
-        ├── OptionError       an option is unknown, missing, misplaced or cannot be read
-        ├── ColumnError       a DataFrame's columns are not what the sink takes, or a schema was asked of the source
-        ├── CheckpointError   an offset in a checkpoint is not one this version can read
-        ├── NotSelected       a checkpoint has partitions that the options do not select
-        ├── DataLoss          bytes the query still had to read are gone
-        ├── ReadFailed        a task could not get its bytes from the broker
-        ├── BrokerNotNamed    a partition's broker is none of those that the options name
-        ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now
-        ├── TablesUnsupported a table was to be made in Spark's catalog
-        ├── RowError          one row cannot become a message
-        ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
-        ├── BatchSuperseded   a later batch of the same query has been decided
-        ├── BatchConflict     a batch that was written before is repeated with other rows
-        ├── BatchesMissing    a broker does not know batches that a query has written
-        ├── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
-        │   └── ParticipantMissing  ... because a broker that has a part of it is not found
-        └── WriteFailed       a broker of a write could not be reached
+        ├── OptionError       an option is unknown, missing, misplaced or cannot be read ├── ColumnError       a
+        DataFrame's columns do not fit the sink, or a schema was given to the source ├── CheckpointError   an offset in
+        a checkpoint cannot be read by this version ├── NotSelected       a checkpoint has partitions that the options
+        do not select ├── DataLoss          bytes that the query had to read are deleted ├── ReadFailed        a task
+        could not get its bytes from the broker ├── BrokerNotNamed    a partition's broker is not named in the options
+        ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now ├──
+        TablesUnsupported a table of Spark's catalog was used ├── RowError          one row cannot become a message ├──
+        BranchLost        a broker has lost a branch of an exactly-once task ├── BatchSuperseded   a later batch of the
+        same query was decided ├── BatchConflict     a batch that was written before is repeated with other rows ├──
+        BatchesMissing    a broker does not know batches that a query has written ├── ExactlyOnceError  an exactly-once
+        write cannot be done, or cannot be finished │   └── ParticipantMissing  ... because a broker that has a part of
+        it is not found └── WriteFailed       a broker of a write could not be reached
 
-Spark shows the text of these errors to the user, so each sentence says what is wrong, where, and what is allowed.
+Spark shows the text of these errors to the user, so each sentence contains what is wrong, where, and what is allowed.
 """
 
 from __future__ import annotations
@@ -57,7 +52,7 @@ class ColumnError(ConnectorError):
 
 
 class CheckpointError(ConnectorError):
-    """``offset`` is what the checkpoint holds, shortened; ``reason`` says why it cannot be used."""
+    """``offset`` is the checkpoint's text, shortened; ``reason`` says why it cannot be used."""
 
     def __init__(self, offset: object, reason: str) -> None:
         self.offset, self.reason = repr(offset)[:300], reason
@@ -85,7 +80,7 @@ class NotSelected(ConnectorError):
 
 
 class DataLoss(ConnectorError):
-    """Bytes that the query had to read are gone; ``what`` says which and why."""
+    """Bytes that the query had to read are deleted; ``what`` says which and why."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -99,10 +94,7 @@ class DataLoss(ConnectorError):
 
 
 class ReadFailed(ConnectorError):
-    """A task came as far as ``offset`` of ``source`` (``topic/partition``); ``cause`` says why not further.
-
-    ``advice`` is what may help.
-    """
+    """A task reached ``offset`` of ``source`` (``topic/partition``) and failed with ``cause``; ``advice`` may help."""
 
     def __init__(self, source: str, offset: int, cause: str, advice: str) -> None:
         self.source, self.offset, self.cause, self.advice = source, offset, cause, advice
@@ -127,7 +119,7 @@ class BrokerNotNamed(ConnectorError):
 
 
 class PartitionAway(ConnectorError):
-    """``target`` (``topic/partition``) is offered by no broker that is named; ``present`` are those of the topic."""
+    """No named broker offers ``target`` (``topic/partition``); ``present`` are the topic's partitions."""
 
     def __init__(self, target: str, present: list[str]) -> None:
         self.target, self.present = target, present
@@ -152,7 +144,7 @@ class RowError(ConnectorError):
 
 
 class BranchLost(ConnectorError):
-    """The broker at ``address`` has no branch any more that a task was still filling; ``reason`` is what it said."""
+    """The broker at ``address`` has dropped the open branch of a task; ``reason`` is its text."""
 
     retryable = True
 
@@ -187,7 +179,7 @@ class BatchSuperseded(ConnectorError):
 class BatchConflict(ConnectorError):
     """``batch`` was written with ``before`` by the run ``run`` ("" if unknown); now it has ``now`` (both as text).
 
-    ``same_topics``: what it has now is for topics that it was written to, or it was written without rows.
+    ``same_topics``: its new contents are for topics that it was written to, or it was written without rows.
     """
 
     def __init__(self, batch: str, before: str, run: str, now: str, same_topics: bool) -> None:
@@ -221,8 +213,9 @@ class BatchConflict(ConnectorError):
 class BatchesMissing(ConnectorError):
     """``batch`` (as text) was to follow batch ``last`` (``None``: none), the newest that ``brokers`` (text) know.
 
-    ``missing`` are the first and the last batch between. ``number_name``: what a batch's number is called. ``alone``:
-    other brokers of the write know more. ``checkpoint``: the query's, "" if it is not known or cannot be read.
+    ``missing`` are the first and the last batch between. ``number_name``: the user's name for a batch's number.
+    ``alone``: other brokers of the write know later batches. ``checkpoint``: the query's, "" if it is not known or
+    cannot be read.
     """
 
     def __init__(
@@ -279,7 +272,7 @@ class BatchesMissing(ConnectorError):
 
 
 class TablesUnsupported(ConnectorError):
-    """A table ``USING format`` was to be made in Spark's catalog, which does not hand its options to the reader."""
+    """A table ``USING format`` of Spark's catalog, which does not pass its options to the reader."""
 
     def __init__(self, format_name: str = "metaq") -> None:
         self.format_name = format_name
@@ -296,7 +289,7 @@ class TablesUnsupported(ConnectorError):
 
 
 class ExactlyOnceError(ConnectorError):
-    """``reason`` says what stands in the way of an exactly-once write, and what to do."""
+    """``reason`` says why an exactly-once write is not possible, and what to do."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -307,7 +300,7 @@ class ExactlyOnceError(ConnectorError):
 
 
 class ParticipantMissing(ExactlyOnceError):
-    """A batch has messages on ``broker_id``, which is none of the brokers that are found by ``found_by`` (as text)."""
+    """A batch has messages on ``broker_id``, which is not found by ``found_by`` (as text)."""
 
     def __init__(self, broker_id: int, found_by: str) -> None:
         self.broker_id, self.found_by = broker_id, found_by
@@ -319,7 +312,7 @@ class ParticipantMissing(ExactlyOnceError):
 
 
 class WriteFailed(ConnectorError):
-    """A broker of a write could not be reached: ``cause`` says which and why. ``advice`` is what may help."""
+    """A broker of a write could not be reached: ``cause`` says which and why; ``advice`` may help."""
 
     def __init__(self, cause: str, advice: str) -> None:
         self.cause, self.advice = cause, advice

@@ -1,4 +1,4 @@
-"""``metaq-spark jobs``: where the jobs for ``spark-submit`` are that come with the installation.
+"""``metaq-spark jobs``: the installed jobs for ``spark-submit``.
 
 Source: docs/jobs.md.
 """

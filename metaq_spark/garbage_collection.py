@@ -1,4 +1,4 @@
-"""What the garbage collections of Spark's Python processes cost."""
+"""Reduces the cost of garbage collections in Spark's Python processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _frozen = 0
 
 
 def freeze_modules() -> None:
-    """Leave what this process has imported so far out of all garbage collections from now on.
+    """Exclude everything imported so far from garbage collections in this process.
 
-    Spark has its Python processes collect garbage after every task, and after every plan and commit. Looking through
-    the modules of pyarrow and pyspark takes some 20 ms each time: as long as a small task itself. Modules are never
-    garbage. Called whenever a plan, a task or a commit begins: it does something only where modules were imported since
-    the last time. Only for processes that Spark starts: in a user's own, what is garbage later would be kept, too.
+    Spark has its Python processes collect garbage after every task, and after every plan and commit. Scanning the
+    modules of pyarrow and pyspark takes some 20 ms each time: as long as a small task. Modules are never garbage.
+    Called whenever a plan, a task or a commit begins; has an effect only if modules were imported since the last call.
+    Only for processes that Spark starts: in a user's process, later garbage would be kept, too.
     """
     global _frozen
     if len(sys.modules) != _frozen:

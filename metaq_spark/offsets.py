@@ -1,5 +1,5 @@
-"""What a query's progress looks like: an offset for every partition. Its form in Spark's checkpoint is
-``metaq.formats.checkpoint_offsets``.
+"""A query's progress: an offset for every partition. ``metaq.formats.checkpoint_offsets`` defines its form in Spark's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 """A range of offsets of each of some partitions."""
 
 AvailableRanges = Mapping[TopicPartition, PartitionState]
-"""What the brokers hold of every partition: first offset, readable end, and its incarnation."""
+"""Range and incarnation of every partition at the brokers."""
 
 
 def unit_of(where: TopicPartition) -> str:
-    """What the offsets of a partition count: "bytes" in MetaQ, "messages" in RocketMQ."""
+    """Return the unit of a partition's offsets: "bytes" in MetaQ, "messages" in RocketMQ."""
     return "bytes" if isinstance(where.partition.broker, int) else "messages"
 
 
@@ -57,7 +57,7 @@ def from_json(tree: Any) -> dict[TopicPartition, int]:
 
 
 def read_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_any) -> Progress:
-    """Read the checkpoint form. ``parse_partition``: that of the system that the query reads, if it is known.
+    """Parse the checkpoint form. ``parse_partition``: for the system that the query reads, if it is known.
 
     Raises:
         CheckpointError: It was written by a newer version, or is not an offset of this source.
@@ -69,15 +69,15 @@ def read_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_a
 
 
 _KEPT: Final = 4
-"""Start and end of a batch, the newest end, and one that is being made."""
+"""Cache size: start and end of a batch, the newest end, and a new one."""
 
 
 class ProgressMemory:
-    """The last few offsets that were read or written, in both forms, so that none is converted twice.
+    """A cache of the last few offsets in both forms, so that none is converted twice.
 
-    Spark hands a source the same few offsets again and again: of an idle query one, some ten times a second, of a
-    running one the start and the end of a batch, each in several calls. With thousands of partitions the conversion
-    would be most of what the query does. ``parse_partition``: that of the system that the query reads.
+    Spark passes a source the same few offsets repeatedly: for an idle query one, some ten times a second, for a running
+    one the start and the end of a batch, each in several calls. With thousands of partitions the conversions would take
+    most of the time. ``parse_partition``: for the system that the query reads.
     """
 
     def __init__(self, parse_partition: ParsePartition = Partition.parse_any) -> None:
@@ -104,7 +104,7 @@ class ProgressMemory:
 
 
 def _copy_tree(tree: dict[str, Any]) -> dict[str, Any]:
-    """What the caller does to one of them must not reach the other."""
+    """Return a copy, so that changes by the caller do not affect the cache."""
     return {
         key: {topic: dict(values) for topic, values in each.items()} if isinstance(each, dict) else each
         for key, each in tree.items()

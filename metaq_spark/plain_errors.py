@@ -1,12 +1,12 @@
-"""What Spark shows of the connector's errors: their sentence, without the frames of the code that met them.
+"""Makes Spark show the connector's errors as sentences, without tracebacks.
 
-A worker of PySpark writes a failure with its traceback and with every error that led to it, and Spark shows all of that
-to the user. For an error that the connector expects (``MetaqError``) the sentence says everything, so the methods that
-Spark calls are wrapped here: the error loses its causes, and in a worker its traceback, by the switch that PySpark has
-for it (``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets the same). Every other error is a mistake in
-the connector and keeps all of its traceback.
+A PySpark worker reports a failure with its traceback and all of its causes, and Spark shows them to the user. For an
+expected error (``MetaqError``) the sentence is sufficient, so the methods that Spark calls are wrapped here: the error
+loses its causes, and in a worker its traceback, through PySpark's own switch (also set by
+``spark.sql.execution.pyspark.udf.hideTraceback.enabled``). Any other error is a bug of the connector and keeps its
+traceback.
 
-The traceback that is dropped is logged at DEBUG.
+The dropped traceback is logged at DEBUG.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-"""PySpark reads it when it writes a failure. A worker ends after its first failure, so nothing else is hidden."""
+"""Environment variable that PySpark reads when it reports a failure. A worker ends after its first failure, so no other
+traceback is hidden.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def plain_errors(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def plain_errors_of_rows(method: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """``plain_errors`` for a method that yields: its errors come while it is iterated."""
+    """``plain_errors`` for a generator method, whose errors occur during iteration."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -63,6 +65,6 @@ def _alone(error: MetaqError) -> MetaqError:
 
 
 def _is_spark_worker() -> bool:
-    """Whether this process serves Spark alone. A program that makes a reader itself keeps its environment."""
+    """Whether this process is a Spark worker. The environment of other programs is not changed."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.split(".")[0] == "pyspark"

@@ -1,7 +1,7 @@
-"""What the rows of a read look like: which columns, in which order, of which types.
+"""The layout of a read's rows: columns, order, types.
 
-Spark gives a Python source no word about the columns that a query needs, so options say it: ``columns``,
-``valueFormat`` with ``valueSchema``, ``attributeFormat``.
+Spark does not tell a Python source which columns a query needs, so options select them: ``columns``, ``valueFormat``
+with ``valueSchema``, ``attributeFormat``.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class RowLayout:
         return name in self.names
 
     def check(self, schema: StructType) -> None:
-        """Check that Spark is going to use the columns that the read has by its options.
+        """Check that Spark will use the columns that the options select.
 
         Raises:
-            ColumnError: A schema was given to the reader. Spark takes it as it is and asks nobody, so this is where it
-            is met.
+            ColumnError: A schema was given to the reader. Spark uses it without asking the source, so it is checked
+                here.
         """
         wanted = [(field.name, spell_type(field.dataType)) for field in schema.fields]
         offered = [(name, spell_type(kind)) for name, kind in self.fields]
@@ -126,15 +126,15 @@ def message_layout(
 
 
 def type_of_values(value_format: str, value_schema: DataType | None) -> DataType:
-    """The type of the column ``value``, as the options ``valueFormat`` and ``valueSchema`` say it."""
+    """Return the type of the column ``value`` for the options ``valueFormat`` and ``valueSchema``."""
     return value_schema or (StringType() if value_format == "string" else BinaryType())
 
 
 def choose_columns(text: str, offered: Collection[str]) -> tuple[str, ...]:
-    """Names of columns separated by commas, in any case, in the order given.
+    """Parse names of columns separated by commas, in any case, in the given order.
 
     Raises:
-        ValueError: One is none of those that a read offers, or is there twice.
+        ValueError: A name is unknown or repeated.
     """
     allowed = f"a read has {', '.join(offered)}"
     names = tuple(part.strip().lower() for part in text.split(",") if part.strip())

@@ -1,7 +1,7 @@
 """The columns of a read in Arrow's types.
 
-Spark compares a batch's Arrow schema with its own, names, order, types and nullability; nothing near enough is
-accepted. So Spark's own function says which Arrow type belongs to which of its types.
+Spark requires that a batch's Arrow schema equals its own exactly, in names, order, types and nullability. So Spark's
+own function converts its types to Arrow's.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ READ_COLUMNS: Final = tuple((name, kind.simpleString(), arrow_type(kind)) for na
 """Name, Spark SQL type and Arrow type of every column of a read, in order; all nullable."""
 
 ARROW_SCHEMA: Final = arrow_schema(message_layout())
-"""The schema of a read's batches where no option says otherwise."""
+"""The schema of a read's batches by default."""

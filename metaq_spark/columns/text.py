@@ -1,11 +1,11 @@
 """Bytes to strings, and attributes of the form ``k=v;k2=v2`` to maps.
 
-Strings are UTF-8 as it is, U+FFFD where it is none. Spark's strings must be UTF-8. Arrow checks a whole column at once,
-so only a column with a fault in it is looked at row by row.
+Invalid UTF-8 is replaced by U+FFFD, because Spark's strings must be UTF-8. Arrow checks a whole column at once, so only
+a column with a fault is processed row by row.
 
-In an attribute, pairs are separated by semicolons; what is before the first ``=`` of a pair is the key, the rest of it
-the value. Nothing is trimmed and nothing unescaped. A pair without ``=`` is a key with a null value, an empty one is
-passed over, and of equal keys the last one counts.
+In an attribute, pairs are separated by semicolons; the text before the first ``=`` of a pair is the key, the rest the
+value. Nothing is trimmed or unescaped. A pair without ``=`` is a key with a null value, an empty pair is skipped, and
+the last of equal keys counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metaq_spark.columns.schema import arrow_type
 
 
 def text_of(column: pa.Array) -> pa.Array:
-    """A binary column as strings; shares its memory if all of it is UTF-8."""
+    """Return a binary column as strings; shares its memory if all of it is UTF-8."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -26,7 +26,7 @@ def text_of(column: pa.Array) -> pa.Array:
 
 
 def parse_pairs(attribute: str) -> dict[str, str | None]:
-    """The map that an attribute stands for."""
+    """Return the map in an attribute."""
     pairs: dict[str, str | None] = {}
     for pair in attribute.split(";"):
         if pair:

@@ -1,4 +1,4 @@
-"""The type of JSON values as the option ``valueSchema`` spells it, in the way of Spark SQL.
+"""Parses the option ``valueSchema``, the type of JSON values in Spark SQL's notation.
 
 ::
 
@@ -8,8 +8,8 @@
     type     atomic | nested
     nested   ARRAY<type> | MAP<STRING, type> | STRUCT<fields>
 
-Spark's own parser is in its Java part, which the processes that read options cannot ask. Everything may be null, as
-with ``from_json``; types that JSON has no form for are refused.
+Spark's own parser is in the JVM, which the processes that read options cannot call. Everything may be null, as with
+``from_json``; types without a JSON form are refused.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _END: Final = ""
 
 
 def parse_value_schema(text: str) -> DataType:
-    """The type that ``text`` names: a struct for a list of fields, or the array, map or struct that is spelt out.
+    """Return the type for ``text``: a struct for a list of fields, or an explicit array, map or struct.
 
     Raises:
-        ValueError: It is none, with the place and what is allowed there.
+        ValueError: It is not a type; the error has the position and what is allowed there.
     """
     parser = _Parser(text)
     found = parser.type_at(0) if _NESTED.match(text) else parser.fields(until=_END, depth=0)
@@ -170,7 +170,7 @@ class _Parser:
         return int(word)
 
     def expect(self, sign: str, or_else: str | None = None) -> None:
-        """Take ``sign``; ``or_else`` is named in the error as what might have stood there as well."""
+        """Consume ``sign``; the error names ``or_else`` as an alternative."""
         word, quoted, at = self._take()
         if quoted or word != sign:
             allowed = " or ".join(repr(one) if one else "the end" for one in (sign, or_else) if one is not None)

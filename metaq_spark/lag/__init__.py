@@ -1,4 +1,4 @@
-"""How far a query is behind: in bytes from its progress alone, in messages and seconds by asking the brokers.
+"""The lag of a query: in bytes from its progress alone, in messages and seconds by asking the brokers.
 
-Import from the modules; nothing is loaded here. ``listener`` is the one that a query's owner wants.
+Import from the modules; nothing is loaded here. Applications use ``listener``.
 """

@@ -8,8 +8,8 @@ metaq_spark_input_rows_per_second          query                        as in th
 metaq_spark_processed_rows_per_second      query                        as in the query's progress
 ========================================== ============================ ==============================================
 
-What a query no longer has (a partition, a number that is not known any more) is removed, and everything of a query when
-it stops: a gauge that nobody sets any more would look like a lag that does not move.
+Gauges of lost partitions and of unknown numbers are removed, and all gauges of a query when it stops: a stale gauge
+would look like a constant lag.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LagGauges:
         self._set: dict[str, set[tuple[Gauge, _Labels]]] = {}
 
     def show(self, progress: QueryProgress, lags: Iterable[PartitionLag]) -> None:
-        """Set the gauges of one query, and remove those that it does not have any more."""
+        """Set the gauges of one query, and remove its outdated ones."""
         query = progress.query
         values: dict[tuple[Gauge, _Labels], float | None] = {
             (self._input, (query,)): progress.input_rows_per_second,

@@ -1,17 +1,16 @@
-"""A listener that reports how far the queries of a session are behind: in the log, and as Prometheus gauges.
+"""A listener that reports the lag of a session's queries: in the log, and as Prometheus gauges.
 
 ::
 
     from metaq_spark.lag.listener import MetaQLagListener
     spark.streams.addListener(MetaQLagListener({"brokers": "127.0.0.1:8123"}))
 
-Spark calls a listener for one event after the other, so one that waits for a broker would hold up the events of every
-query. Here a call only leaves the event in a mailbox; a thread of the listener's own asks the brokers. Of a
-query that makes progress faster than brokers answer, the newest progress counts. Nothing that goes wrong here
-reaches Spark.
+Spark calls a listener for one event after the other, so waiting for a broker would delay the events of every query. So
+a call only stores the event; a thread of the listener asks the brokers. If a query progresses faster than brokers
+answer, only its newest progress is used. Errors here never reach Spark.
 
 Without Spark Connect the listener runs in the driver, with it in the client; it must be able to reach the brokers from
-there. Without options it asks nobody and knows only what Spark reports: bytes in MetaQ, messages in RocketMQ.
+there. Without options it asks no broker and reports only what Spark reports: bytes in MetaQ, messages in RocketMQ.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("metaq_spark.lag")
 _PATIENCE: Final = {"connectTimeoutMs": "2000", "requestTimeoutMs": "5000"}
-"""Deadlines of lookups unless the caller gives others."""
+"""Default timeouts of look-ups."""
 REFRESH_S: Final = 15.0
 EXIT_S: Final = 2.0
-"""How long the end of a program waits for the end of its queries to be reported, and then for their last lags."""
+"""Seconds that the end of a program waits for its queries' ends to be reported, and then for their last lags."""
 _STOPPED_MAX: Final = 1000
-"""Runs that are remembered as stopped, so that a lookup that was under way does not bring their gauges back."""
+"""Most stopped runs that are remembered, so that a look-up in progress does not restore their gauges."""
 
 
 class MetaQLagListener(StreamingQueryListener):
     """One listener serves all queries of a session.
 
-    ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); queries that read another
-    format, and all without options, show only what Spark reports of them. ``logger``
-    gets one line for each progress at ``level`` (``None``: no line). ``registry`` gets the gauges of ``lag.gauges``;
-    ``prometheus_client.REGISTRY`` is the one that ``start_http_server`` serves. Every ``refresh_s`` seconds the
-    gauges of running queries are brought up to date, so that a query that hangs shows a lag that grows.
+    ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); queries with another format, or
+    all queries without options, have only Spark's own figures. ``logger`` gets one line for each progress at ``level``
+    (``None``: no line). ``registry`` gets the gauges of ``lag.gauges``; ``start_http_server`` serves
+    ``prometheus_client.REGISTRY``. The gauges of running queries are updated every ``refresh_s`` seconds, so that a
+    hanging query shows a growing lag.
 
     Raises:
         OptionError: An option cannot be used.
@@ -95,7 +94,7 @@ class MetaQLagListener(StreamingQueryListener):
         return backend_named(self._format).lag_lookup(options)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Remember that the query runs. Nothing is known of it yet."""
+        """Record that the query runs; there is no progress yet."""
         self._guarded(lambda: self._note_start(str(event.runId)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -103,10 +102,10 @@ class MetaQLagListener(StreamingQueryListener):
         self._guarded(lambda: self._leave(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Spark gives no offsets with it."""
+        """Do nothing: the event has no offsets."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Remove what is shown of the query. A progress that still waits is logged."""
+        """Remove the gauges of the query. A pending progress is still logged."""
         self._guarded(lambda: self._forget(str(event.runId)))
 
     def drain(self, timeout_s: float) -> bool:
@@ -191,7 +190,7 @@ class MetaQLagListener(StreamingQueryListener):
         return source.lags()
 
     def _log_once(self, error: Exception) -> None:
-        """Each kind of failure is logged once: a broker that is away for an hour is one line, not thousands."""
+        """Log each kind of failure once: a broker that is away for an hour is one line, not thousands."""
         kind = type(error).__name__
         if kind not in self._logged_kinds:
             self._logged_kinds.add(kind)

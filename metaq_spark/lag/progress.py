@@ -1,9 +1,9 @@
-"""From the JSON of a query's progress to its lag, and to a line of log. Pure.
+"""Computes the lag, and a log line, from the JSON of a query's progress. Pure.
 
-Spark reports of each source where the batch ended (``endOffset``) and, because the source implements
-``reportLatestOffset``, where its partitions end (``latestOffset``). Both are in the form of ``offsets``, as JSON inside
-the JSON. Nothing else says whose source it is: the description of every Python source is the same class name. So what
-does not read as our offsets is somebody else's, and left out.
+For each source Spark reports where the batch ended (``endOffset``) and, because the source implements
+``reportLatestOffset``, where its partitions end (``latestOffset``). Both have the form of ``offsets``, as JSON inside
+the JSON. The description of every Python source is the same class name, so a source is recognised by this form; other
+connectors' sources are ignored.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class SourceProgress:
         return {*self.end.offsets, *(self.latest.offsets if self.latest is not None else ())}
 
     def lags(self) -> list[PartitionLag]:
-        """The lag in offsets as the progress alone has it; nothing if ``latest`` is not known.
+        """Return the lag in offsets from the progress alone; empty if ``latest`` is unknown.
 
-        A partition is taken to start at 0, so that one that is new or was made again may hold less than it says.
+        A partition is assumed to start at 0, so a new or recreated one may have less than reported.
         """
         if self.latest is None:
             return []
@@ -47,7 +47,7 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """One progress of a query, as far as the lag needs it. ``query`` is its name, or its id if it has none."""
+    """The parts of a query's progress that the lag needs. ``query`` is its name, or its id if it has none."""
 
     query: str
     run_id: str
@@ -120,7 +120,7 @@ def _source(tree: Mapping[str, Any]) -> SourceProgress | None:
 
 
 def _progress(value: Any) -> Progress | None:
-    """An offset as an object, as JSON text, or nothing; ``None`` also for what is not ours."""
+    """Parse an offset, an object, JSON text, or null; return ``None`` for another connector's."""
     try:
         tree = json.loads(value) if isinstance(value, str) else value
         return read_progress(tree) if isinstance(tree, dict) else None

@@ -1,4 +1,4 @@
-"""What of one partition a query has not read yet. Pure: where the query is and what the brokers hold are given."""
+"""The unread part of a partition. Pure: computed from the query's position and the brokers' range."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class LagStatus(enum.StrEnum):
     """Why a partition is not simply read on from where the query is."""
 
     GONE = "gone"
-    """No broker that was asked holds the partition."""
+    """No asked broker has the partition."""
     RECREATED = "recreated"
-    """It was deleted and made again: its offsets start over."""
+    """It was deleted and created again: its offsets start over."""
     REMOVED = "removed"
-    """Messages that were to be read next are gone, by the broker's delete policy."""
+    """The next messages were deleted by the broker's delete policy."""
     AHEAD = "ahead"
     """The broker's log ends before the offset to read next, as during a failover."""
     NEW = "new"
-    """The query does not know the partition yet; it will read it from its start."""
+    """The query does not know the partition yet, and will read it from its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition: the query has read up to ``read_to`` and has ``unread`` before it (both are offsets).
+    """One partition: the query has read up to ``read_to``; ``unread`` offsets follow.
 
-    ``available``: what the broker holds, ``None`` if none holds it. ``messages``: how many are unread; ``seconds``: age
-    of the oldest of them, 0 if there is none; ``bytes_estimate``: where offsets count messages. ``None`` = not known.
+    ``available``: the broker's range, ``None`` if no broker has it. ``messages``: how many are unread; ``seconds``: age
+    of the oldest of them, 0 if there is none; ``bytes_estimate``: if offsets count messages. ``None`` = unknown.
     """
 
     where: TopicPartition
@@ -49,10 +49,10 @@ class PartitionLag:
 
 
 def lags(read_to: Progress, available: Mapping[TopicPartition, PartitionState]) -> list[PartitionLag]:
-    """The lag of every partition that the query or the brokers know, in order: in bytes, or where offsets count
+    """Return the lag of every partition that the query or the brokers know, in order: in bytes, or if offsets count
     messages, in messages.
 
-    ``available`` is limited to what the query reads; a partition that is in there only counts as new.
+    ``available`` is limited to what the query reads; a partition that is only there counts as new.
     """
     found = [_lag(where, read_to, available.get(where)) for where in sorted({*read_to.offsets, *available})]
     return [lag if unit_of(lag.where) == "bytes" else replace(lag, messages=len(lag.unread)) for lag in found]

@@ -1,1 +1,1 @@
-"""The options of ``format("metaq")``: their table, how each is read, and the objects made of them."""
+"""The options of ``format("metaq")``: their table, their parsers, and the objects that hold them."""

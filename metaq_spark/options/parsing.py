@@ -1,6 +1,6 @@
 """The options that all formats share: rows as fields of frozen classes, and the rules between them.
 
-Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. A format derives its classes
+Only this package reads the raw options, which Spark passes as text with lower-cased keys. A format derives its classes
 from these and adds its own rows.
 """
 
@@ -39,12 +39,12 @@ from metaq_spark.options.table import (
 )
 
 SYSTEM_CA: Final = "system"
-"""What `tlsCaFile` says for the authorities that the machine trusts."""
+"""Value of `tlsCaFile` for the machine's trusted authorities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(ABC):
-    """How connections are made. Times in milliseconds. A format adds where its brokers are."""
+    """Connection options. Times in milliseconds. A format adds the options for its brokers' addresses."""
 
     streaming: bool = False
 
@@ -105,29 +105,31 @@ class ConnectionOptions(ABC):
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """How often something is asked or sent again, and after which pauses, without a wait."""
+        """Number and pauses of retries, without waiting for a restart."""
         return RetryPolicy(self.retries, self.retry_interval_ms / 1000)
 
     @property
     def waiting_policy(self) -> RetryPolicy:
-        """The same for work under way, which a broker's restart must not end."""
+        """The policy for work in progress, which a broker's restart must not end."""
         return replace(self.retry_policy, wait_s=self.broker_wait_ms / 1000)
 
     @property
     def first_policy(self) -> RetryPolicy:
-        """The same for what is done first: there a stream does not wait, as a wrong option would look like a restart.
+        """The policy for first requests: a stream does not wait, because a wrong option would look like a restart.
 
-        A batch waits if the option says so, which it does not by default.
+        A batch waits only if the option says so.
         """
         return self.retry_policy if self.streaming else self.waiting_policy
 
     @property
     @abstractmethod
     def found_by(self) -> str:
-        """Where the options say that the brokers are, for messages."""
+        """How the options find the brokers, for messages."""
 
     def advice_after(self, error: MetaqError, otherwise: str) -> str:
-        """What may help when every attempt failed, the last one with ``error``; ``otherwise`` for what was answered."""
+        """Return advice after all attempts failed, the last one with ``error``; ``otherwise`` if the broker
+        answered.
+        """
         if not error.away:
             return otherwise
         tried = f"It was tried {self.retries + 1} times in a row"
@@ -146,7 +148,7 @@ class ConnectionOptions(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(ConnectionOptions):
-    """A read, batch or streaming. Options of the other kind of read hold their defaults and go unused.
+    """A read, batch or streaming. Options of the other kind have their defaults and are not used.
 
     Sizes in bytes, times in milliseconds, counts in messages or tasks, as the names end; ``None`` = not given.
     """
@@ -306,7 +308,7 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def selection(self) -> Selection:
-        """What to read."""
+        """The topics and partitions to read."""
         if self.topics is not None:
             return Named(self.topics)
         return TopicPattern(self.topic_pattern) if self.topic_pattern is not None else Assigned(self.assigned or {})
@@ -323,12 +325,12 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def start_option(self) -> str:
-        """The option that ``start`` comes from."""
+        """The option that determined ``start``."""
         return _position_option("starting", self.starting_timestamp_ms, self.starting_timestamps)
 
     @property
     def end_option(self) -> str:
-        """The option that ``end`` comes from."""
+        """The option that determined ``end``."""
         return _position_option("ending", self.ending_timestamp_ms, self.ending_timestamps)
 
 
@@ -405,15 +407,15 @@ class TransactionOptions(WriteOptions):
 
 
 def checkpoint_location(raw: Mapping[str, str]) -> str | None:
-    """Where a stream has its checkpoint, if its own option says so and not Spark's configuration."""
+    """Return a stream's checkpoint folder if its own option names it, not Spark's configuration."""
     return next((value for key, value in raw.items() if key.lower() == CHECKPOINT_LOCATION), None)
 
 
 def check_write(options: TransactionOptions) -> None:
-    """Refuse half a name of a write, one that has no effect, and TLS that cannot be used.
+    """Refuse an incomplete or useless name of a write, and unusable TLS options.
 
     Raises:
-        OptionError: The names of the options that do not belong together.
+        OptionError: Options contradict each other.
     """
     if (options.txn_app_id is None) != (options.txn_version is None):
         raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
@@ -423,10 +425,10 @@ def check_write(options: TransactionOptions) -> None:
 
 
 def check_choice(values: Mapping[str, Any]) -> None:
-    """Of the options that choose what to read, there must be one.
+    """Check that exactly one option selects what to read.
 
     Raises:
-        OptionError: There is none, or there are several.
+        OptionError: There is none, or more than one.
     """
     names = {"topics": "subscribe", "topic_pattern": "subscribePattern", "assigned": "assign"}
     given = [name for field, name in names.items() if values[field] is not None]
@@ -437,7 +439,7 @@ def check_choice(values: Mapping[str, Any]) -> None:
 
 
 def _check_positions(options: ReadOptions, use: Use) -> None:
-    """Refuse starts and ends with which a read would read nothing."""
+    """Refuse positions with which a read would read nothing."""
     if use is Use.BATCH_READ and isinstance(options.starting_offsets, Latest):
         raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
     if isinstance(options.ending_offsets, Earliest | Group):
@@ -445,7 +447,7 @@ def _check_positions(options: ReadOptions, use: Use) -> None:
 
 
 def check_read(options: ReadOptions, use: Use) -> None:
-    """Refuse options that contradict each other, that another one lacks, or with which a read would read nothing.
+    """Refuse options that contradict each other, need another one, or with which a read would read nothing.
 
     Raises:
         OptionError: There are such options.
@@ -467,7 +469,7 @@ def check_read(options: ReadOptions, use: Use) -> None:
 
 
 def check_value(value_format: str, value_schema: DataType | None) -> None:
-    """JSON needs a type, and nothing else takes one.
+    """Check that a type is given for JSON, and only for JSON.
 
     Raises:
         OptionError: One of them is given without the other.
@@ -479,7 +481,7 @@ def check_value(value_format: str, value_schema: DataType | None) -> None:
 
 
 def check_tls(options: ConnectionOptions) -> None:
-    """Refuse TLS options that do nothing, and files that cannot be used.
+    """Refuse TLS options without effect, and unusable files.
 
     Raises:
         OptionError: There is such an option.

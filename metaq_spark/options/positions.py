@@ -1,8 +1,8 @@
 """Where a read starts or ends: a small family of values, parsed from ``startingOffsets`` and ``endingOffsets``.
 
-``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. How topics,
-partitions and offsets are written is a format's ``Notation``. Turning a position into offsets needs to know what the
-brokers hold and is done in ``source/resolution.py``.
+``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. A format's
+``Notation`` defines the text of topics, partitions and offsets. ``source/resolution.py`` resolves positions into
+offsets, which needs the brokers' ranges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaq_spark.options.values import Name, listed, timestamp_ms
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
-"""What stands for "earliest" and "latest" inside the JSON form, as in Spark's Kafka source."""
+"""Values for "earliest" and "latest" in the JSON form, as in Spark's Kafka source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The end of each partition at the moment of asking."""
+    """The end of each partition at the time of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Specific:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Where a consumer group has come to."""
+    """The committed offsets of a consumer group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ Position = Earliest | Latest | Group | Specific | Timestamps
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How the options of a format write topics, partitions and offsets.
+    """A format's notation of topics, partitions and offsets in options.
 
-    ``name``: what is allowed in the name of a topic or a group. ``columns``: those that a read has. ``words``: what
-    the documentation of shared options has in braces, such as ``first`` and ``second``, two partitions, and ``offset``,
-    what an offset is called.
+    ``name``: valid names of topics and groups. ``columns``: the columns of a read. ``words``: values for the words in
+    braces in the documentation of shared options, such as ``first`` and ``second``, two partitions, and ``offset``, the
+    term for an offset.
     """
 
     parse_partition: ParsePartition
@@ -76,11 +76,11 @@ class Notation:
 
     @property
     def offset(self) -> str:
-        """What an offset is called, such as "byte offset"."""
+        """The term for an offset, such as "byte offset"."""
         return self.words["offset"]
 
     def fill(self, text: str) -> str:
-        """``text`` with the format's words in place of those in braces."""
+        """Replace the words in braces in ``text`` by the format's."""
         for name, word in self.words.items():
             text = text.replace("{" + name + "}", word)
         return text
@@ -103,7 +103,7 @@ class Notation:
 
     @property
     def position_syntax(self) -> str:
-        """What ``position`` takes, for messages."""
+        """The syntax of ``position``, for messages."""
         first, second = self.examples
         return (
             f'earliest, latest, group, or JSON such as {{"orders": {{"{first}": 123, "{second}": -2}}}} where -2 is '
@@ -112,22 +112,22 @@ class Notation:
 
     @property
     def timestamps_syntax(self) -> str:
-        """What ``timestamps`` takes, for messages."""
+        """The syntax of ``timestamps``, for messages."""
         first, second = self.examples
         example = f'{{"orders": {{"{first}": 1795156200000, "{second}": "2026-11-20T06:30:00Z"}}}}'
         return f"JSON with ms since 1970 or ISO 8601, such as {example}"
 
     @property
     def assignment_syntax(self) -> str:
-        """What ``assignment`` takes, for messages."""
+        """The syntax of ``assignment``, for messages."""
         first, second = self.examples
         return f'JSON such as {{"orders": ["{first}", "{second}"]}}'
 
     def position(self, text: str) -> Position:
-        """Read ``earliest``, ``latest``, ``group`` or the JSON form.
+        """Parse ``earliest``, ``latest``, ``group`` or the JSON form.
 
         Raises:
-            ValueError: The text is none of these; the message says what was wrong.
+            ValueError: The text has another form; the error says what is wrong.
         """
         word = text.strip()
         if word.lower() == "earliest":
@@ -140,10 +140,10 @@ class Notation:
         return Specific({where: self._offset(where, value) for where, value in entries})
 
     def timestamps(self, text: str) -> Timestamps:
-        """Read the JSON form with times in ms since 1970 or ISO 8601.
+        """Parse the JSON form with times in ms since 1970 or ISO 8601.
 
         Raises:
-            ValueError: The text is not that; the message says what was wrong.
+            ValueError: The text has another form; the error says what is wrong.
         """
         entries = self._entries(text.strip(), self.timestamps_syntax)
         return Timestamps(of_each_ms={where: self._time(where, value) for where, value in entries})
@@ -197,7 +197,7 @@ NOTATED: Final = (
     *(Notation.position, Notation.timestamps, Notation.assignment),
     *(Notation.topic, Notation.topics, Notation.group, Notation.chosen_columns),
 )
-"""What an option's row has as its ``parse`` where that depends on the format."""
+"""``parse`` of an option's row if it depends on the format."""
 
 
 def _json(text: str, syntax: str) -> Any:

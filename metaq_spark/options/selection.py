@@ -1,4 +1,4 @@
-"""Which topics and partitions a read is about: named topics, a pattern of names, or given partitions."""
+"""The topics and partitions of a read: named topics, a pattern of names, or given partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 
 def topics_of(selection: Selection) -> list[str] | None:
-    """The topics that are named; ``None`` where only their names, once they are there, can tell."""
+    """Return the named topics; ``None`` for a pattern."""
     match selection:
         case Named(topics):
             return list(topics)
@@ -47,7 +47,7 @@ def topics_of(selection: Selection) -> list[str] | None:
 
 
 def option_of(selection: Selection) -> str:
-    """The option that says it."""
+    """Return the option of a selection."""
     match selection:
         case Named():
             return "subscribe"

@@ -24,7 +24,7 @@ from metaq_spark.options.positions import NOTATED, Notation
 
 
 class Use(enum.Enum):
-    """What an option may be given for. The value is the wording in messages and in the documentation."""
+    """What an option may be used for. The value is the wording in messages and in the documentation."""
 
     BATCH_READ = "batch read"
     STREAM_READ = "streaming read"
@@ -40,21 +40,20 @@ BATCH_WRITE: Final = frozenset({Use.BATCH_WRITE})
 ANY: Final = READ | WRITE
 
 UNSET: Final = ""
-"""Default of an option that has no value unless it is given."""
+"""Default of an option without a default value."""
 
 CHECKPOINT_LOCATION: Final = "checkpointlocation"
 
 SET_BY_SPARK: Final = frozenset({CHECKPOINT_LOCATION, "queryname", "serialization.format"})
-"""Options of Spark's own that it hands to a source or sink as well."""
+"""Spark's own options that it also passes to a source or sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row.
 
-    ``default`` is the text that stands in when the option is not given, or one text for each use where they differ.
-    ``parse`` raises ``ValueError`` with a sentence that says what is allowed. ``field`` is the attribute of the parsed
-    object.
+    ``default`` is the text used if the option is not given, or one text for each use if they differ. ``parse`` raises
+    ``ValueError`` with a sentence about what is allowed. ``field`` is the attribute of the parsed object.
     """
 
     name: str
@@ -83,7 +82,7 @@ class Option:
             raise OptionError(self.name, f"{text!r}: {error}") from None
 
     def written_in(self, notation: Notation) -> Option:
-        """The row of a format: ``parse`` reads its notation, and ``doc`` is in its words."""
+        """Return the row for a format: ``parse`` uses its notation, and ``doc`` its words."""
         parse = partial(self.parse, notation) if self.parse in NOTATED else self.parse
         return replace(self, parse=parse, doc=notation.fill(self.doc))
 
@@ -113,7 +112,7 @@ def _rows(classes: Iterable[type]) -> Iterator[Option]:
 
 
 Habits = Mapping[str, str | tuple[str, str]]
-"""Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
+"""Keys of other connectors, in lower case -> what to use instead; a pair for reads and writes if it differs."""
 
 SHARED_HABITS: Final[Habits] = {
     "topics": ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more"),
@@ -125,15 +124,15 @@ SHARED_HABITS: Final[Habits] = {
     "consumergroup": "use group",
     "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
 }
-"""Those that no format has."""
+"""Keys that no format has."""
 
 
 class OptionTable:
     """The options of one format: the rows of its ``classes``, in the order in which the documentation shows them.
 
-    ``changes``: for an option's name, what differs in this format from the shared row. ``habits``: what to use instead
-    of keys that this format does not have. ``usual``: the names that a message about an unknown option suggests.
-    ``page``: the documentation that has them all.
+    ``changes``: option name -> differences to the shared row. ``habits``: unknown key -> what to use instead.
+    ``usual``: the names suggested in the error about an unknown option. ``page``: the documentation page with all
+    options.
     """
 
     def __init__(
@@ -151,9 +150,9 @@ class OptionTable:
         self._by_key = {option.name.lower(): option for option in self.rows}
 
     def read(self, raw: Mapping[str, str], use: Use, uses: frozenset[Use] | None = None) -> dict[str, Any]:
-        """The value of each option for ``use`` by its field.
+        """Return field -> value of each option for ``use``.
 
-        ``uses``: for what the options may be given, ``use`` alone unless that is not known yet.
+        ``uses``: allowed uses of the options, ``use`` alone unless it is not known yet.
 
         Raises:
             OptionError: An option is unknown, is not for this use, or cannot be read.
@@ -163,10 +162,10 @@ class OptionTable:
         return {option.field: option.read(raw, use) for option in self.rows if option.uses & kind}
 
     def read_reach(self, raw: Mapping[str, str], whom: str) -> dict[str, Any]:
-        """The values of the options that say how to reach ``whom`` ("brokers"), for neither a read nor a write.
+        """Return the values of the connection options for ``whom`` ("brokers"), for uses other than reads and writes.
 
         Raises:
-            OptionError: A key is none of them, or one cannot be read.
+            OptionError: A key is not a connection option, or a value is not valid.
         """
         allowed = {option.name: option for option in self.rows if option.uses == ANY}
         for key in raw:

@@ -1,6 +1,6 @@
-"""How the text of an option is read. Each parser raises ``ValueError`` with a sentence that says what is allowed.
+"""Parsers of option values. Each raises ``ValueError`` with a sentence about what is allowed.
 
-Parsers with limits or words are values, from which tests make examples of what is taken and what is refused.
+Parsers with limits or words are values, from which tests derive accepted and refused examples.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Size:
 
 
 class OneOf:
-    """One of a few words, in any case; gives it in lower case."""
+    """One of a few words, in any case; returned in lower case."""
 
     def __init__(self, *words: str) -> None:
         self.words: Final = words
@@ -72,7 +72,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The name of something: ``what`` it is of, and which names are ``allowed``, for messages."""
+    """A name of ``what``; ``allowed`` describes valid names, for messages."""
 
     pattern: re.Pattern[str]
     allowed: str
@@ -98,7 +98,7 @@ version: Final = Whole("versions", 0, INT64_MAX)
 
 
 def listed(text: str, what: str) -> tuple[str, ...]:
-    """The parts of ``text`` between commas, in the order given, without blank and repeated ones; one at least."""
+    """Return the parts of ``text`` between commas, in order, without blank and repeated ones; at least one."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
         raise ValueError(f"expected {what}, separated by commas")
@@ -106,14 +106,14 @@ def listed(text: str, what: str) -> tuple[str, ...]:
 
 
 def addresses(text: str) -> tuple[Address, ...]:
-    """``host:port`` separated by commas, in the order given, doubles dropped."""
+    """Parse ``host:port`` separated by commas, in order, without duplicates."""
     if not text.strip(" ,"):
         raise ValueError("expected host:port, separated by commas, for example 127.0.0.1:8123")
     return tuple(dict.fromkeys(map(Address.parse, listed(text, "host:port"))))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names separated by commas, in the order given, doubles dropped."""
+    """Parse names separated by commas, in order, without duplicates."""
     return listed(text, "names")
 
 
@@ -174,7 +174,7 @@ def duration_ms(raw: str) -> int:
 
 
 def wait_ms(raw: str) -> int:
-    """As ``duration_ms``; 0 = no wait."""
+    """Parse a duration as ``duration_ms`` does, or 0 for no wait."""
     return 0 if raw.strip() == "0" else duration_ms(raw)
 
 
@@ -196,7 +196,7 @@ def timestamp_ms(raw: str) -> int:
 
 
 def ordered_partitions(raw: str) -> tuple[Partition, ...]:
-    """``BROKER_ID:COUNT;...``: the partitions of each broker in turn, in the order given."""
+    """Parse ``BROKER_ID:COUNT;...``; return the partitions broker by broker, in order."""
     found: list[Partition] = []
     for part in filter(None, (part.strip() for part in raw.split(";"))):
         match = _BROKER_COUNT.fullmatch(part)

@@ -1,1 +1,1 @@
-"""The sink: which rows go where, how a task writes them, what the driver does when all tasks are done."""
+"""The sink: routing of rows, writing in tasks, and committing in the driver."""

@@ -1,7 +1,7 @@
-"""What a write asks of a queue system: the protocols that a backend implements.
+"""The interface of a sink backend: the protocols that a queue system implements.
 
-Which partition a row goes to, how rows are gathered into blocks, and what Spark's driver and tasks do when, is the same
-for all of them. A backend says where messages of a topic can go, makes the bytes of rows, and stores them.
+Routing of rows, gathering them into blocks, and the steps of Spark's driver and tasks are shared. A backend knows the
+writable partitions of a topic, encodes rows, and stores them.
 
 Exactly-once delivery is a capability: a backend without it refuses the option, and its sinks have no ``transaction``.
 """
@@ -27,7 +27,7 @@ BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark sets in every task of a streaming query."""
 
 Messages = Sequence[WriterCommitMessage | None]
-"""One of each task, in the order of the tasks; ``None`` for one that failed."""
+"""One message per task, in order of the tasks; ``None`` for a failed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WriteTask:
 
     @classmethod
     def current(cls) -> WriteTask:
-        """The task that this code runs in; task 0 without properties where there is none."""
+        """Return the current task; task 0 without properties outside a task."""
         context = TaskContext.get()
         if context is None:
             return cls(0, 0, lambda name: None)
@@ -54,7 +54,7 @@ class WriteTask:
 
     @property
     def follows_others(self) -> bool:
-        """Whether the query has come to the end of a micro-batch before."""
+        """Whether the query has completed a micro-batch before."""
         return bool(self.batch_id)
 
 
@@ -62,7 +62,7 @@ class Encoder(Protocol):
     """Makes messages of the rows of one record batch."""
 
     def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
-        """Write the messages of ``rows`` behind those in ``block``, and yield it each time that it is full."""
+        """Append the messages of ``rows`` to ``block``, and yield a block each time that it is full."""
 
 
 class Delivery(Protocol):
@@ -83,10 +83,10 @@ class Delivery(Protocol):
         """
 
     def encoder(self, batch: pa.RecordBatch, first_row: int) -> Encoder:
-        """An encoder for ``batch``, whose first row is number ``first_row`` (from 0) of the task."""
+        """Return an encoder for ``batch``, whose first row is number ``first_row`` (from 0) of the task."""
 
     def open_block(self) -> OpenBlock:
-        """An empty block, with the bounds that the options give to it."""
+        """Return an empty block with the options' limits."""
 
     def put(self, target: TopicPartition, block: Block) -> None:
         """Send a block. Blocks of a partition keep their order.
@@ -96,24 +96,24 @@ class Delivery(Protocol):
         """
 
     def finish(self) -> WriterCommitMessage:
-        """Wait until every block is safe: acknowledged, or prepared; what the driver has to know. Raises as ``put``."""
+        """Wait until every block is acknowledged or prepared; return the message for the driver. Raises as ``put``."""
 
     def give_up(self, error: BaseException) -> None:
-        """Let go of the connections, because the task failed with ``error``."""
+        """Release the connections, because the task failed with ``error``."""
 
 
 class Transaction(Protocol):
     """The end of an exactly-once write, on the driver."""
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """Decide what the tasks have prepared and make it readable. ``batch_id``: of a micro-batch.
+        """Decide the batch that the tasks have prepared, and make it readable. ``batch_id``: of a micro-batch.
 
         Raises:
-            MetaqError: It is refused, or a broker could not be asked. The next run finishes the batch.
+            MetaqError: A broker refused or could not be asked. The next run finishes the batch.
         """
 
     def abort(self) -> None:
-        """Take a failed batch write back, if it can still be taken back.
+        """Undo a failed batch write, if that is still possible.
 
         Raises:
             MetaqError: A broker could not be asked.
@@ -129,7 +129,7 @@ class Sink(Protocol):
 
     @property
     def reach(self) -> ConnectionOptions:
-        """How the brokers that it has found are reached; gives advice where one is away."""
+        """The connection options of the brokers, with advice if one is away."""
 
     @property
     def columns(self) -> SinkColumns:

@@ -1,4 +1,4 @@
-"""The columns that a write takes, and where they are in a given DataFrame. Checked before any work starts."""
+"""The columns of a write, and their positions in a DataFrame. Checked before any work starts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ColumnTypes = Mapping[str, SinkColumn]
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where each column is in a record batch; ``None`` = the DataFrame has none.
+    """Position of each column in a record batch; ``None`` = the DataFrame does not have it.
 
-    ``partition`` is the number of the row's partition in the topic's list; ``partition_name`` what the format calls it.
-    ``others``: the columns that only the format's encoder looks at.
+    ``partition`` is the number of the row's partition in the topic's list; ``partition_name`` the format's name for it.
+    ``others``: the columns that only the format's encoder reads.
     """
 
     value: int
@@ -47,12 +47,12 @@ class SinkColumns:
 def find_sink_columns(
     schema: StructType, topic_option: str | None, types: ColumnTypes, partition_name: str = "partition"
 ) -> SinkColumns:
-    """Check the columns of a DataFrame that is to be written. Names are compared as Spark does, regardless of case.
+    """Check the columns of a DataFrame to write. Names are compared regardless of case, as in Spark.
 
-    ``types``: the columns that the format takes; ``partition_name``: which of them says the partition.
+    ``types``: the format's columns; ``partition_name``: the column with the partition.
 
     Raises:
-        ColumnError: A column is unknown, there twice, of a wrong type, or missing.
+        ColumnError: A column is unknown, duplicate, of a wrong type, or missing.
     """
     places: dict[str, int] = {}
     for place, column in enumerate(schema.fields):

@@ -1,8 +1,8 @@
-"""What a write has to know of its brokers, looked for when its writer is made and again where a broker was away then.
+"""A write's first look at its brokers, when its writer is created, and again later if a broker was away.
 
-Spark makes the writer of each micro-batch on the driver and does not say which one it is; tasks know. So a broker that
-is away is no error of a stream's writer yet. Batch 0 fails in its tasks, at once: a wrong option looks the same. A
-later batch has written before, so its broker is waited for (``brokerWaitMs``), and so is one that a commit needs.
+Spark creates the writer of each micro-batch on the driver without the batch's number, which only tasks know. So a
+broker that is away does not fail a stream's writer yet. Batch 0 fails at once in its tasks, because a wrong option
+looks the same. For a later batch, and for a commit, the broker is waited for (``brokerWaitMs``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FirstLook(Generic[T]):
-    """What was found, or why nothing was. Pickled with the writer."""
+    """The result, or the error. Pickled with the writer."""
 
     found: T | None = None
     error: MetaqError | None = None
 
     @classmethod
     def of(cls, look: Callable[[], T], *, streaming: bool) -> FirstLook[T]:
-        """Look; an error of a batch write, and one that waiting does not mend, is raised."""
+        """Look; raise an error of a batch write, and one that waiting cannot fix."""
         try:
             return cls(look())
         except MetaqError as error:
@@ -36,7 +36,7 @@ class FirstLook(Generic[T]):
             return cls(error=error)
 
     def get(self, look_again: Callable[[], T], *, begun: bool) -> T:
-        """What was found; otherwise what ``look_again`` finds, if the query has ``begun`` to write before.
+        """Return the result; otherwise call ``look_again``, if the query has ``begun`` to write before.
 
         Raises:
             MetaqError: A broker is away, and the query has not begun; or as ``look_again``.
@@ -50,7 +50,7 @@ class FirstLook(Generic[T]):
 
 
 def wait_for_offer(look: Callable[[], T], policy: RetryPolicy, clock: Clock) -> T:
-    """What ``look`` returns. A topic that is not offered is waited for as well: its brokers may be restarting.
+    """Return the result of ``look``. Also waits for a topic that is not offered: its brokers may be restarting.
 
     Raises:
         MetaqError: The last failure.
@@ -69,7 +69,7 @@ def wait_for_offer(look: Callable[[], T], policy: RetryPolicy, clock: Clock) -> 
 
 
 class _NotOffered(MetaqError):
-    """No broker that is there takes messages for a topic."""
+    """No present broker accepts messages for a topic."""
 
     retryable = away = True
 

@@ -1,9 +1,9 @@
-"""Which partition each row of a write goes to. Pure: partitions are given, no request is sent.
+"""Assigns the rows of a write to partitions. Pure: partitions are given, no request is sent.
 
 For every row, the first of these that it has:
 
-1. ``partition``: a place in the topic's list of writable partitions, which is sorted by broker id and index. With one
-broker this is the partition's index. The option ``orderedPartitions`` puts a fixed list in its place.
+1. ``partition``: an index into the topic's list of writable partitions, sorted by broker id and index. With one broker
+this is the partition's index. The option ``orderedPartitions`` replaces it by a fixed list.
 2. ``key``: the CRC-32 of the key, modulo the length of that list. The same key goes to the same partition as long as
 the list does not change. CRC-32 is zlib's, of the bytes of a binary, the UTF-8 of a string, the decimal text of a
 number.
@@ -121,9 +121,9 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class _RowTargets:
-    """What the rows of a batch say about their partition, looked up once however many topics the batch has.
+    """The partitions and keys in the rows of a batch, looked up once for all topics of the batch.
 
-    ``given`` and ``keyed`` say which rows have a place or a key; ``None`` = there is no such column.
+    ``given`` and ``keyed`` are the rows that have a partition or a key; ``None`` = there is no such column.
     """
 
     given: Bools | None
@@ -133,7 +133,7 @@ class _RowTargets:
 
     @property
     def none(self) -> bool:
-        """Whether no row can say anything."""
+        """Whether no row has a partition or a key."""
         return self.given is None and self.keyed is None
 
     @classmethod
@@ -153,7 +153,7 @@ _NONE: Final = np.zeros(0, dtype=np.int64)
 
 
 def _groups(codes: Int64s, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
-    """Each code with its rows, in the order of the codes; rows keep their order."""
+    """Yield each code with its rows, in the order of the codes; rows keep their order."""
     if len(codes) == 0:
         return
     if (codes == codes[0]).all():

@@ -1,7 +1,7 @@
 """One task of a write: rows in, messages out.
 
 Rows are grouped by partition and encoded into blocks, over several record batches if they are small; full blocks are
-handed to a ``Delivery``, which sends them, several under way at once. Nothing is reported before every block is safe.
+passed to a ``Delivery``, which sends them pipelined. The task reports only when every block is safe.
 
 A record batch has too few rows for large blocks as soon as keys spread it over partitions. So a partition's block stays
 open over record batches until it is full, unless all of them together take too much memory or have waited too long.
@@ -24,7 +24,7 @@ from metaq_spark.sink.backend import Delivery, Sink, WriteTask
 from metaq_spark.sink.routing import Router
 
 OPEN_BYTES_MAX: Final = 8 << 20
-"""What the open blocks of a task may take between two record batches."""
+"""Most bytes of a task's open blocks between two record batches."""
 
 OPEN_S_MAX: Final = 1.0
 """How old an open block may be when a record batch has been dealt with. Spark may let the task wait for the next."""
@@ -36,7 +36,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommit
     Raises:
         RowError: A row cannot become a message.
         TopicNotFound: A row names a topic that no broker accepts.
-        PartitionAway: A row goes to a partition that no broker takes messages for.
+        PartitionAway: A row goes to a partition for which no broker accepts messages.
         ExactlyOnceError: The batch has no name that distinguishes it from others.
         MetaqError: A broker refused a block or could not be reached, even after retries.
     """
@@ -88,8 +88,9 @@ class OpenBlocks:
         return block
 
     def surplus(self) -> Iterator[tuple[TopicPartition, Block]]:
-        """Take what must not wait for more rows: everything after ``OPEN_S_MAX``, else the largest ones until half of
-        ``OPEN_BYTES_MAX`` is free again."""
+        """Take the blocks that must not wait for more rows: all after ``OPEN_S_MAX``, else the largest ones until half
+        of ``OPEN_BYTES_MAX`` is free again.
+        """
         if self._clock.monotonic() - self._since_s >= OPEN_S_MAX:
             yield from self.rest()
             return
@@ -104,7 +105,7 @@ class OpenBlocks:
                     return
 
     def rest(self) -> Iterator[tuple[TopicPartition, Block]]:
-        """Take everything, in the order in which the partitions came."""
+        """Take all blocks, in the order in which their partitions first occurred."""
         blocks, self._open = self._open, {}
         self._since_s = self._clock.monotonic()
         for target, block in blocks.items():

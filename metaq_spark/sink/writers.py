@@ -1,9 +1,9 @@
-"""What Spark calls: the batch write, and the streaming sink.
+"""The interface to Spark: the batch write, and the streaming sink.
 
 At least once: a micro-batch that Spark runs again, after a failure between its last acknowledgement and Spark's own
 commit, is written again. Exactly once: a micro-batch is readable when the driver has decided it, and never twice. Spark
-makes a new writer for every call on the driver, so a writer has nothing but its ``Sink``. Options, columns and topic
-are checked when that is made, on the driver, once for each write.
+creates a new writer for every call on the driver, so a writer has only its ``Sink``, which checks options, columns and
+topic on the driver, once for each write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Writer:
-    """What both do in a task, and on the driver when all tasks are done."""
+    """Base of both: writing in a task, and committing on the driver."""
 
     def __init__(self, sink: Sink) -> None:
         freeze_modules()
@@ -46,7 +46,7 @@ class _Writer:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Say what may help where a broker could not be reached."""
+        """Add advice to the error if a broker could not be reached."""
         try:
             yield
         except MetaqError as error:
@@ -61,12 +61,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
+        """At least once: do nothing. Exactly once: decide the write and make it readable."""
         self._commit(messages, None)
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """At least once: messages cannot be taken back; say so. Exactly once: take back what was not decided."""
+        """At least once: log that messages stay written. Exactly once: undo the write unless it was decided."""
         if self._sink.transaction is None:
             _log.warning("the write failed; messages of the tasks that finished stay in their topics")
         else:
@@ -78,13 +78,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
+        """At least once: do nothing. Exactly once: decide the batch and make it readable."""
         self._commit(messages, batchId)
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what becomes of the messages. Nothing is taken back: Spark also calls this after a commit that failed,
-        and what was decided stays decided."""
+        """Log what happens to the messages. Nothing is undone: Spark also calls this after a failed commit, and a
+        decision is final.
+        """
         if self._sink.transaction is None:
             _log.warning("batch %d failed; messages of the tasks that finished stay in their topics", batchId)
         else:

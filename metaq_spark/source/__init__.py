@@ -1,1 +1,1 @@
-"""The source: what a read is about, where its batches begin and end, its tasks and what their rows are made of."""
+"""The source: selection, planning of batches, tasks, and the creation of rows."""

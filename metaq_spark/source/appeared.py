@@ -1,12 +1,12 @@
 """Where a query begins in a partition that appears while it runs, or that a later run finds.
 
 A query that began with everything reads such a partition from its first message. One that began with ``latest`` or at a
-time skips what is older: the broker of a partition may have been away when the query began, and what it held then is
-read no more than what the other brokers held. So the checkpoint has the time since when the query reads
-(``Progress.since``), and the partition begins with the first message that its broker stored then or later.
+time skips older messages: a partition's broker may have been away when the query began, and its messages from before
+are skipped like those at the other brokers. So the checkpoint has the query's start time (``Progress.since``), and the
+partition begins with the first message that its broker stored then or later.
 
-A partition of a broker that listed all it had when the query began is new, and is read from its first message: clocks
-do not matter there. Where brokers keep no times, a partition is read from its first message as well.
+If the broker listed all its partitions when the query began, a later one is new, and is read from its first message,
+whatever the clocks say. If brokers store no times, a partition is read from its first message, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def since_of(position: Position, now_ms: int, listed_whole: Callable[[], Collection[str]]) -> Since | None:
-    """From when on a query reads that begins at ``position`` now; ``None``: it skips nothing by time."""
+    """Return the start time of a query that begins at ``position`` now; ``None``: it skips nothing by time."""
     match position:
         case Latest():
             return Since(now_ms, frozenset(listed_whole()))
@@ -43,9 +43,10 @@ class Appeared:
         self._found: dict[tuple[TopicPartition, str | None], int] = {}
 
     def look_up(self, known: Progress, available: AvailableRanges, *, wait: bool) -> tuple[AvailableRanges, Offsets]:
-        """What can be planned of ``available``, and where the partitions begin that ``known`` does not have.
+        """Return the part of ``available`` that can be planned, and the start offsets of partitions missing in
+        ``known``.
 
-        With ``wait``, new partitions whose broker is away are left out, and asked for again the next time.
+        With ``wait``, new partitions whose broker is away are left out until the next call.
 
         Raises:
             MetaqError: A broker refused to be asked, or without ``wait`` did not answer.

@@ -1,7 +1,7 @@
-"""What a read asks of a queue system: the protocols that a backend implements, and the values that they exchange.
+"""The interface of a source backend: the protocols that a queue system implements, and their values.
 
-Planning, limits, splits, the loss policy and the readers know nothing else about MetaQ or RocketMQ. They know neither
-what an offset counts nor how bytes come:
+Planning, limits, splits, the loss policy and the readers depend on nothing else of MetaQ or RocketMQ. They do not
+depend on the meaning of an offset or on how bytes are fetched:
 
 =====================  ==============================================  ============================================
                        MetaQ                                           RocketMQ
@@ -12,8 +12,8 @@ bytes of a range       its length                                      its lengt
 where messages begin   at boundaries, which brokers look up            everywhere
 =====================  ==============================================  ============================================
 
-Questions are about many partitions at once: a driver that plans for a thousand partitions cannot afford a round trip
-for each.
+Requests cover many partitions at once: a driver that plans for a thousand partitions cannot afford a round trip for
+each.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Skipped(NamedTuple):
 
 
 class Boundaries(Protocol):
-    """Knows where messages begin, and how large ranges are.
+    """Looks up message boundaries and sizes of ranges.
 
-    The answers are for the log as it is: where retention has removed what was asked about, they are at its start.
+    Results refer to the current log: if retention has deleted the offset, they are at the log start.
     """
 
     def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
-        """How many bytes an offset stands for in each of ``ranges``: 1, or the mean size of messages.
+        """Return the bytes per offset in each of ``ranges``: 1, or the mean size of messages.
 
-        The same ranges get the same answer, so that a batch that is planned again is cut in the same way.
+        Equal ranges get equal results, so that a batch that is planned again is cut the same way.
         """
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
@@ -81,7 +81,7 @@ class Boundaries(Protocol):
 
 
 class MessageCounts(Protocol):
-    """Knows how many messages lie between two offsets."""
+    """Counts the messages between two offsets."""
 
     @property
     def offsets_per_message_min(self) -> int:
@@ -95,15 +95,15 @@ class Positions(Boundaries, MessageCounts, Protocol):
     """Both, and times."""
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offset of the first message at or after each time (since 1970); the readable end if there is none.
+        """Return the offset of the first message at or after each time (since 1970), else the readable end.
 
         Raises:
-            ExtensionMissing: A broker keeps no times.
+            ExtensionMissing: A broker stores no times.
         """
 
 
 class DensePositions:
-    """``Positions`` where every offset is a message's, but for sizes and times. Nobody is asked."""
+    """``Positions`` for dense offsets, without sizes and times. Asks no broker."""
 
     offsets_per_message_min = 1
 
@@ -119,13 +119,13 @@ class DensePositions:
 
 
 class LastMessages(Protocol):
-    """Knows which message is before an offset, so that a query can prove that it goes on in the log that it has read.
+    """Identifies the message before an offset, so that a query can check that it continues in the same log.
 
-    A message is 32 hexadecimal digits that no other message at that place has.
+    The id is 32 hexadecimal digits that no other message at this offset has.
     """
 
     def before(self, spans: Ranges) -> dict[TopicPartition, str]:
-        """The message before the end of each span; without those where that cannot be found out.
+        """Return the message before the end of each span, as far as it can be determined.
 
         A span is not empty and begins at a boundary.
 
@@ -134,17 +134,19 @@ class LastMessages(Protocol):
         """
 
     def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
-        """The partitions in which another message is before an offset, or none ends there.
+        """Return the partitions in which another message is before an offset, or none ends there.
 
-        One that is not there any more, or cannot be looked at, proves nothing. Raises as ``before``.
+        A deleted or unreadable message proves nothing. Raises as ``before``.
         """
 
     def stored_ms(self, message: str) -> int | None:
-        """When it was stored (since 1970); ``None`` if that is unknown, or means nothing to ``Positions.first_at``."""
+        """Return the store time (since 1970); ``None`` if it is unknown, or not comparable in
+        ``Positions.first_at``.
+        """
 
 
 class Cluster(Protocol):
-    """The brokers together, as a driver asks them. Questions are repeated as the options ``retries`` say."""
+    """The brokers together, as a driver asks them. Requests are retried as the options say."""
 
     @property
     def positions(self) -> Positions:
@@ -159,17 +161,17 @@ class Cluster(Protocol):
         """How many connections this process has opened; while it is the same, no broker was restarted."""
 
     def available(self, selection: Selection) -> AvailableRanges:
-        """What can be read now of every selected partition; the same object while nothing has changed.
+        """Return the readable range of every selected partition; the same object while nothing has changed.
 
         Raises:
             MetaqError: A broker could not be asked.
         """
 
     def available_now(self, selection: Selection) -> tuple[AvailableRanges, Mapping[str, MetaqError]]:
-        """Like ``available``, of those brokers that answer at once; and why the others, by name, do not."""
+        """Return ``available`` from brokers that answer without retries, and the errors of the others by name."""
 
     def require_there(self, option: str, partitions: Collection[TopicPartition]) -> None:
-        """Check that partitions that ``option`` names are there, as far as the system knows those without messages.
+        """Check that the partitions named in ``option`` exist, as far as the system knows empty ones.
 
         Raises:
             MetaqError: The broker of one is not found, or it has no such partition.
@@ -186,37 +188,39 @@ class Cluster(Protocol):
         """The name of the broker that served a partition before, if one did; no request is sent."""
 
     def listed_whole(self) -> Collection[str]:
-        """The names of the brokers that have listed every partition that holds messages: what appears there later is
-        new. A system in which partitions can be hidden for a time knows of none.
+        """Return the names of brokers that have listed every partition with messages: later ones there are new. Empty
+        for a system in which partitions can be hidden temporarily.
 
         Raises:
             MetaqError: A broker could not be asked.
         """
 
     def expect(self, partitions: Collection[TopicPartition]) -> None:
-        """The query reads these: where partitions are listed by others than their brokers, they are asked for too."""
+        """Add partitions that the query reads, in case no server lists them now."""
 
     @property
     def missed(self) -> Mapping[str, MetaqError]:
-        """Brokers of such partitions that are listed no more and did not answer the last time, and why."""
+        """Brokers of expected partitions that are not listed any more and did not answer last time, with
+        their errors.
+        """
 
 
 class GroupOffsets(Protocol):
     """The offsets of consumer groups. Like Spark's, each is the first one not yet read."""
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where ``group`` is in each of ``partitions``; those that it has never read are left out.
+        """Return the group's positions in ``partitions``; partitions that it has never read are left out.
 
-        ``EARLIEST_OFFSET`` and ``LATEST_OFFSET`` stand for the ends of a partition.
+        ``EARLIEST_OFFSET`` and ``LATEST_OFFSET`` mean the ends of a partition.
         """
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """Note that ``group`` has read everything before ``offsets``. Others than those named stay as they are."""
+        """Record that ``group`` has read everything before ``offsets``. Other partitions are not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossSentences:
-    """Why messages that had to be read may be gone, and what helps, in the words of the system.
+    """Sentences about lost messages and remedies, in the system's terms.
 
     ``put_back`` is followed by how to move the query. Each follows "PARTITION: " or "PARTITION: offset N was to be read
     next, but the broker holds [A, B)".
@@ -231,10 +235,10 @@ class LossSentences:
 
 @dataclass(frozen=True, slots=True)
 class PushedColumns:
-    """Columns that a filter can narrow a read by.
+    """Columns by which a filter can narrow a read.
 
-    ``constants``: those with one value in a whole partition, with the type that a condition compares them with.
-    ``types``: the column with the type (tag) of a message, by which brokers pick messages.
+    ``constants``: columns with one value in a whole partition, with the type for comparisons. ``types``: the column
+    with the type (tag) of a message, by which brokers filter.
     """
 
     constants: Mapping[str, tuple[Callable[[TopicPartition], Any], type]]
@@ -245,7 +249,7 @@ class PushedColumns:
 
 
 class Source(Protocol):
-    """A queue system as one reader sees it. Pickled with the reader; opens nothing before it is asked."""
+    """A queue system as one reader uses it. Pickled with the reader; opens no connection before the first request."""
 
     @property
     def options(self) -> ReadOptions:
@@ -253,7 +257,7 @@ class Source(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Time, for everybody who reads."""
+        """The clock of the read."""
 
     @property
     def notation(self) -> Notation:
@@ -261,11 +265,11 @@ class Source(Protocol):
 
     @property
     def sentences(self) -> LossSentences:
-        """What a data loss is called."""
+        """The sentences about a data loss."""
 
     @property
     def pushed_columns(self) -> PushedColumns:
-        """What the option ``pushFilters`` can do; asked only if the format has it."""
+        """Return the columns for the option ``pushFilters``; called only if the format has it."""
 
     # ---- lookup, on the driver
 
@@ -278,30 +282,30 @@ class Source(Protocol):
         """Where consumer groups are kept, if the options have to do with one."""
 
     def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:
-        """Refuse what the options name and no broker knows. A stream may name what has no messages yet, and topics that
-        it has ``read`` before are waited for.
+        """Check that brokers know the topics and partitions in the options. A stream may name empty topics, and topics
+        that it has ``read`` before are waited for.
 
         Raises:
             MetaqError: There is no such topic, or no such partition, or a broker could not be asked.
         """
 
     def report_unlisted(self, available: AvailableRanges, *, streaming: bool) -> None:
-        """Fail, or warn, because of partitions that may have messages and are not in ``available``.
+        """Fail or warn about partitions that may have messages and are not in ``available``.
 
         Raises:
-            DataLoss: The read must not go on without one.
+            DataLoss: The read must not continue without one.
         """
 
     def is_data_loss(self, error: MetaqError) -> bool:
-        """Whether an error says that there is no such partition, or nothing at an offset."""
+        """Whether an error means a missing partition or offset."""
 
     # ---- plan, on the driver
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> InputPartition:
-        """All that a task needs to know to read a range: which broker to ask, too. A value that can be a key.
+        """Return everything that a task needs to read a range, including the broker. The value is hashable.
 
         Raises:
-            BrokerNotNamed: No broker is known for it.
+            BrokerNotNamed: Its broker is unknown.
         """
 
     @property
@@ -314,13 +318,13 @@ class Source(Protocol):
     # ---- fetch, in the tasks
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a range, in order, as batches of the columns that the options ask for.
+        """Yield the messages of a range, in order, as batches of the selected columns.
 
         Raises:
-            DataLoss: Messages of the range are gone and the option ``failOnDataLoss`` is true.
+            DataLoss: Messages of the range are deleted and the option ``failOnDataLoss`` is true.
             CorruptFrame: A message is damaged and the option ``onCorrupt`` is ``fail``.
             ReadFailed: The broker could not be asked, even after retries, or refused.
         """
 
     def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """The rows of those ``parts`` that came at once and without fault; the others are left to ``read``."""
+        """Return the rows of the ``parts`` that were read intact in one round trip; the others are left to ``read``."""

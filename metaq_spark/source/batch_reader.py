@@ -1,4 +1,4 @@
-"""The batch read: what the partitions hold between two positions, cut into tasks."""
+"""The batch read: the range of each partition between two positions, cut into tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from metaq_spark.source.tasks import read_task, tasks
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the start to the end of every partition, as they stand when the query is planned."""
+    """Reads from start to end of every partition, at the time of planning."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        """The tasks; none where there is nothing to read."""
+        """Return the tasks; empty if there is nothing to read."""
         freeze_modules()
         source = self._source
         source.check(streaming=False)
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         return tasks(self._narrow(ranges), incarnations_of(available), source)
 
     def _narrow(self, ranges: Ranges) -> Ranges:
-        """The ranges to read, for readers that know that parts of them are not wanted."""
+        """Return the ranges to read; overridden by readers that skip parts."""
         return ranges
 
     @plain_errors_of_rows

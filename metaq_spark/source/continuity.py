@@ -1,14 +1,13 @@
-"""Whether a query goes on in the log that it has read: the message before each of its offsets is compared.
+"""Checks that a query continues in the log that it has read: compares the message before each of its offsets.
 
-An offset says where to go on, and not in what. A broker that was put back to an older copy of its data keeps its
-incarnations, and once it has grown again to the offset, what came since is never read. So the end of each micro-batch
-also says which message is before each offset (``Progress.last``), as far as the brokers can be asked for it. That
-message is looked at when a run begins, and whenever a new connection was made since: without one no broker was
-restarted.
+An offset alone does not identify the log. A broker that was restored from an older copy of its data has the same
+incarnations, and when it has grown to the offset again, messages stored since the copy would never be read. So the end
+of each micro-batch also contains the message before each offset (``Progress.last``), as far as brokers report it. That
+message is compared when a run begins, and after each new connection: without one no broker was restarted.
 
-Where it is another one, messages are lost: those that were read and are gone do not matter, but those that came since
-the copy have not been read. They were stored later than the message that was read last, so a query that may go on goes
-on at the first message that was stored later; where brokers keep no times, at the start of the partition.
+If it differs, messages are lost: messages stored since the copy have not been read. They were stored later than the
+last message read, so a query that may continue does so at the first message stored later; if brokers store no times, at
+the start of the partition.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NEVER: Final = -1
 
 
 class Continuity:
-    """Of one run of a query. ``report_loss`` raises, or returns if the query may go on."""
+    """The checks of one run of a query. ``report_loss`` raises, or returns if the query may continue."""
 
     def __init__(self, source: Source, report_loss: ReportLoss) -> None:
         self._source, self._report_loss = source, report_loss
@@ -39,11 +38,11 @@ class Continuity:
         """How many connections there were when the messages were compared last."""
 
     def resumed(self, known: Progress, available: AvailableRanges) -> dict[TopicPartition, int]:
-        """Where to go on in partitions that were put back to an older copy; almost always nowhere.
+        """Return where to continue in partitions that were restored from an older copy; nearly always empty.
 
         Raises:
-            DataLoss: There is such a partition, and the query must not go on.
-            MetaqError: A broker refused to be asked. One that is away is asked when it is back.
+            DataLoss: There is such a partition, and the query must not continue.
+            MetaqError: A broker refused. One that is away is asked when it is back.
         """
         if self._source.cluster.connections == self._compared_at:
             return {}
@@ -57,23 +56,22 @@ class Continuity:
         return {where: behind.get(where, available[where].offsets.start) for where in differing}
 
     def require_planned(self, end: Progress, available: AvailableRanges) -> None:
-        """Compare the end of a batch that an earlier run has planned: it has been there.
+        """Compare the end of a batch that an earlier run has planned.
 
         Raises:
-            DataLoss, MetaqError: As ``resumed``. A batch that was planned is read as it is, if the query may go on.
+            DataLoss, MetaqError: As ``resumed``. The planned batch is read unchanged, if the query may continue.
         """
         for where in sorted(self._differing(end, available) or ()):
             self._report(where, end)
 
     def noted(self, known: Progress, end: Progress, available: AvailableRanges) -> Progress:
-        """``end`` of a batch that begins at ``known``, with the messages before its offsets.
+        """Return ``end`` of a batch that begins at ``known``, with the messages before its offsets.
 
-        A partition that goes on below what was read, because its end is lost, goes on where it was written since. With
-        the option ``proveOffsets`` = ``false`` an older version can read it.
+        A partition that has lost its end continues at the messages written since. With the option ``proveOffsets`` =
+        ``false`` older versions can read the result.
 
         Raises:
-            MetaqError: A broker refused to be asked.
-        """
+            MetaqError: A broker refused."""
         lowered = {where for where, at in end.offsets.items() if at < known.offsets.get(where, at)}
         behind = self._behind_last(known, {where for where in lowered & known.last.keys() if _same(known, end, where)})
         offsets = dict(end.offsets) | {where: min(at, end.offsets[where]) for where, at in behind.items()}
@@ -91,12 +89,12 @@ class Continuity:
         except MetaqError as error:
             if not error.retryable:
                 raise
-            _log.warning("%s. What was read last is noted with the next batch", error)
+            _log.warning("%s. The last messages are recorded with the next batch", error)
             last = {}
         return replace(end, offsets=offsets, last=kept | last)
 
     def _differing(self, known: Progress, available: AvailableRanges) -> set[TopicPartition] | None:
-        """The partitions whose last message is another one; ``None`` if a broker is away."""
+        """Return the partitions whose last message differs; ``None`` if a broker is away."""
         asked = {
             where: (known.offsets[where], message)
             for where, message in known.last.items()
@@ -109,7 +107,7 @@ class Continuity:
         except MetaqError as error:
             if not error.retryable:
                 raise
-            _log.warning("%s. What was read last is compared when it is back", error)
+            _log.warning("%s. The last messages are compared when it is back", error)
             return None
 
     def _report(self, where: TopicPartition, known: Progress) -> None:
@@ -137,7 +135,7 @@ def _same(known: Progress, end: Progress, where: TopicPartition) -> bool:
 
 
 def _floor(known: Progress, where: TopicPartition, start: int, end: int) -> int:
-    """A boundary before ``end``: where the batch began, if that is there and the partition is the same one."""
+    """Return a boundary before ``end``: the batch's start, if it is stored and the incarnation is the same."""
     at = known.offsets.get(where, start)
     return at if start <= at < end else start
 

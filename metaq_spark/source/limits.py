@@ -1,14 +1,13 @@
-"""How much a micro-batch may hold, and how much it waits for. No broker is asked here but through ``positions``.
+"""The maximum size of a micro-batch, and the minimum that it waits for. Asks brokers only through ``positions``.
 
-A limit is shared out in proportion to the partitions' backlogs, and each share is brought to a message boundary, so
-that no batch ends inside a message. A partition whose share is smaller than its next message gets that one message all
-the same: every partition with a backlog moves on in every batch, and the others give way. A batch is therefore above a
-limit only when one message from each of those partitions is more than the limit already. Where offsets count messages,
-bytes are what a mean size makes of them.
+A limit is divided in proportion to the partitions' backlogs, and each share is rounded to a message boundary, so that
+no batch ends inside a message. A partition whose share is smaller than its next message still gets that message: every
+partition with a backlog progresses in every batch, at the expense of the others. A batch therefore exceeds a limit only
+if one message from each of these partitions exceeds it. If offsets count messages, bytes are estimated by a mean size.
 
-``minOffsetsPerTrigger`` with ``maxTriggerDelay`` holds a micro-batch back until there are enough messages. As in
-Spark's Kafka source, the first micro-batch of a run is not delayed, and one never waits longer than the delay since
-the one before it.
+``minOffsetsPerTrigger`` with ``maxTriggerDelay`` delays a micro-batch until there are enough messages. As in Spark's
+Kafka source, the first micro-batch of a run is not delayed, and no batch waits longer than the delay since the previous
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from metaq_spark.source.backend import Boundaries, Cuts, MessageCounts, Position
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most bytes and most messages of a micro-batch; ``None`` = any number. If both are given, both hold."""
+    """Most bytes and most messages of a micro-batch; ``None`` = any number. If both are given, both apply."""
 
     bytes_max: int | None = None
     messages_max: int | None = None
@@ -43,9 +42,9 @@ def limited(ahead: Ranges, limits: Limits, positions: Positions) -> dict[TopicPa
 
 
 def limit_bytes(ahead: Ranges, bytes_max: int, positions: Boundaries) -> dict[TopicPartition, int]:
-    """Ends for the non-empty ranges ``ahead`` that are ``bytes_max`` together.
+    """Return ends for the non-empty ranges ``ahead`` with ``bytes_max`` in total.
 
-    Each end is a boundary above its start. The sum is above ``bytes_max`` only if single messages force it to be.
+    Each end is a boundary above its start. The total exceeds ``bytes_max`` only because of single messages.
     """
     scales = positions.bytes_per_offset(ahead)
     sizes = {where: max(1, int(len(span) * scales[where])) for where, span in ahead.items()}
@@ -73,10 +72,10 @@ def _brought_down(
 
 
 def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> dict[TopicPartition, int]:
-    """Ends for the non-empty ranges ``ahead`` that hold ``messages_max`` messages together.
+    """Return ends for the non-empty ranges ``ahead`` with ``messages_max`` messages in total.
 
-    What a partition of few large messages leaves of its share goes to the others. Each end is a boundary above its
-    start; there are more than ``messages_max`` messages only if there are more partitions than that.
+    Unused shares go to the other partitions. Each end is a boundary above its start; there are more than
+    ``messages_max`` messages only if there are more partitions than that.
     """
     ends = {where: span.start for where, span in ahead.items()}
     shares = _at_least_one(_lengths(ahead), messages_max)
@@ -125,7 +124,7 @@ class TriggerDelay:
     _counted: dict[TopicPartition, tuple[OffsetRange, int]] = field(default_factory=dict)
 
     def should_wait(self, ahead: Ranges, messages_min: int | None, counts: MessageCounts) -> bool:
-        """Whether a micro-batch of ``ahead`` is to wait; if it does not wait, it is taken as gone."""
+        """Whether a micro-batch of ``ahead`` should wait; if not, it counts as started."""
         if not any(map(len, ahead.values())):
             return False
         now_s = self.clock.monotonic()

@@ -1,18 +1,17 @@
-"""What the brokers hold, as a running stream asks: not too often, and waiting for a broker that is away.
+"""A running stream's look-ups of the brokers' ranges: rate-limited, and tolerant of a broker that is away.
 
 Spark polls an idle query every few milliseconds; the brokers are asked at most every ``offsetPollMs``, and the last
-answer stands in between. Where asking takes long, because of many partitions or a far broker, it is done more rarely,
-down to every 100 ms, so that it takes a twentieth of the time at most.
+answer is used in between. If a look-up is slow, because of many partitions or a distant broker, the interval grows up
+to 100 ms, so that look-ups take a twentieth of the time at most.
 
-When a broker cannot be asked even after retries, the others are asked alone from then on. Partitions of the one that
-is away are then simply not there, which the planning takes as "stay". Only when it has been away for ``brokerWaitMs``
-does the lookup fail, with an error that names the broker. The log says when a broker is away, and when it is back. A
-lookup that must be complete (the first of a run, and those of AvailableNow, which ends when there is nothing left)
-fails at once.
+If a broker cannot be asked even after retries, only the others are asked from then on. Partitions of the missing broker
+are not listed, and planning keeps their positions. Only after ``brokerWaitMs`` does the look-up fail, with an error
+that names the broker. It is logged when a broker is away, and when it is back. A look-up that must be complete (the
+first of a run, and those for AvailableNow, which ends when nothing is left) fails at once.
 
-Spark asks an idle query ten milliseconds after each answer. An answer over thousands of partitions takes longer than
-that, most of it JSON, in which the offset goes there and back. So ``IdleBackoff`` puts off answers that there is
-nothing to do, in proportion to the processor time that an answer takes. Where answers are cheap it does not.
+Spark asks an idle query ten milliseconds after each answer. An answer over thousands of partitions takes longer, mostly
+to convert JSON. So ``IdleBackoff`` delays answers without new data, in proportion to the processor time of an answer;
+cheap answers are not delayed.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Snapshot:
 
 
 class Lookup:
-    """Asks ``cluster`` about what ``options`` select."""
+    """Asks ``cluster`` for the partitions that ``options`` select."""
 
     def __init__(self, cluster: Cluster, options: ReadOptions, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
@@ -70,10 +69,10 @@ class Lookup:
         self._away_since_s: dict[str, float] = {}
 
     def latest(self, *, fresh: bool = False, complete: bool = False) -> Snapshot:
-        """What the brokers hold; asked now if ``fresh`` or if it is time again, and of all brokers if ``complete``.
+        """Return the brokers' ranges; asked now if ``fresh`` or due, and from all brokers if ``complete``.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded: A broker has been away for too long, or at all if ``complete``.
+            ConnectionFailed, DeadlineExceeded: A broker has been away for too long, or with ``complete`` is away now.
         """
         last = self._last
         asked_s = self._clock.monotonic()
@@ -85,7 +84,7 @@ class Lookup:
 
     @property
     def _pause_s(self) -> float:
-        """How long an answer stands."""
+        """How long an answer is used."""
         return max(self._poll_s, min(PAUSE_PER_LOOKUP * self._took_s, PAUSE_S_MAX))
 
     def is_away(self, where: TopicPartition) -> bool:
@@ -93,7 +92,7 @@ class Lookup:
         return self._last is not None and self._cluster.broker_of(where) in self._last.away
 
     def _ask(self, at_once: bool, complete: bool) -> Snapshot:
-        """``at_once``: a broker that does not answer fails the lookup; ``complete``: one that is not listed as well."""
+        """``at_once``: a silent broker fails the look-up; ``complete``: a broker that is not listed, too."""
         if at_once or not self._away_since_s:
             try:
                 available = self._cluster.available(self._selection)
@@ -124,14 +123,14 @@ class Lookup:
 
 
 class IdleBackoff:
-    """Rests after answers that say that there is nothing to do. ``cpu_s`` returns this process's seconds."""
+    """Sleeps before answers without new data. ``cpu_s`` returns this process's seconds."""
 
     def __init__(self, clock: Clock, cpu_s: Callable[[], float] = time.process_time) -> None:
         self._clock, self._cpu_s = clock, cpu_s
         self._since_cpu_s: float | None = None
 
     def nothing(self) -> None:
-        """The answer is that there is nothing to do: rest before it is given."""
+        """The answer has no new data: sleep before it is returned."""
         if self._since_cpu_s is not None:
             rest_s = min(REST_PER_ANSWER * (self._cpu_s() - self._since_cpu_s), REST_S_MAX)
             if rest_s >= REST_S_MIN:
@@ -139,5 +138,5 @@ class IdleBackoff:
         self._since_cpu_s = self._cpu_s()
 
     def something(self) -> None:
-        """The answer is that there is a batch: it goes at once."""
+        """The answer has a new batch: do not sleep."""
         self._since_cpu_s = None

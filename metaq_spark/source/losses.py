@@ -1,15 +1,14 @@
-"""What happens when messages that a query had to read are gone or damaged: ``failOnDataLoss`` and ``onCorrupt``.
+"""Handling of lost and damaged messages: the options ``failOnDataLoss`` and ``onCorrupt``.
 
-Damage is dealt with as ``onCorrupt`` says:
+``onCorrupt`` determines the handling of damage:
 
 ``fail``        the task fails; nothing else is done
 ``skip``        a warning in the executor's log, and on with the next message
 ``deadletter``  the same, after the damaged bytes were stored in another topic
 
 A dead letter is one message. Its payload is the damaged bytes, header included, at most ``LETTER_BYTES_MAX`` of them;
-its attribute says ``topic=..;partition=..;start=..;end=..;reason=..``, which ``attributeFormat`` = ``map`` reads. The
-bytes that a broker has quarantined are not served by it, so their letter has an empty payload. A task that runs again
-stores it again.
+its attribute is ``topic=..;partition=..;start=..;end=..;reason=..``, for ``attributeFormat`` = ``map``. A broker does
+not serve quarantined bytes, so their letter has an empty payload. A repeated task stores the letter again.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from metaq_spark.errors import DataLoss
 from metaq_spark.offsets import unit_of
 
 LETTER_BYTES_MAX: Final = 1_000_000
-"""So that a letter with its header and attribute fits into one transfer of a broker with default settings."""
+"""A letter with its header and attribute fits into one transfer of a broker with default settings."""
 
 ReportLoss = Callable[[str], None]
-"""What ``report_data_loss`` does once its policy is known: raise, or warn and return."""
+"""``report_data_loss`` with a fixed policy: raises, or warns and returns."""
 
 ReadDamaged = Callable[[int, int], bytes]
-"""Reads bytes of the damaged partition: offset, count. Fewer come where its log ends."""
+"""Reads bytes of the damaged partition: offset, count. Returns fewer at the end of the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class LossReport:
         self._reported: set[str] = set()
 
     def __call__(self, what: str) -> None:
-        """Fail, or warn if that was not said before.
+        """Fail, or warn once.
 
         Raises:
             DataLoss: Losses fail the query.
@@ -66,7 +65,7 @@ class LossReport:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Offsets of ``source`` at which no messages can be read; ``served`` if the broker gives their bytes out."""
+    """Unreadable offsets of ``source``; ``served`` if the broker returns their bytes."""
 
     source: TopicPartition
     offsets: OffsetRange
@@ -79,7 +78,7 @@ class Damage:
 
     @property
     def attribute(self) -> str:
-        """What a dead letter's attribute says."""
+        """The attribute of the dead letter."""
         where = self.source
         pairs = {
             "topic": where.topic,
@@ -92,13 +91,13 @@ class Damage:
 
 
 class DamageHandler(Protocol):
-    """One way to go on."""
+    """A value of the option."""
 
     fails: bool
     """Whether damage ends the task; then ``handle`` is not called."""
 
     def handle(self, damage: Damage, read: ReadDamaged) -> None:
-        """Do what is to be done before the damage is passed over; ``read`` gives its bytes."""
+        """Handle damage before it is skipped; ``read`` returns its bytes."""
 
 
 class Fail:

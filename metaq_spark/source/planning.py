@@ -1,6 +1,6 @@
-"""Where a micro-batch ends: from what a query has read and what the brokers hold to the next progress.
+"""Plans the end of a micro-batch from the query's progress and the brokers' ranges.
 
-No broker is asked here but through ``positions``. Each partition is in one of these cases:
+Asks brokers only through ``positions``. Each partition is in one of these cases:
 
 ===========================================  =====================================================================
 not listed by the brokers                    stays where it is: brokers go away and come back, and forgetting the
@@ -36,7 +36,7 @@ _NONE: Final[Offsets] = MappingProxyType({})
 class Plan:
     """A micro-batch before limits: ``ahead`` can be read, every other partition ends where ``at`` says.
 
-    ``passed_over``: some partition goes on behind a loss that was accepted.
+    ``passed_over``: a partition continues behind an accepted loss.
     """
 
     at: dict[TopicPartition, int] = field(default_factory=dict)
@@ -60,11 +60,11 @@ def plan_batch(
     sentences: LossSentences,
     report_loss: ReportLoss,
 ) -> Plan:
-    """What can be read from ``known`` on, given what the brokers hold; see the module.
+    """Return what can be read from ``known`` on, given the brokers' ranges; see the module.
 
-    ``begins``: where partitions that are met for the first time begin, if not at their start.
-    ``ceiling`` (AvailableNow): the ends not to go beyond; partitions that it does not name, or names in another
-    incarnation, are left for another run. ``overdue``: partitions of ``suspect`` that were waited for long enough.
+    ``begins``: start offsets of new partitions, if not their start. ``ceiling`` (AvailableNow): upper limits;
+    partitions that it does not name, or names in another incarnation, are left for another run. ``overdue``: partitions
+    of ``suspect`` that were waited for long enough.
     """
     if ceiling is not None:
         available = _lowered(known, available, ceiling)
@@ -81,7 +81,7 @@ def plan_batch(
 
 
 def _not_unchanged(known: Progress, available: AvailableRanges) -> set[TopicPartition]:
-    """All partitions but those that end where the query is, and are what they were."""
+    """Return the partitions whose end or incarnation differs from the query's progress."""
     found = known.offsets.keys() - available.keys()
     for where, one in available.items():
         at, span = known.offsets.get(where), one.offsets
@@ -108,10 +108,10 @@ def waited_for(
 
 
 def ranges_between(start: Progress, end: Progress) -> dict[TopicPartition, OffsetRange]:
-    """What a batch from ``start`` to ``end`` reads: the partitions that moved, in order.
+    """Return the ranges that a batch from ``start`` to ``end`` reads: the partitions that moved, in order.
 
-    A partition that only ``end`` knows, or knows in another incarnation, was met in that batch; reading begins with the
-    next one, from the offset noted. A batch that only moves the query reads nothing at all.
+    A partition that is only in ``end``, or has another incarnation there, was found in that batch; the next batch reads
+    it from the recorded offset. A batch that only moves the query reads nothing.
     """
     if end.moved:
         return {}
@@ -128,7 +128,7 @@ def _moved(start: Offsets, end: Offsets) -> list[TopicPartition]:
 
 
 def _lowered(known: Progress, available: AvailableRanges, ceiling: Progress) -> dict[TopicPartition, PartitionState]:
-    """``available`` as if nothing had come after ``ceiling`` was taken; never below where the query already is."""
+    """Return ``available`` limited to ``ceiling``, but not below the query's position."""
     lowered = {}
     for where, one in available.items():
         if where in ceiling.offsets and not _made_again(ceiling, where, one):

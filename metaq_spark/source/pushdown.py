@@ -1,4 +1,4 @@
-"""A batch read that Spark gives the filters of its query, and that fetches less because of them.
+"""A batch read with pushed-down filters, which fetches less because of them.
 
 ==========================================  =====================================================  =================
 condition on                                what it does                                           Spark checks again
@@ -9,13 +9,12 @@ the offset: comparisons, one of             narrows every partition's range to m
 the timestamp: equal to, from               starts at the first message of that time               yes
 ==========================================  =====================================================  =================
 
-``Source.pushed_columns`` says which columns these are. No condition on the timestamp can tell where to stop: times
-mostly grow within a partition, but a transaction's messages got theirs before they were appended, and clocks are set
-back. That the messages before the *first* one at or after T are all older holds in any case. Everything else is left
-to Spark.
+``Source.pushed_columns`` says which columns these are. A condition on the timestamp cannot determine the end: times
+mostly grow within a partition, but a transaction's messages have times before their append, and clocks are set back. In
+any case all messages before the *first* one at or after T are older. Everything else is left to Spark.
 
-Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is true, so this one is
-made only if the option ``pushFilters`` asks for it.
+Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is true, so it is used only
+with the option ``pushFilters``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass
 class PushedConditions:
-    """What the conditions taken so far allow: all of them must hold. ``types`` ``None`` = any message."""
+    """The conjunction of the accepted conditions. ``types`` ``None`` = any message."""
 
     columns: PushedColumns
     constants: list[tuple[str, Callable[[Any, Any], bool], Any]] = field(default_factory=list)
@@ -72,7 +71,7 @@ class PushedConditions:
     time_ms_min: int | None = None
 
     def take(self, condition: Filter) -> bool:
-        """Narrow by ``condition`` as far as possible; whether it then holds for every row exactly."""
+        """Narrow by ``condition`` as far as possible; return whether it then holds exactly for every row."""
         path: Sequence[str] = getattr(condition, "attribute", ())
         value = getattr(condition, "value", None)
         compare = _COMPARE.get(type(condition))
@@ -139,7 +138,7 @@ class PushedConditions:
             where: Cuts(one.start, (self.offset_min,)) for where, one in ranges.items() if one.start < self.offset_min
         }
         starts = positions.boundaries(inside)
-        # An answer above what was asked: messages were removed meanwhile, and the task has to notice.
+        # An answer above the requested offset: messages were deleted meanwhile, and the task must notice.
         return _pending(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
 
     def _from_time(self, ranges: Ranges, positions: Positions) -> Ranges:
@@ -156,18 +155,18 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def _pending(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
-    """``ranges`` without what is before ``starts``; those without anything left are left out."""
+    """Return ``ranges`` without the parts before ``starts``; empty ranges are dropped."""
     later = {where: OffsetRange(max(one.start, starts.get(where, 0)), one.end) for where, one in ranges.items()}
     return {where: one for where, one in later.items() if one}
 
 
 class PushdownReader(BatchReader):
-    """A ``BatchReader`` that takes filters; what it took is pickled with it."""
+    """A ``BatchReader`` with filters, which are pickled with it."""
 
     _narrowing: PushedConditions | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what narrows the read; returns those filters that Spark has to check on the rows.
+        """Apply the filters that narrow the read; return those that Spark must check on the rows.
 
         Source: the table above.
         """

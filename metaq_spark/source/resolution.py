@@ -1,4 +1,4 @@
-"""From where a read is to start or end, as the user says it, to offsets."""
+"""Resolves the user's start and end positions into offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GroupPositions = Callable[[Collection[TopicPartition]], Offsets]
 
 
 def require_named(source: Source) -> None:
-    """Check that the partitions that start and end options name are there, whatever offset they are given.
+    """Check that the partitions named in start and end options exist, whatever their offsets.
 
     Raises:
         MetaqError: The broker of one is not found, or it has no such partition.
@@ -52,11 +52,11 @@ def named_in(position: Position) -> Collection[TopicPartition]:
 
 
 def starting_offsets(source: Source, available: Ranges) -> dict[TopicPartition, int]:
-    """Where the read begins in every partition of ``available``.
+    """Return the start of the read in every partition of ``available``.
 
     Raises:
-        OptionError: The start options do not fit what is there.
-        DataLoss: They name messages that are gone, and the option ``failOnDataLoss`` is true.
+        OptionError: The start options do not match the partitions.
+        DataLoss: They name deleted messages, and the option ``failOnDataLoss`` is true.
     """
     options, groups = source.options, source.groups
     bound = Bound(options.start_option, options.start, latest_if_none=options.no_message_strategy == "latest")
@@ -91,7 +91,7 @@ def no_group(partitions: Collection[TopicPartition]) -> Offsets:
 class Bound:
     """One side of a read: ``position`` as given by ``option``.
 
-    ``latest_if_none``: begin or stop at the end where no message is as new as a time; otherwise that is an error.
+    ``latest_if_none``: use the end if no message is as new as a time; otherwise that is an error.
     """
 
     option: str
@@ -101,10 +101,10 @@ class Bound:
     def resolve(
         self, available: Ranges, positions: Positions, of_group: GroupPositions, report_loss: ReportLoss
     ) -> dict[TopicPartition, int]:
-        """The offset of every partition in ``available``.
+        """Return the offset for every partition in ``available``.
 
         Raises:
-            OptionError: A position leaves a partition out, or names one that is not there, or a time with no message.
+            OptionError: A position omits a partition, names a missing one, or a time without a message.
         """
         match self.position:
             case Earliest():
@@ -123,7 +123,7 @@ class Bound:
                 return self._by_time({where: times_ms[where] for where in sorted(available)}, available, positions)
 
     def check_boundaries(self, offsets: Offsets, available: Ranges, positions: Boundaries) -> None:
-        """Check that offsets given by hand are where messages begin: from anywhere else, nothing can be read.
+        """Check that explicit offsets are message boundaries: nothing can be read from any other offset.
 
         Raises:
             OptionError: One is inside a message.
@@ -148,7 +148,7 @@ class Bound:
                 self.option,
                 f"{_names(missing)} is missing; name every partition, with -2 for earliest or -1 for latest",
             )
-        # A partition that was never written to holds nothing, so only "its start" or "its end" can be meant.
+        # An empty partition has only one valid offset, 0.
         if unknown := [where for where, offset in offsets.items() if where not in available and offset > 0]:
             raise OptionError(self.option, _not_there(unknown, available))
 
@@ -172,7 +172,7 @@ class Bound:
         self, times_ms: Mapping[TopicPartition, int], available: Ranges, positions: Positions
     ) -> dict[TopicPartition, int]:
         found = positions.first_at(times_ms)
-        # What came after ``available`` was looked up is none of this read's business: the end then was the end.
+        # Ignore messages stored after ``available`` was looked up: its end is the end of this read.
         late = [where for where in sorted(available) if found[where] >= available[where].end]
         if late and not self.latest_if_none:
             raise OptionError(

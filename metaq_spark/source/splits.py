@@ -1,8 +1,8 @@
-"""Cutting the ranges of a read into tasks. No broker is asked here but through ``positions``.
+"""Cuts the ranges of a read into tasks. Asks brokers only through ``positions``.
 
 Cuts are message boundaries, and ranges are half-open, so that each message is in exactly one task: the one whose range
-holds its offset. What comes out depends on the ranges and on where messages begin, and on nothing else: a batch that is
-planned again is cut in the same way.
+holds its offset. The result depends only on the ranges and the message boundaries: a batch that is planned again is cut
+the same way.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ class TaskRange(NamedTuple):
         return self.start + max(1, int(count // self.bytes_per_offset))
 
     def cut(self, marks: Iterable[int]) -> list[TaskRange]:
-        """The parts between those of ``marks`` that are inside; the range itself if none is."""
+        """Return the parts between the ``marks`` that are inside the range; the range itself if none is."""
         inside = sorted({mark for mark in marks if self.start < mark < self.end})
         return [self._replace(start=start, end=end) for start, end in pairwise([self.start, *inside, self.end])]
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLimits:
-    """How a read is cut up: at least so many tasks, and at most so many bytes each; ``None`` = no matter."""
+    """How a read is cut: the least number of tasks, and most bytes of each; ``None`` = no limit."""
 
     task_count_min: int | None = None
     task_bytes_max: int | None = None
 
 
 def split(ranges: Ranges, limits: SplitLimits, positions: Boundaries) -> list[TaskRange]:
-    """The task ranges of ``ranges``, in order. Each partition's follow each other without a gap.
+    """Return the task ranges of ``ranges``, in order and without gaps within a partition.
 
-    One is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
-    only if every one is such a message.
+    A task exceeds ``task_bytes_max`` only if it is a single message; there are fewer tasks than ``task_count_min`` only
+    if each is a single message.
 
     Raises:
-        OptionError: ``task_bytes_max`` makes more than ``TASK_COUNT_MAX`` tasks of it.
+        OptionError: ``task_bytes_max`` would result in more than ``TASK_COUNT_MAX`` tasks.
     """
     scales = positions.bytes_per_offset(ranges)
     whole = [TaskRange(where, one.start, one.end, scales[where]) for where, one in sorted(ranges.items()) if len(one)]
@@ -95,7 +95,7 @@ def _evenly(whole: list[TaskRange], limits: SplitLimits, positions: Boundaries) 
 
 
 def _parts(task_range: TaskRange, total: int, limits: SplitLimits) -> int:
-    """Into how many parts a range is cut, as its part of the ``total`` bytes asks for: rounded up."""
+    """Return the number of parts of a range, in proportion to its share of the ``total`` bytes, rounded up."""
     by_count = -(-task_range.size * (limits.task_count_min or 1) // max(1, total))
     by_bytes = -(-task_range.size // (limits.task_bytes_max or max(1, task_range.size)))
     return max(by_count, by_bytes)
@@ -121,7 +121,7 @@ def _still_to_cut(task_ranges: list[TaskRange], limits: SplitLimits, single: set
 
 
 def _cut(wanted: dict[TaskRange, int], positions: Boundaries) -> dict[TaskRange, list[TaskRange]]:
-    """Each range in two at the last boundary at or below the offset wanted, else behind its first message."""
+    """Cut each range in two at the last boundary at or below the wanted offset, else behind its first message."""
     asked: dict[TopicPartition, list[TaskRange]] = {}
     for task_range in sorted(wanted):
         asked.setdefault(task_range.where, []).append(task_range)

@@ -1,13 +1,12 @@
 """The streaming source: where micro-batches begin and end, and the tasks between.
 
-Spark keeps one object of this class in a process of its own as long as a query runs and calls everything but
-``read`` on it; a second copy is made for the tasks. So the object may remember what it looked up, but ``partitions``
-depends on its two offsets alone (Spark calls it again when it replays a batch), and tasks get all they need in their
-partition.
+Spark keeps one object of this class in a separate process while a query runs and calls everything but ``read`` on it;
+the tasks use a second copy. So the object may cache look-ups, but ``partitions`` depends only on its two offsets (Spark
+calls it again when it replays a batch), and tasks get all they need in their partition.
 
-What is kept between calls: the last lookup, the last offsets in both their forms, the first offset, since when
-partitions have been suspect, when the last batch went, since when there was nothing to do, the end that was planned
-last, and for AvailableNow the ends at which the run is to stop.
+State kept between calls: the last look-up, the last offsets in both forms, the first offset, since when partitions have
+been suspect, the time of the last batch, since when the query is idle, the last planned end, and for AvailableNow the
+ends at which the run stops.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
+        """Return the start of a query without a checkpoint. Spark asks twice, and must get the same answer."""
         if self._initial is None:
             require_named(self._checked)
             now_ms = wall_clock_ms()
@@ -87,13 +86,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now: this run stops when it has been read."""
+        """Record the current ends: this run stops when they are reached."""
         if self._ceiling is None:
             self._ceiling = ends_of(self._lookup.latest(fresh=True, complete=True).available)
 
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read now."""
         ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
         known = self._known.read(start)
         self._read_topics = {where.topic for where in known.offsets}
@@ -124,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The ends of all partitions, whatever limits apply: shows in the query's progress how far it is behind."""
+        """Return the ends of all partitions, regardless of limits, for the lag in the query's progress."""
         available = self._lookup.latest().available
         if available is not self._ends[0]:
             self._ends = available, ends_of(available)
@@ -147,22 +146,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has the batch up to ``end`` in its checkpoint for good."""
+        """The batch up to ``end`` is committed in Spark's checkpoint."""
         if self._options.commit_group_offsets:
             self._pass_to_group(self._selected_of(self._known.read(end)).offsets)
 
     def _pass_to_group(self, offsets: Offsets) -> None:
-        """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
+        """Commit ``offsets`` for the consumer group, if configured."""
         if self._options.commit_group_offsets:
             assert self._source.groups is not None  # the options were checked
             assert self._options.group is not None
             self._source.groups.commit(self._options.group, offsets)
 
     def _selected_of(self, known: Progress) -> Progress:
-        """What the options still select of ``known``. The rest keeps its position, and nothing waits for it.
+        """Return the part of ``known`` that the options select. The rest keeps its position and is not waited for.
 
         Raises:
-            NotSelected: There is a rest, and the option ``failOnDataLoss`` is true.
+            NotSelected: There is such a rest, and the option ``failOnDataLoss`` is true.
         """
         if known is not self._selected[0]:
             selected = chosen(self._options.selection, known.offsets)
@@ -182,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _checked(self) -> Source:
-        """The source, when it is known that the brokers have what the options name."""
+        """Return the source after checking that brokers know the names in the options."""
         self._source.check(streaming=True, read=self._read_topics)
         return self._source
 
@@ -195,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Appeared(self._checked.cluster)
 
     def _since(self, now_ms: int) -> Since | None:
-        """What the checkpoint says of a query that begins now; an older version could not read it."""
+        """Return the start time for the checkpoint of a query that begins now; older versions cannot read it."""
         if not self._options.prove_offsets:
             return None
         return since_of(self._options.start, now_ms, self._checked.cluster.listed_whole)
@@ -203,17 +202,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_of_batch(self, known: Progress, limit: ReadLimit, ends_run: bool) -> Progress:
         plan = self._plan(known, last_chance=ends_run)
         positions, least = self._checked.cluster.positions, None if ends_run else self._least(limit)
-        # What was passed over is noted at once: it must not be reported again with every look at the brokers.
+        # Record an accepted loss at once, so that it is not reported again at every look-up.
         if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, positions):
             return known
         return plan.end(self._limits(limit), positions)
 
     def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
-        """What can be read. A run that ends with its last batch waits for partitions that may come back."""
+        """Return what can be read. A run that would end with this batch waits for partitions that may come back."""
         snapshot = self._lookup.latest(complete=last_chance)
         selected = self._selected_of(known)
         if suspect(selected, snapshot.available) - self._suspect_since_s.keys():
-            snapshot = self._lookup.latest(fresh=True, complete=last_chance)  # what is remembered may be too old
+            snapshot = self._lookup.latest(fresh=True, complete=last_chance)  # the cache may be too old
         overdue = self._overdue(selected, snapshot)
         while last_chance and set(self._suspect_since_s) - overdue:
             self._clock.sleep(self._options.offset_poll_ms / 1000)
@@ -231,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _overdue(self, known: Progress, snapshot: Snapshot) -> set[TopicPartition]:
-        """The partitions that have been suspect for as long as ``lossGraceMs`` allows, when the brokers were asked."""
+        """Return the partitions that were suspect for longer than ``lossGraceMs`` when the brokers were asked."""
         before = self._suspect_since_s
         waiting = [where for where in suspect(known, snapshot.available) if not self._lookup.is_away(where)]
         self._suspect_since_s = waited_for(before, waiting, snapshot.since_s)
@@ -258,8 +257,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that cannot be read, because of its options or its schema: every call raises ``reason``.
 
-    A source's process of PySpark covers an error of ``streamReader`` with one of its own (it stops the reader that it
-    did not get). So the refusal waits in this reader for the first call.
+    PySpark's source process hides an error of ``streamReader`` behind its own (it stops a reader that does not exist).
+    So this reader raises the error on the first call.
     """
 
     def __init__(self, reason: ConnectorError) -> None:

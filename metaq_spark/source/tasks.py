@@ -1,8 +1,8 @@
-"""From ranges to tasks, of which some read several small ranges; and the rows of a task.
+"""Groups ranges into tasks, some with several small ranges; and yields the rows of a task.
 
-A task in Python costs Spark some ten milliseconds, whatever it reads. A micro-batch over a hundred partitions with ten
-messages each would spend a second and more on a hundred tasks; put together, it is one or two. Which ranges are put
-together depends on their sizes and order alone, so a batch that is planned again has the same tasks.
+A Python task costs Spark some ten milliseconds, whatever it reads. A micro-batch over a hundred partitions with ten
+messages each would spend more than a second on a hundred tasks; grouped, it has one or two. The grouping depends only
+on the sizes and order of the ranges, so a batch that is planned again has the same tasks.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class RangeGroup(InputPartition):
 def grouped(
     task_ranges: Sequence[TaskRange], bytes_min: int, *, count_min: int | None = None, bytes_max: int | None = None
 ) -> list[list[TaskRange]]:
-    """``task_ranges`` in groups of neighbours of up to ``bytes_min`` bytes; a larger range is a group of its own.
+    """Group neighbouring ``task_ranges`` up to ``bytes_min`` bytes; a larger range is a separate group.
 
-    ``count_min`` and ``bytes_max`` (``None`` = no matter) go before: there are never fewer groups than ``count_min``
-    because of this, and none above ``bytes_max`` that is not a single range.
+    ``count_min`` and ``bytes_max`` (``None`` = no limit) take precedence: grouping never leaves fewer groups than
+    ``count_min``, nor makes one above ``bytes_max`` of several ranges.
     """
     total = sum(task_range.size for task_range in task_ranges)
     largest = min(bytes_min, bytes_max or bytes_min, total // (count_min or 1))
@@ -59,9 +59,9 @@ def grouped(
 
 
 def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: Source) -> list[InputPartition]:
-    """One task for each range, or more or fewer as the options say; in the order of partitions and offsets.
+    """Return one task for each range, or more or fewer as the options say, in order of partitions and offsets.
 
-    Where a partition has vanished in the meantime, nothing is cut: the task that reads it reports the loss.
+    A range of a partition that has vanished meanwhile is not cut: its task reports the loss.
     """
     options, positions = source.options, source.cluster.positions
     try:
@@ -81,9 +81,9 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
 
 
 def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch if they are few."""
+    """Yield the rows of a task, range by range; see ``Source.read``. Few rows of a group form one batch."""
     freeze_modules()
-    if type(task) is InputPartition:  # Spark's stand-in where there is nothing to read
+    if type(task) is InputPartition:  # Spark's placeholder if there is nothing to read
         return iter(())
     return _read_group(task.parts, source) if isinstance(task, RangeGroup) else source.read(task)
 

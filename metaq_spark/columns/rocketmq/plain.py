@@ -34,7 +34,7 @@ class PlainRecordDecoder:
         self._bytes = 0
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
-        """Take in records; see ``RecordDecoder``."""
+        """Decode records; see ``RecordDecoder``."""
         run, expected, position = bytes(data), start, 0
         try:
             while position < len(run):
@@ -90,7 +90,7 @@ class PlainRecordDecoder:
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RecordDecoder``."""
         if self._rows:
-            columns = zip(*self._rows, strict=True)  # none, where nothing but constants is needed
+            columns = zip(*self._rows, strict=True)  # empty, if only constants are needed
             raw = {name: pa.array(column, RAW_TYPES[name]) for name, column in zip(self._names, columns, strict=True)}
             batch = self._maker.batch(len(self._rows), raw)
             self._rows, self._bytes = [], 0
@@ -110,6 +110,6 @@ _NO_PAIRS: Final[dict[str, str]] = {}
 
 
 def encode_element(body: bytes, properties: bytes) -> bytes:
-    """A message as it is in a batch that is sent."""
+    """Return a message in the form of a batch element."""
     size = _ELEMENT.size + len(body) + 2 + len(properties)
     return _ELEMENT.pack(size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties

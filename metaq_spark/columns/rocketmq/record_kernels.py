@@ -9,12 +9,12 @@ A record (big-endian; a host is 8 bytes, or 20 with an IPv6 address, as ``sysFla
 
 Properties are ``name 0x01 value 0x02 ...``, with or without the last 0x02.
 
-A loop gets its columns as a table of addresses, because numba looks at every array that it is given, and a pull brings
-32 messages: the places ``*_AT`` below. A column that is not wanted has address 0.
+A loop gets its columns as a table of addresses (positions ``*_AT`` below), because numba unpacks every array argument,
+and a pull has only 32 messages. An unselected column has address 0.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
+# mypy.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ UNREADABLE: Final = 0xC0
 
 CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)
 TIME_MS_MAX: Final = 253402300799999
-"""The last millisecond of the year 9999, which is as far as Spark's timestamps go in practice."""
+"""The last millisecond of the year 9999, the practical limit of Spark's timestamps."""
 
 DONE: Final = 0
 FULL: Final = 1
@@ -62,10 +62,10 @@ BAD_CHECKSUM: Final = 9
 BAD_KIND: Final = 10
 AT_END: Final = 11
 UNUSUAL: Final = 12
-"""What the loop returns; ``state`` says where it stopped.
+"""Status codes of the loop; ``state`` has the position.
 
-``FULL``: the columns have no space for the record. ``BODY_COMPRESSED``: the body has to be decompressed first.
-``GAP``: the record's queue offset is behind the one expected. ``UNUSUAL``: the frame is for other code to look at.
+``FULL``: the columns have no space for the record. ``BODY_COMPRESSED``: the body must be decompressed first. ``GAP``:
+the record's queue offset is behind the one expected. ``UNUSUAL``: the frame needs other code.
 """
 
 (
@@ -79,7 +79,7 @@ UNUSUAL: Final = 12
     BODY_AT,  # of a compressed body: where it begins in the run, ...
     BODY_BYTES,  # ... its length, ...
     SYS_FLAG,  # ... and the record's sysFlag
-    INFLATED_AT,  # address of that body decompressed, 0 = there is none
+    INFLATED_AT,  # address of the decompressed body, 0 = none
     INFLATED_BYTES,
     DENSE,  # whether a GAP is reported
     QUEUE_ID,
@@ -173,9 +173,9 @@ def put_end(table, row, end):
 
 @numba.njit
 def _parse(at, length, parsed):
-    """Write the pairs of a properties string to ``parsed``, each name once with its last value; how many there are.
+    """Write the pairs of a properties string to ``parsed``, each name once with its last value; return their number.
 
-    A pair without a name or a value counts for nothing.
+    A pair without a name or a value is ignored.
     """
     count, end = 0, at + length
     while at < end:
@@ -207,7 +207,7 @@ def _parse(at, length, parsed):
 
 @numba.njit(inline="always")
 def _put_text(table, state, ends, texts, present, used, without, non_ascii, row, at, length):
-    """Put a text, or null if its length is 0, into a column that the other arguments are the places of."""
+    """Append a text, or null if its length is 0, to the column at the given positions of the table."""
     if length:
         state[non_ascii] |= copy_text(table[texts] + state[used], at, length)
         state[used] += length
@@ -236,7 +236,7 @@ def _put_hexadecimal(to, at, length):
 
 @numba.njit(inline="always")
 def put_properties(table, state, row, at, length):
-    """The columns that are made of the properties."""
+    """Fill the columns from the properties."""
     parsed = table[PARSED_AT]
     count = _parse(at, length, parsed)
     keys_at = id_at = tag_at = keys_bytes = id_bytes = tag_bytes = np.int64(0)
@@ -302,10 +302,10 @@ def has_space(table, state, value_bytes, properties_bytes):
 
 @numba.njit(inline="always")
 def _look_at(record, left):
-    """The lengths and places in the record at an address, behind which there are ``left`` bytes.
+    """Return the layout of the record at an address with ``left`` bytes.
 
-    Status, size, whence the fields behind the hosts are, where the topic is and its length, where the properties are
-    and theirs. Nothing but the lengths and the magic is checked.
+    Status, size, position of the fields behind the hosts, position and length of the topic, and of the properties. Only
+    the lengths and the magic are checked.
     """
     nothing = np.int64(0)
     size = int32_at(record) if left >= SMALLEST_RECORD else nothing
@@ -331,7 +331,7 @@ def _look_at(record, left):
 
 @numba.njit(inline="always")
 def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_address, tables_at, state):
-    """Whether the record is one that was asked for, and its body what it was; ``AT_END`` if it is behind those."""
+    """Check that the record was requested, and its body's checksum; ``AT_END`` if it is behind the requested ones."""
     if topic_bytes != wanted_bytes or not _same(topic, wanted_at, topic_bytes):
         return BAD_TOPIC
     if int32_at(record + 12) != state[QUEUE_ID]:
@@ -395,7 +395,7 @@ def put_fixed(record, behind, table, state, row):
 
 @compiled
 def decode_records(run, topic, crc_address, tables, table, state):
-    """Put the records of ``run`` from ``state[POSITION]`` on into the columns of ``table``.
+    """Append the records of ``run`` from ``state[POSITION]`` on to the columns of ``table``.
 
     Every record is checked: its lengths, magic, topic, queue, offset and checksum. Stops at the end offset as well.
     """
@@ -436,10 +436,10 @@ def decode_records(run, topic, crc_address, tables, table, state):
 
 @compiled
 def measure_records(run, topic, queue_id, start, end):
-    """Which records of ``run`` are of ``topic`` and ``queue_id`` with offsets in ``[start, end)``, checksums aside.
+    """Find the records of ``topic`` and ``queue_id`` in ``run`` with offsets in ``[start, end)``, without checksums.
 
-    Where those begin and stop, how many they are, the first and the last offset; the offset of the record at the stop
-    that cannot be used, and why, 0 if there is none: 1 + the place of a status behind ``BAD_LENGTH``.
+    Return where they begin and stop, their number, the first and the last offset; the offset of an invalid record at
+    the stop and its fault, 0 if there is none: 1 + the position of a status behind ``BAD_LENGTH``.
     """
     run_at, topic_at, position = run.ctypes.data, topic.ctypes.data, np.int64(0)
     begin, count, first, last = np.int64(0), np.int64(0), np.int64(-1), np.int64(-1)

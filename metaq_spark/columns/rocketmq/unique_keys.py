@@ -1,9 +1,8 @@
-"""UNIQ_KEYs of rows: the same for the same row of the same write, so that one that is sent again can be known.
+"""UNIQ_KEYs of rows: equal for the same row of the same write, so that a repeated message can be recognised.
 
-A key has 32 hexadecimal digits, as those of Java producers: 20 that are a hash of the write, the batch and the task,
-and 12 that are the number of the row in the task's input. Java's tools take digits 21 to 28 for the time since the
-month began when they look a message up by its key; here they are zeros or nearly so, and such a look-up begins at the
-first of the month.
+A key has 32 hexadecimal digits, like keys of Java producers: 20 are a hash of the write, the batch and the task, and 12
+the number of the row in the task's input. When Java's tools look a message up by its key, they read digits 21 to 28 as
+the time since the month began; here these are nearly zero, so such a look-up begins at the first of the month.
 """
 
 from __future__ import annotations
