@@ -187,8 +187,8 @@ class Browser(TopicBrowser[Received]):
         if self._required:
             found = self._directory.brokers()
             if away := sorted(set(self._required) - set(map(str, found))):
-                there = ", ".join(f"{broker_id} at {address}" for broker_id, address in sorted(found.items()))
-                raise BrokersMissing(f"topic {self._topic}", away, f"that are found ({there or 'none'})")
+                names = ", ".join(f"{broker_id} at {address}" for broker_id, address in sorted(found.items()))
+                raise BrokersMissing(f"topic {self._topic}", away, f"that are found ({names or 'none'})")
         named = self._named()
         if available and named <= available.keys():
             return

@@ -23,11 +23,15 @@ from metaq.client.checkup.machines import Asked, clock_finding, machine_findings
 from metaq.client.checkup.reach import ConnectSettings, certificate_finding
 from metaq.client.checkup.registration import BrokerReport, Registered, registration_findings
 from metaq.discovery.stats import data_folder, parse_offered
+from metaq.discovery.unlisted import unlisted_text
 from metaq.discovery.zk_map import RegisteredBroker
 from metaq.errors import ZooKeeperAway
+from metaq.formats.frames import encode_frame
 from metaq.model import Address
 from metaq.net.tls import Certificate
 from metaq.protocols.remoting.codes import RequestCode
+from metaq.testing.memory import MemoryBroker
+from metaq.testing.memory_server import MemoryServer
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 AT, OTHER = Address("127.0.0.1", 8123), Address("127.0.0.1", 8124)
@@ -77,6 +81,24 @@ class TestMetaq:
         assert "cannot be looked up" in failed.pop("broker no-such-host.invalid:8123 name")
         assert failed == {}
         assert sum(row["level"] == "ok" and str(address) in row["what"] for row in rows) == 5
+
+    @pytest.mark.parametrize("slave", [False, True])
+    def test_partitions_that_a_java_broker_has_not_opened(
+        self, slave: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Of topics with messages; a slave opens what it copies, and offers nothing."""
+        broker = MemoryBroker({"orders": 3, "carts": 1, "empty": 2}, extensions=frozenset(), slave=slave, broker_id=4)
+        broker.partition("orders", 1).append(encode_frame(1, 0, b"read"))
+        broker.partition("carts", 0).append(encode_frame(2, 0, b"read"))
+        with MemoryServer(broker=broker) as server:
+            assert main(["-c", str(server.address), "doctor"]) == 0
+            warned = [rest for level, rest in found(capsys) if level == "warn"]
+            names = ["empty/4-0", "empty/4-1", "orders/4-0", "orders/4-2"]
+            assert warned == ([] if slave else [f"broker {server.address} partitions {unlisted_text(names)}"])
+            broker.topics = {"orders": 2, "carts": 1}
+            broker.partition("orders", 0).append(encode_frame(3, 0, b"read"))
+            main(["-c", str(server.address), "doctor"])
+            assert not [rest for level, rest in found(capsys) if level == "warn"]
 
     def test_one_broker_under_two_addresses(self, address: Address, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["-c", f"{address},localhost:{address.port}", "doctor"]) == 1
