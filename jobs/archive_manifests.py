@@ -5,19 +5,21 @@ A batch of the archive has one manifest: which bytes of which partitions are in 
     {"v": 1, "batch": 12, "ranges": [
         {"topic": "orders", "partition": "0-3", "incarnation": "5f0c...", "start": 4096, "end": 9000,
          "messages": 57, "first_offset": 4096, "last_offset": 8911, "bytes": 4904, "replaced_attributes": 0,
-         "damaged_bytes": 0, "files": ["part-00000-....parquet"]}],
+         "damaged_bytes": 0, "files": ["part-00000-....parquet"], "last": "0000..."}],
      "lost": []}
 
 ``[start, end)`` are byte offsets of the partition, ``bytes`` the sizes of the archived messages as the broker stores
 them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; this is unknown
 (``damaged_bytes`` is null) where an attribute that is not UTF-8 was replaced. ``lost`` has ranges that the broker no
-longer had, and new incarnations of a partition: the next range begins at its ``end``.
+longer had, and new incarnations of a partition: the next range begins at its ``end``. ``last`` identifies the message
+before ``end``, where that is known; manifests of older versions do not have it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
@@ -32,10 +34,13 @@ class ArchiveError(ValueError):
 
 
 class ArchivedUpTo(NamedTuple):
-    """How far a partition has been archived: the next byte, and which incarnation (``None``: its broker has none)."""
+    """How far a partition has been archived: the next byte, which incarnation (``None``: its broker has none), and what
+    identifies the message before ``end`` (``None``: unknown).
+    """
 
     incarnation: str | None
     end: int
+    last: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def where_of(entry: Mapping[str, Any]) -> TopicPartition:
 def archived_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, ArchivedUpTo]:
     """How far every partition has been archived, from all manifests in their order."""
     return {
-        where_of(entry): ArchivedUpTo(entry["incarnation"], entry["end"])
+        where_of(entry): ArchivedUpTo(entry["incarnation"], entry["end"], entry.get("last"))
         for manifest in manifests
         for entry in (*manifest["lost"], *manifest["ranges"])
     }
@@ -107,6 +112,34 @@ def _plan_one(where: TopicPartition, found: PartitionState, done: ArchivedUpTo |
         yield PlannedRange(where, incarnation, OffsetRange(start, end))
 
 
+def last_archived(
+    available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
+) -> dict[TopicPartition, tuple[int, str]]:
+    """The partitions in which the message that was archived last must be: the offset behind it, and what it is."""
+    return {
+        where: (done.end, done.last)
+        for where, done in archived.items()
+        if done.last is not None
+        and where in available
+        and available[where].incarnation == done.incarnation
+        and available[where].offsets.start < done.end <= available[where].offsets.end
+    }
+
+
+def refuse_older_copies(differing: Iterable[TopicPartition], archived: Mapping[TopicPartition, ArchivedUpTo]) -> None:
+    """A broker that was put back to an older copy has other messages where the archive goes on.
+
+    Raises:
+        ArchiveError: There are such partitions, ``differing``.
+    """
+    names = [f"{where}, offset {archived[where].end}" for where in sorted(differing)]
+    if names:
+        raise ArchiveError(
+            f"{'; '.join(names)}: the message before it is not the one that was archived: the broker was put back to "
+            "an older copy, and what came since stands in its place; begin another archive, which has it"
+        )
+
+
 def refuse_losses(planned: Sequence[PlannedRange]) -> None:
     """Losses have to be accepted by an operator.
 
@@ -123,8 +156,14 @@ def span(offsets: OffsetRange) -> str:
     return f"offsets {offsets.start} to {offsets.end}"
 
 
-def make_manifest(batch: int, planned: Sequence[PlannedRange], files: FilesOf, damage_skipped: bool) -> Manifest:
-    """The manifest of a batch that has been written.
+def make_manifest(
+    batch: int,
+    planned: Sequence[PlannedRange],
+    files: FilesOf,
+    damage_skipped: bool,
+    last: Mapping[TopicPartition, str] = MappingProxyType({}),
+) -> Manifest:
+    """The manifest of a batch that has been written. ``last``: the message before the end of a range, where known.
 
     Raises:
         ArchiveError: The files do not hold what they should; nothing may be noted as archived.
@@ -137,6 +176,8 @@ def make_manifest(batch: int, planned: Sequence[PlannedRange], files: FilesOf, d
         damaged = entry["damaged_bytes"] or 0
         if damaged < 0 or (damaged and not damage_skipped):
             raise ArchiveError(f"batch {batch}: {where_of(entry)}: {_missing(entry)}")
+        if where_of(entry) in last:
+            entry["last"] = last[where_of(entry)]
     lost = [_planned_entry(part) | {"why": part.loss} for part in planned if part.loss is not None]
     return {"v": FORM, "batch": batch, "ranges": ranges, "lost": lost}
 

@@ -34,9 +34,11 @@ from archive_manifests import (
     check_chain,
     check_contents,
     check_leftovers,
+    last_archived,
     make_manifest,
     plan,
     refuse_losses,
+    refuse_older_copies,
     span,
 )
 from job_arguments import pattern
@@ -54,6 +56,9 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.sizes import parse_size
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.options import parse_source_options
+from metaq_spark.options.table import Use
 
 ARCHIVE_SCHEMA = (
     "topic string, broker_id int, partition int, offset bigint, message_id bigint, timestamp timestamp, "
@@ -115,6 +120,8 @@ class Archive:
         self._report = report or JobReport("archive_topics")
         self._pool = shared_pool()
         self._directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], self._pool)
+        options = parse_source_options({"brokers": arguments.brokers, "subscribePattern": ".*"}, Use.BATCH_READ)
+        self._last_messages = Cluster(options, self._pool).last_messages
         self._files = NumberedFiles(f"{arguments.output}/manifests")
         manifests = read_manifests(self._files)
         self._next, self._archived = len(manifests), archived_after(manifests)
@@ -140,7 +147,10 @@ class Archive:
         return count
 
     def _plan(self) -> list[PlannedRange]:
-        planned = plan(self._available(), self._archived)
+        available = self._available()
+        asked = last_archived(available, self._archived)
+        refuse_older_copies(self._last_messages.differing(asked) if asked else (), self._archived)
+        planned = plan(available, self._archived)
         if not self._arguments.accept_loss:
             refuse_losses(planned)
         return planned
@@ -172,14 +182,16 @@ class Archive:
     def _add_batch(self, planned: Sequence[PlannedRange]) -> None:
         batch, ranges = self._next, [part for part in planned if part.loss is None]
         files: FilesOf = {}
+        last: Mapping[TopicPartition, str] = {}
         if ranges:
+            last = self._last_messages.before({part.where: part.offsets for part in ranges})
             folder = f"data/batch={batch:08}"
             options = read_options(ranges) | {"onCorrupt": "skip" if self._arguments.skip_damaged else "fail"}
             rows = self._spark.read.format("metaq").option("brokers", self._arguments.brokers).options(**options).load()
             rows.write.mode("overwrite").parquet(f"{spark_path(self._arguments.output)}/{folder}")
             files = measure(self._spark, self._arguments.output, folder).get(batch, {})
             self._refuse_new_incarnations(ranges)
-        manifest = make_manifest(batch, planned, files, self._arguments.skip_damaged)
+        manifest = make_manifest(batch, planned, files, self._arguments.skip_damaged, last)
         self._files.add(batch, manifest)
         self._next, self._archived = batch + 1, self._archived | archived_after([manifest])
         messages = sum(entry["messages"] for entry in manifest["ranges"])

@@ -87,6 +87,11 @@ class ClusterView:
         self._pool.check_open()  # a directory may answer from memory, without the pool
         return self._servers
 
+    @property
+    def connections(self) -> int:
+        """How many connections this client has opened; while it is the same, no broker was restarted."""
+        return self._pool.opened
+
     def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from."""
         return self._directory.brokers()

@@ -14,9 +14,11 @@ from archive_manifests import (
     check_chain,
     check_contents,
     check_leftovers,
+    last_archived,
     make_manifest,
     plan,
     refuse_losses,
+    refuse_older_copies,
 )
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
@@ -71,6 +73,44 @@ def test_partitions_come_in_order_and_one_that_is_not_listed_waits() -> None:
 def test_a_partition_that_has_become_shorter_is_reported() -> None:
     with pytest.raises(ArchiveError, match="orders/0-3: ends at offset 40, before 50, up to which it has been"):
         plan(available(0, 40), {ORDERS: ArchivedUpTo("a", 50)})
+
+
+LAST = "0" * 31 + "1"
+
+
+@pytest.mark.parametrize(
+    ("found", "done", "asked"),
+    [
+        (available(0, 90), ArchivedUpTo("a", 50, LAST), {ORDERS: (50, LAST)}),
+        (available(0, 50, None), ArchivedUpTo(None, 50, LAST), {ORDERS: (50, LAST)}),
+        (available(0, 90), ArchivedUpTo("a", 50), {}),  # of an older version
+        (available(50, 90), ArchivedUpTo("a", 50, LAST), {}),  # deleted
+        (available(0, 40), ArchivedUpTo("a", 50, LAST), {}),
+        (available(0, 90, "b"), ArchivedUpTo("a", 50, LAST), {}),
+        ({}, ArchivedUpTo("a", 50, LAST), {}),
+    ],
+)
+def test_which_messages_must_be_there(
+    found: dict[TopicPartition, PartitionState],
+    done: ArchivedUpTo,
+    asked: dict[TopicPartition, tuple[int, str]],
+) -> None:
+    assert last_archived(found, {ORDERS: done}) == asked
+
+
+def test_a_broker_that_was_put_back_is_reported() -> None:
+    done = {ORDERS: ArchivedUpTo("a", 50, LAST)}
+    refuse_older_copies((), done)
+    with pytest.raises(ArchiveError, match="orders/0-3, offset 50: the message before it is not the one that was arch"):
+        refuse_older_copies([ORDERS], done)
+
+
+def test_a_manifest_says_which_message_is_last() -> None:
+    files = {ORDERS: {"f": Contents(1, 0, 0, 50, 0)}}
+    manifest = make_manifest(0, [part(0, 50)], files, False, {ORDERS: LAST})
+    assert archived_after([manifest]) == {ORDERS: ArchivedUpTo("a", 50, LAST)}
+    assert archived_after([make_manifest(0, [part(0, 50)], files, False)]) == {ORDERS: ArchivedUpTo("a", 50)}
+    assert list(check_chain([0], [manifest])) == []
 
 
 def test_losses_need_somebody_who_accepts_them() -> None:

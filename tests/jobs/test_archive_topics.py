@@ -10,7 +10,7 @@ import pytest
 from archive_manifests import ArchiveError, PlannedRange
 from archive_topics import ARCHIVE_SCHEMA, Archive, parse_arguments, read_options, transform, verify
 from chispa.dataframe_comparer import assert_df_equality
-from fix_broker import StartBroker
+from fix_broker import RunningBroker, StartBroker
 from plain_client import frames, put_all
 from pyspark.sql import SparkSession
 
@@ -137,3 +137,32 @@ def test_archive(
     assert f"batch 1: orders/0-0: file {taken['files'][0]} is missing, or holds nothing of it" in problems
     with pytest.raises(ArchiveError, match="not in order, so nothing is added to it: manifest 0 is missing"):
         Archive(spark, parse_arguments(again))
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_broker_that_was_put_back_to_an_older_copy(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    def archive(broker: RunningBroker) -> int:
+        arguments = ["--output", str(tmp_path / "archive"), "--topics", "orders", "--brokers", str(broker.address)]
+        return Archive(spark, parse_arguments(arguments)).catch_up()
+
+    data, put_back = tmp_path / "data", tmp_path / "copy"
+    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
+    put_all(broker.address, "orders", 0, ODD)
+    broker.stop()
+    shutil.copytree(data, put_back)
+    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
+    put_all(broker.address, "orders", 0, [Message(b"read")])
+    assert archive(broker) == 1
+    (entry,) = json.loads((tmp_path / "archive" / "manifests" / "00000000.json").read_text())["ranges"]
+    assert len(entry["last"]) == 32
+    put_all(broker.address, "orders", 0, [Message(b"more")])
+    assert archive(broker) == 1
+    broker.stop()
+    broker = start_broker("dev", put_back, "--port", "0", "--partitions", "1")
+    put_all(broker.address, "orders", 0, [Message(b"come"), Message(b"else"), Message(b"too")])
+    with pytest.raises(ArchiveError, match="orders/0-0, offset .*: the message before it is not the one that was arc"):
+        archive(broker)

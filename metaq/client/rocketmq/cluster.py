@@ -73,6 +73,11 @@ class RocketClusterView:
         self._pool.check_open()  # a directory may answer from memory, without the pool
         return self._servers
 
+    @property
+    def connections(self) -> int:
+        """How many connections this client has opened; while it is the same, no broker was restarted."""
+        return self._pool.opened
+
     def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read.
 

@@ -6,14 +6,18 @@ again and never omits one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from metaq.backends.rocketmq.errors import OffsetOutOfRange
 from metaq.client.metaq import MetaQ
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.errors import OffsetMoved
 from metaq.model import Partition
 from metaq.net.transport import share_server
+from metaq.operate.mirror.last_copied import LastCopied, resumed
 from metaq.operate.mirror.progress import ProgressFile
 from metaq.operate.mirror.sides import AnyReceived, target_of, targets_in
 from metaq.operate.mirror.targets import assign
@@ -21,6 +25,8 @@ from metaq.operate.mirror.targets import assign
 BATCH_MESSAGES: Final = 5000
 """Most messages that are read before they are written and their positions saved."""
 BATCH_BYTES: Final = 4 << 20
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class Mirror:
         }
         self._unsent: list[AnyReceived] = []
         self._copied: dict[tuple[str, Partition], Copied] = {}
+        self._compared_at: int | None = None
+        """How many connections there were when the messages copied last were compared."""
 
     @property
     def copied(self) -> list[Copied]:
@@ -90,25 +98,71 @@ class Mirror:
     def copy(self) -> int:
         """Copy all messages that are stored now and were not copied; return their number.
 
-        After a failure, another call continues with messages that were read and not acknowledged.
+        After a failure, another call continues with messages that were read and not acknowledged. Where a broker of the
+        source was put back to an older copy of its data, it continues with the messages that are newer than the last
+        one copied, and logs that.
 
         Raises:
             CannotCopy: A message cannot be written to the target.
             MetaqError: A cluster could not be asked, or the progress cannot be saved.
         """
         before = sum(one.messages for one in self._copied.values())
-        self._send()  # messages left by a failure
+        while not self._copied_all():
+            pass  # read again from where it was put back to
+        return sum(one.messages for one in self._copied.values()) - before
+
+    def _copied_all(self) -> bool:
+        """Copy; return false as soon as a partition continues elsewhere than it was read."""
+        try:
+            return self._copy_stored()
+        except (OffsetMoved, OffsetOutOfRange):
+            if self._is_same():
+                raise
+            return False
+
+    def _copy_stored(self) -> bool:
+        if not self._send():  # messages left by a failure
+            return False
         for topic, browser in self._browsers.items():
             byte_count = 0
             for message in browser.poll():
                 self._unsent.append(message)
                 byte_count += len(message.data)
                 if len(self._unsent) >= BATCH_MESSAGES or byte_count >= BATCH_BYTES:
-                    self._send()
+                    if not self._send():
+                        return False
                     byte_count = 0
-            self._send()
+            if not self._send():
+                return False
             self._note_positions(topic, browser.positions)
-        return sum(one.messages for one in self._copied.values()) - before
+        return True
+
+    def _is_same(self) -> bool:
+        """Check that the source holds the messages that were copied last, unless no broker was restarted since.
+
+        Where it does not, what was read and not written is forgotten, and the topic's browser begins anew.
+        """
+        if self._source.cluster.connections == self._compared_at:
+            return True
+        is_same = True
+        for topic in self._browsers:
+            known = self._progress.of(topic)
+            found = resumed(self._source, topic, known.positions, known.last)
+            for partition, at in found.items():
+                _log.warning(
+                    "%s/%s: the message before offset %d is not the one that was copied: the broker was put back to an "
+                    "older copy, or the topic was made again; continuing at offset %d with what is newer",
+                    topic, partition, known.positions[partition], at,
+                )  # fmt: skip
+                known.positions[partition] = at
+                del known.last[partition]
+            if found:
+                self._browsers[topic] = self._source.browse(topic, start=dict(known.positions))
+                self._unsent = [message for message in self._unsent if message.topic != topic]
+                self._progress.save()
+                is_same = False
+        self._compared_at = self._source.cluster.connections
+        return is_same
 
     def _settle(self, topic: str, sources: Sequence[Partition]) -> None:
         known = self._progress.of(topic)
@@ -125,15 +179,21 @@ class Mirror:
             known.positions |= new
             self._progress.save()
 
-    def _send(self) -> None:
-        """Write the messages that were read, and save the positions behind the acknowledged ones."""
+    def _send(self) -> bool:
+        """Write the messages that were read, and save the positions behind the acknowledged ones.
+
+        Nothing is written, and false returned, if they were read from a source that was put back.
+        """
+        if not self._is_same():
+            return False
         if not self._unsent:
-            return
+            return True
         try:
             while self._unsent:
                 self._send_block(_leading(self._unsent))
         finally:
             self._progress.save()
+        return True
 
     def _send_block(self, block: Sequence[AnyReceived]) -> None:
         topic, partition, end = block[0].topic, block[0].partition, block[-1].end
@@ -144,7 +204,7 @@ class Mirror:
         target = known.targets[partition]
         self._writer.send(self._prefix + topic, target, block)
         del self._unsent[: len(block)]
-        known.positions[partition] = end
+        known.positions[partition], known.last[partition] = end, LastCopied.of(block[-1])
         count = self._copied.setdefault((topic, partition), Copied(topic, partition, target, end))
         count.messages += len(block)
         count.position = end

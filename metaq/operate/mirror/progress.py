@@ -2,8 +2,10 @@
 
 ::
 
-    {"v": 1, "source": "...", "target": "...", "prefix": "", "topics": {"orders": {"0-0": {"to": "7-0", "next": 57}}}}
+    {"v": 1, "source": "...", "target": "...", "prefix": "", "topics": {"orders": {"0-0": {"to": "7-0", "next": 57,
+     "last": {"offset": 34, "stored_ms": 1795156200000, "digest": "5f0c..."}}}}}
 
+``last`` identifies the message before ``next``; files of older versions do not have it.
 The file is replaced as a whole, and locked while a mirror uses it.
 """
 
@@ -20,16 +22,18 @@ from typing import IO, Any, Final, Self
 from metaq.client.replaced_file import replace_file
 from metaq.errors import StoreFailed
 from metaq.model import Partition
+from metaq.operate.mirror.last_copied import LastCopied
 
 VERSION: Final = 1
 
 
 @dataclass(slots=True)
 class TopicProgress:
-    """The target of each partition of a topic, and the next offset."""
+    """The target of each partition of a topic, the next offset, and the message before it."""
 
     targets: dict[Partition, Partition] = field(default_factory=dict)
     positions: dict[Partition, int] = field(default_factory=dict)
+    last: dict[Partition, LastCopied] = field(default_factory=dict)
 
 
 class ProgressFile:
@@ -114,11 +118,15 @@ def _topic(rows: Mapping[str, Any]) -> TopicProgress:
         progress.targets[partition] = Partition.parse_any(row["to"])
         if row["next"] is not None:
             progress.positions[partition] = int(row["next"])
+        if row.get("last") is not None:
+            progress.last[partition] = LastCopied.parse(row["last"])
     return progress
 
 
 def _topic_tree(progress: TopicProgress) -> dict[str, dict[str, object]]:
-    return {
-        str(partition): {"to": str(target), "next": progress.positions.get(partition)}
-        for partition, target in sorted(progress.targets.items(), key=str)
-    }
+    rows = {}
+    for partition, target in sorted(progress.targets.items(), key=str):
+        last = progress.last.get(partition)
+        row: dict[str, object] = {"to": str(target), "next": progress.positions.get(partition)}
+        rows[str(partition)] = row if last is None else row | {"last": last.tree()}
+    return rows
