@@ -164,5 +164,5 @@ def test_a_broker_that_was_put_back_to_an_older_copy(
     broker.stop()
     broker = start_broker("dev", put_back, "--port", "0", "--partitions", "1")
     put_all(broker.address, "orders", 0, [Message(b"come"), Message(b"else"), Message(b"too")])
-    with pytest.raises(ArchiveError, match="orders/0-0, offset .*: the message before it is not the one that was arc"):
+    with pytest.raises(ArchiveError, match=r"orders/0-0, offset .*: the message before it is not the one that was arc"):
         archive(broker)

@@ -58,21 +58,33 @@ def begin_run(files: Files, data: Path, journal: Path) -> None:
     """
     files.make_folders(journal)
     try:
-        last, of_journal = _read(files, data), _read(files, journal)
+        before = require_same_run(files, data, journal) or _NONE
     except ValueError as error:
         _LOG.warning("a file %s is damaged, so an older copy is not noticed at this start: %s", FILE_NAME, error)
-        last, of_journal = [], []
-    has_records = any(name.endswith(".journal") for name in files.listdir(journal))
-    # Neither has a file before the first start of this version; a journal without records and file is a new one.
-    if (has_records or of_journal) and (last or of_journal) and not _agree(last, of_journal):
-        raise DifferentRuns(str(data), str(journal))
-    run, before = uuid4().hex, last[0] if last else _NONE
+        before = _NONE
+    run = uuid4().hex
     try:
         files.write_atomic(journal / FILE_NAME, seal(_TITLE, [f"{before} {run}"]))
         files.write_atomic(data / FILE_NAME, seal(_TITLE, [run]))
         files.write_atomic(journal / FILE_NAME, seal(_TITLE, [run]))
     except OSError as error:  # a full disk, say: the folders still agree
         _LOG.warning("this run is not noted in %s and %s: %s", data, journal, error)
+
+
+def require_same_run(files: Files, data: Path, journal: Path) -> str | None:
+    """Check that both folders were used last by the same run, which is returned if it is known. ``journal`` is there.
+
+    Raises:
+        DifferentRuns: They were not.
+        ValueError: A file is damaged.
+        OSError: A folder cannot be read.
+    """
+    last, of_journal = _read(files, data), _read(files, journal)
+    has_records = any(name.endswith(".journal") for name in files.listdir(journal))
+    # Neither has a file before the first start of this version; a journal without records and file is a new one.
+    if (has_records or of_journal) and (last or of_journal) and not _agree(last, of_journal):
+        raise DifferentRuns(str(data), str(journal))
+    return last[0] if last else None
 
 
 def _agree(of_data: Sequence[str], of_journal: Sequence[str]) -> bool:

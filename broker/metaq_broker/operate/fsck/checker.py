@@ -69,7 +69,7 @@ class Checker:
                     each.partitions.extend(self._check_all(each, directories, sizes))
             finally:
                 self._progress.end()
-            findings.journal = check_journal(self._files, self._task.journal)
+            findings.journal = check_journal(self._files, self._task.journal, self._task.folders[0])
         findings.seconds = self._clock.monotonic() - started
         return findings
 

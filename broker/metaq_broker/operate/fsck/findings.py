@@ -138,7 +138,10 @@ class _FileOfRecords:
 
 @dataclass(slots=True)
 class JournalFindings(_FileOfRecords):
-    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used."""
+    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used.
+
+    ``run_unknown`` says why it is not known whether it belongs to the data folder.
+    """
 
     directory: Path
     files: int = 0
@@ -146,6 +149,13 @@ class JournalFindings(_FileOfRecords):
     records: int = 0
     torn_bytes: int = 0
     fault: str | None = None
+    run_unknown: str | None = None
+
+    def notes(self) -> Iterator[str]:
+        """Yield one sentence for each note."""
+        yield from _FileOfRecords.notes(self)
+        if self.run_unknown is not None:
+            yield self.run_unknown
 
 
 @dataclass(slots=True)

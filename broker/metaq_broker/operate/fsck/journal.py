@@ -1,4 +1,7 @@
-"""Checks whether the transaction journal can be read, changing nothing. What is wrong with it only a backup repairs."""
+"""Checks whether the transaction journal can be read, and whether it belongs to the data folder, changing nothing.
+
+What is wrong with it only a backup repairs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.log.files.files import Files
+from metaq_broker.log.files.run_marks import FILE_NAME as LAST_RUN
+from metaq_broker.log.files.run_marks import DifferentRuns, require_same_run
 from metaq_broker.operate.fsck.findings import JournalFindings
 from metaq_broker.operate.fsck.untouched import UntouchedDisk
 from metaq_broker.transactions.folder import FILE_NAME
@@ -16,11 +21,11 @@ from metaq_broker.transactions.records import Record
 _NO_NEW_FILE_BYTES: Final = 1 << 62
 
 
-def check_journal(files: Files, directory: Path) -> JournalFindings | None:
-    """Read every record of the journal in ``directory``; ``None`` if there is none."""
+def check_journal(files: Files, directory: Path, data: Path | None = None) -> JournalFindings | None:
+    """Read every record of the journal in ``directory``; ``None`` if there is none. ``data``: the folder beside it."""
     names = files.listdir(directory) if files.is_dir(directory) else []
     sizes = [files.stat(directory / name).size for name in names if start_of(name) is not None]
-    if not sizes and FILE_NAME not in names:
+    if not sizes and not {FILE_NAME, LAST_RUN} & set(names):
         return None
     findings = JournalFindings(directory, len(sizes), sum(sizes))
 
@@ -37,4 +42,17 @@ def check_journal(files: Files, directory: Path) -> JournalFindings | None:
     else:
         findings.torn_bytes = max(0, findings.bytes - journal.byte_count)
         journal.close()
+    if data is not None and findings.fault is None:
+        _compare_runs(files, data, findings)
     return findings
+
+
+def _compare_runs(files: Files, data: Path, findings: JournalFindings) -> None:
+    try:
+        require_same_run(files, data, findings.directory)
+    except DifferentRuns as different:
+        findings.fault = f"cannot be used with this data folder: {different}"
+    except ValueError as error:
+        findings.run_unknown = f"a file {LAST_RUN} is damaged, so an older copy is not noticed: {error}"
+    except OSError as error:
+        findings.run_unknown = f"a file {LAST_RUN} cannot be read: {error.strerror or error}"

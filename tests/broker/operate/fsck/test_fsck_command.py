@@ -10,6 +10,8 @@ import pytest
 from metaq_broker.cli import main
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.files.files import Files
+from metaq_broker.log.files.run_marks import FILE_NAME as LAST_RUN
+from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.operate.fsck.journal import check_journal
 from metaq_broker.operate.fsck.progress import Progress, size_text
 from metaq_broker.transactions.journal import Journal
@@ -123,6 +125,29 @@ def test_a_journal_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found is not None
     assert (found.records, found.torn_bytes, found.fault) == (6, 4, None)
     assert path.read_bytes() == before + b"torn"
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_a_journal_and_a_data_folder_of_different_moments(
+    records: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "data")
+    journal = tmp_path / "data" / "transactions"
+    if records:
+        fill_journal(journal)
+    begin_run(Files(), tmp_path / "data", journal)
+    older = (tmp_path / "data" / LAST_RUN).read_bytes()
+    begin_run(Files(), tmp_path / "data", journal)
+    assert main(["fsck", "--data", str(tmp_path / "data")]) == 0
+    (tmp_path / "data" / LAST_RUN).write_bytes(older)
+    capsys.readouterr()
+    assert main(["fsck", "--data", str(tmp_path / "data")]) == 1
+    out = capsys.readouterr().out
+    assert "journal  PROBLEM" in out
+    assert "are copies of different moments; restore both from the same backup" in out
+    (tmp_path / "data" / LAST_RUN).write_bytes(b"damaged")
+    assert main(["fsck", "--data", str(tmp_path / "data")]) == 0
+    assert "a file last-run is damaged, so an older copy is not noticed" in capsys.readouterr().out
 
 
 def test_a_damaged_journal_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
