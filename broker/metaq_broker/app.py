@@ -32,8 +32,9 @@ from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
 from metaq_broker.log.sync.kernel_syncs import KernelSyncs
-from metaq_broker.operate.config.configuration import BrokerConfig, SystemConfig
+from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.sections import SystemConfig
 from metaq_broker.operate.control.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.operate.control.reload import Reloader
 from metaq_broker.operate.control.services import BrokerParts

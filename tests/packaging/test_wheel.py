@@ -65,10 +65,6 @@ def test_the_jobs_and_all_that_they_import_are_in_the_wheel(wheel: Path) -> None
         assert {f"{module}.py" for module in imported} <= inside.keys(), name
 
 
-def test_the_sample_configuration_is_in_the_wheel(wheel: Path) -> None:
-    assert "metaq_broker/server.ini" in zipfile.ZipFile(wheel).namelist()
-
-
 def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> None:
     [sdist] = distributions.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

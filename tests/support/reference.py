@@ -14,6 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, Key, keys_of
+from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooKeeperConfig
+from metaq_broker.rocketmq.nameserver.config import NameServerConfig
+
 from metaq_spark.backends.metaq import options as metaq_options
 from metaq_spark.backends.metaq import sink as metaq_sink
 from metaq_spark.backends.rocketmq import options as rocketmq_options
@@ -64,9 +70,34 @@ def sink_column_rows(columns: ColumnTypes) -> Rows:
         yield f"`{name}`", each.spelled, each.doc
 
 
+def key_rows(section: type, inherited: type | None = None) -> Rows:
+    """Keys of a section of server.ini, without those that ``inherited`` has and those that change nothing."""
+    yield "key", "default", "meaning"
+    others = [key.name for key in keys_of(inherited)] if inherited is not None else []
+    for key in keys_of(section):
+        if key.kind != WITHOUT_EFFECT and key.name not in others:
+            yield f"`{key.name}`" + " *" * (key.kind == OUR_OWN), _key_default(key), key.doc
+
+
+def _key_default(key: Key) -> str:
+    if key.default is REQUIRED:
+        return "required"
+    if key.shown or not key.default_text:
+        return key.shown or "none"
+    return f"`{key.default_text}`" if isinstance(key.default, str) else key.default_text
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
+    "keys-topic": lambda: key_rows(TopicConfig),
+    "keys-system": lambda: key_rows(SystemConfig, TopicConfig),
+    "keys-zookeeper": lambda: key_rows(ZooKeeperConfig),
+    "keys-rocketmq": lambda: key_rows(RocketmqConfig),
+    "keys-name-server": lambda: key_rows(NameServerConfig),
+    "keys-slave": lambda: key_rows(SlaveConfig),
+    "keys-samsa": lambda: key_rows(SamsaConfig),
+    "keys-gregor": lambda: key_rows(GregorConfig),
     "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
     "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),

@@ -6,7 +6,7 @@ import asyncio
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.operate.config.configuration import ZooKeeperConfig
+from metaq_broker.operate.config.sections import ZooKeeperConfig
 
 ANSWER_S_MAX = 10.0
 """Longest wait for ZooKeeper."""

@@ -41,7 +41,8 @@ from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, HeartbeatData, LockBatchRequestBody
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq_broker.operate.config.configuration import BrokerConfig, TopicSettings
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import OF_MANY_TOPICS, RETRY_PREFIX
@@ -233,7 +234,7 @@ class Access:
     def _has_allow_lists(self) -> bool:
         config = self._config()
         if config is not self._looked_at:
-            each: tuple[TopicSettings, ...] = (config.system, *config.topics.values())
+            each: tuple[TopicConfig, ...] = (config.system, *config.topics.values())
             self._looked_at, self._lists = config, any(one.allow_publish or one.allow_subscribe for one in each)
         return self._lists
 

@@ -18,7 +18,8 @@ from metaq_broker.log.engine.engine import NO_INCARNATION, Engine
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.state.state_table import StateTable
-from metaq_broker.operate.config.configuration import BrokerConfig, TopicSettings
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard
 from metaq_broker.statistics import KINDS, Kind, Realtime
 from metaq_broker.transactions.interfaces import TransactionCounters
@@ -176,7 +177,7 @@ class StatsReport:
             yield f"topic_realtime_{kind} {self._topic_figures(kind, topic)}"
 
     def _durability(self) -> Iterator[str]:
-        settings: dict[str, TopicSettings] = {"*SYSTEM*": self._config.system}
+        settings: dict[str, TopicConfig] = {"*SYSTEM*": self._config.system}
         settings |= {topic: self._config.topics[topic] for topic in self._shown(self._config.topics)}
         for name, topic in settings.items():
             if topic.unflush_threshold <= 0:

@@ -10,18 +10,12 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, broker_command
 from metaq_broker.operate.config.configuration import parse
-from metaq_broker.operate.config.keys import METAQ_SYSTEM_KEYS, SYSTEM_KEYS, ZOOKEEPER_KEYS
+from metaq_broker.operate.config.keys import WITHOUT_EFFECT, keys_of
+from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.operate.config.sections import SYSTEM_KEYS, SystemConfig, ZooKeeperConfig
 from metaq_broker.operate.init_command import template
 
-WITHOUT_EFFECT = {
-    "dashboardHttpPort",
-    "appClassPath",
-    "getProcessThreadCount",
-    "putProcessThreadCount",
-    "quartzThreadCount",
-    "dataLogPath",  # = dataPath
-    "zk.zkEnable",  # true
-}
 OWN_DEFAULTS = {"disk_free_bytes_min", "disk_free_bytes_resume"}
 """Theirs depend on the disk."""
 
@@ -45,12 +39,12 @@ def test_the_keys_that_are_shown_have_their_defaults() -> None:
     assert plain.system.data_path == "/data"
 
 
-def test_every_key_is_shown() -> None:
-    text = template(Path("/data"))
-    shown = set(re.findall(r"^#?([\w.]+)=", text, re.MULTILINE))
-    known = {key.name for key in (*SYSTEM_KEYS, *ZOOKEEPER_KEYS)}
-    assert known - shown == WITHOUT_EFFECT & known
-    assert METAQ_SYSTEM_KEYS[0].name in shown
+@pytest.mark.parametrize(
+    "section", [SystemConfig, ZooKeeperConfig, RocketmqConfig, SlaveConfig, SamsaConfig, GregorConfig]
+)
+def test_every_key_is_shown(section: type) -> None:
+    shown = set(re.findall(r"^#?([\w.]+)=", template(Path("/data")), re.MULTILINE))
+    assert {key.name for key in keys_of(section) if key.kind != WITHOUT_EFFECT} <= shown
 
 
 @pytest.mark.process

@@ -20,8 +20,8 @@ from typing import Any, Final, Protocol
 from metaq.errors import MetaqError
 from metaq_broker.log.partitions.folders import topic_fault
 from metaq_broker.log.state.state_table import OnDurable, StateTable
-from metaq_broker.operate.config.configuration import BrokerConfig, TopicConfig
-from metaq_broker.operate.config.keys import TOPIC_ATTRIBUTES
+from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.sections import TOPIC_KEYS, TopicConfig
 
 PREFIX: Final = "topic/"
 
@@ -357,7 +357,7 @@ class Topics:
 
     def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:
         base = self._config.topic_settings(topic)
-        inherited: dict[str, Any] = {name: getattr(base, name) for name in TOPIC_ATTRIBUTES}
+        inherited: dict[str, Any] = {key.attribute: getattr(base, key.attribute) for key in TOPIC_KEYS}
         inherited["num_partitions"] = max(1, settings.queues)
         if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
             inherited["unflush_threshold"] = 0

@@ -38,7 +38,8 @@ from metaq_broker.log.retention.policy import Removal, RetentionPolicy, Timetabl
 from metaq_broker.log.segments.segment import SegmentInfo
 
 if TYPE_CHECKING:
-    from metaq_broker.operate.config.configuration import BrokerConfig, TopicSettings
+    from metaq_broker.operate.config.configuration import BrokerConfig
+    from metaq_broker.operate.config.sections import TopicConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -340,7 +341,7 @@ class Retention:
     def update(self, config: BrokerConfig) -> None:
         """Go by another configuration; schedules that stay the same are not disturbed."""
         self._config = config
-        topics: tuple[TopicSettings, ...] = (config.system, *config.topics.values())
+        topics: tuple[TopicConfig, ...] = (config.system, *config.topics.values())
         self._timetable.update({topic.delete_when for topic in topics}, self._clock.now_ms())
         self._changed.set()
 

@@ -13,22 +13,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq_broker.log.partitions.folders import topic_fault
-from metaq_broker.log.partitions.loading import Verify
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
-from metaq_broker.operate.config.keys import (
-    SYSTEM_KEYS,
-    TOPIC_ATTRIBUTES,
-    TOPIC_KEYS,
-    ZOOKEEPER_KEYS,
-    ignored_keys,
-    read_section,
-)
+from metaq_broker.operate.config.keys import ignored_keys, read_section
 from metaq_broker.operate.config.replication import PLUGINS, Role, check_master, read_role
 from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
 from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
+from metaq_broker.operate.config.sections import (
+    SYSTEM_KEYS,
+    TOPIC_KEYS,
+    ZOOKEEPER_KEYS,
+    SystemConfig,
+    TopicConfig,
+    ZooKeeperConfig,
+)
 from metaq_broker.operate.config.shared import shared_text
 
 _TOPIC_PREFIX = "topic="
@@ -40,113 +39,6 @@ UNMATCHED: Final = (
     "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are stored "
     "already; use a name without $ ^ + ? ( ) [ { | \\"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute.
-
-    ``allow_publish`` and ``allow_subscribe`` are names of certificates; an empty one allows everyone.
-    """
-
-    num_partitions: int
-    stat: bool
-    delete_policy: str
-    delete_when: str
-    data_path: str
-    unflush_interval_ms: int
-    unflush_threshold: int
-    accept_publish: bool
-    accept_subscribe: bool
-    allow_publish: tuple[str, ...]
-    allow_subscribe: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SystemConfig:
-    """The ``[system]`` section; one field per key of ``SYSTEM_KEYS``, units last.
-
-    It has every attribute of ``TopicConfig``: what a topic has that sets nothing itself.
-    """
-
-    broker_id: int
-    num_partitions: int
-    server_port: int
-    dashboard_http_port: int
-    host_name: str
-    bind_address: str
-    data_path: str
-    data_log_path: str
-    app_class_path: str
-    unflush_threshold: int
-    unflush_interval_ms: int
-    segment_bytes_max: int
-    transfer_bytes_max: int
-    get_process_thread_count: int
-    put_process_thread_count: int
-    delete_policy: str
-    delete_when: str
-    quartz_thread_count: int
-    checkpoints_max: int
-    checkpoint_interval_ms: int
-    transaction_timers_max: int
-    transaction_timeout_s_max: int
-    transaction_flush: int
-    accept_publish: bool
-    accept_subscribe: bool
-    stat: bool
-    update_consumer_offsets: bool
-    load_message_stores_in_parallel: bool
-    message_bytes_max: int
-    batch_bytes_max: int
-    line_bytes_max: int
-    connections_max: int
-    pipelined_requests_max: int
-    output_bytes_max: int
-    buffered_bytes_max: int
-    partitions_max: int
-    idle_timeout_ms: int
-    index_interval_bytes: int
-    disk_free_bytes_min: int | None
-    disk_free_bytes_resume: int | None
-    disk_check_interval_ms: int
-    local_reads: bool
-    verify_at_start: Verify
-    metrics_port: int
-    tls_cert_file: str
-    tls_key_file: str
-    tls_client_ca_file: str
-    tls_client_auth: str
-    tls_handshake_timeout_ms: int
-    allow_publish: tuple[str, ...]
-    allow_subscribe: tuple[str, ...]
-
-
-TopicSettings = TopicConfig | SystemConfig
-"""What applies to a topic: of its own section, or of ``[system]``. Only attributes of ``TopicConfig`` are meant."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperConfig:
-    """The ``[zookeeper]`` section; an empty ``connect`` means that none is used."""
-
-    connect: str
-    session_timeout_ms: int
-    connection_timeout_ms: int
-    sync_time_ms: int
-    enable: bool
-    root: str
-
-    @property
-    def has_address(self) -> bool:
-        """Whether the broker uses a ZooKeeper at all."""
-        return self.enable and bool(self.connect)
-
-    @property
-    def address(self) -> ZooKeeperAddress:
-        """Where MetaQ's tree is; a path behind the hosts of ``connect`` is above ``root``."""
-        hosts, slash, above = self.connect.partition("/")
-        return ZooKeeperAddress(hosts, slash + above + self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +96,14 @@ class BrokerConfig:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
         return self.accepted_settings(topic) is not None
 
-    def accepted_settings(self, topic: str) -> TopicSettings | None:
+    def accepted_settings(self, topic: str) -> TopicConfig | None:
         """Return the settings of ``topic``, ``None`` if nothing may be put to it; see ``accepts``."""
         settings = self.topics.get(topic)
         if settings is None and any(covers(pattern, topic) for pattern in self.patterns):
             return self.system
         return settings
 
-    def topic_settings(self, topic: str) -> TopicSettings:
+    def topic_settings(self, topic: str) -> TopicConfig:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
         return self.topics.get(topic) or self.system
 
@@ -356,7 +248,7 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     fault = "it contains a blank" if " " in name else topic_fault(name)
     if fault is not None:
         raise ConfigError(f"{source} [{section.name}]", f"topic name {name[:80]!r} cannot be used: {fault}")
-    inherited = {attribute: getattr(system, attribute) for attribute in TOPIC_ATTRIBUTES}
+    inherited = {key.attribute: getattr(system, key.attribute) for key in TOPIC_KEYS}
     values: dict[str, Any] = read_section(section, TOPIC_KEYS, source, inherited)
     values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
     topic = TopicConfig(**values)

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq_broker.operate.config.configuration import SystemConfig, TopicConfig, parse
+from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.ini import ConfigError, Section, decode_text, parse_ini
-from metaq_broker.operate.config.keys import TOPIC_KEYS, Key
+from metaq_broker.operate.config.keys import Key
+from metaq_broker.operate.config.sections import TOPIC_KEYS, SystemConfig, TopicConfig
 
 FOLLOWED: Final = (
     "num_partitions",

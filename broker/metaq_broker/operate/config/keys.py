@@ -1,144 +1,77 @@
-"""Every key of server.ini: its name, how its value is read, its default, and what an error says is allowed.
+"""Keys of server.ini as rows: a field of a section's class is the row of its key.
 
-The tables are the single place that knows key names. ``REQUIRED`` keys must be given and not blank, as in MetaQ; all
-others have MetaQ's default, except ``hostName`` (see docs/configuration.md).
+::
 
-Source: docs/configuration.md.
+    idle_timeout_ms: int = key("idleTimeout", number(100, INT32_MAX), "ms without a request ...", 300_000)
+
+Parsing, the errors about keys, the tables of docs/configuration.md, and the file that ``metaq-broker init`` writes are
+made from the rows. A key without a default must be given and not blank, as in MetaQ.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
 from metaq_broker.operate.config.ini import ConfigError, Section
-from metaq_broker.operate.config.values import (
-    Reader,
-    boolean,
-    byte_count,
-    delete_policy,
-    file_path,
-    host,
-    names,
-    number,
-    one_of,
-    plain,
-    schedule,
-    zookeeper_hosts,
-    zookeeper_path,
-)
+from metaq_broker.operate.config.values import Reader
 
 REQUIRED: Final = object()
 """Default of a key that must be given."""
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
+OTHERS, OUR_OWN, WITHOUT_EFFECT = "of the other system", "our own", "without effect"
+"""Kinds of keys: MetaQ, or RocketMQ, has it, too; only this broker has it; it is accepted and changes nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: its ``name`` in the file, the ``attribute`` of the parsed section, its reader and its default."""
+    """One row.
+
+    ``name`` in the file, ``attribute`` of the parsed section. ``shown``: the default as the documentation has it.
+    ``sample``: the value in a new file, where the key is not left as a comment.
+    """
 
     name: str
-    attribute: str
     read: Reader
-    default: Any = REQUIRED
+    doc: str
+    default: Any
+    kind: str
+    shown: str
+    sample: str | None
+    attribute: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would be in a file; blank if there is none."""
+        if self.default is REQUIRED or self.default is None or isinstance(self.default, tuple):
+            return ""
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
 
-_COUNT = number(0, INT32_MAX)
-_MILLISECONDS = number(1, INT32_MAX)
-_BODY_BYTES = byte_count(1, GIB)
-_DISK_BYTES = byte_count(0, 1 << 62)
+def key(
+    name: str,
+    read: Reader,
+    doc: str,
+    default: Any = REQUIRED,
+    *,
+    kind: str = OTHERS,
+    shown: str = "",
+    sample: str | None = None,
+) -> Any:
+    """A field that is the row of a key."""
+    return dataclasses.field(metadata={"key": Key(name, read, doc, default, kind, shown, sample)})
 
-CLIENT_AUTH: Final = ("none", "optional", "required")
-"""Values of ``tlsClientAuth``: whether clients show a certificate."""
 
-METAQ_SYSTEM_KEYS: Final = (
-    Key("brokerId", "broker_id", number(0, BROKER_ID_MAX)),
-    Key("numPartitions", "num_partitions", number(1, 100_000)),
-    Key("serverPort", "server_port", number(0, 65535), 8123),
-    Key("dashboardHttpPort", "dashboard_http_port", number(0, 65535), 8120),
-    Key("hostName", "host_name", host, "127.0.0.1"),
-    Key("dataPath", "data_path", plain, str(Path.home() / "meta")),
-    Key("dataLogPath", "data_log_path", plain, ""),
-    Key("appClassPath", "app_class_path", plain, ""),
-    Key("unflushThreshold", "unflush_threshold", number(INT32_MIN, INT32_MAX)),
-    Key("unflushInterval", "unflush_interval_ms", _MILLISECONDS),
-    Key("maxSegmentSize", "segment_bytes_max", byte_count(1, INT32_MAX)),
-    Key("maxTransferSize", "transfer_bytes_max", byte_count(20, INT32_MAX)),
-    Key("getProcessThreadCount", "get_process_thread_count", number(1, INT32_MAX), 1),
-    Key("putProcessThreadCount", "put_process_thread_count", number(1, INT32_MAX), 1),
-    Key("deletePolicy", "delete_policy", delete_policy, "delete,168"),
-    Key("deleteWhen", "delete_when", schedule, "0 0 6,18 * * ?"),
-    Key("quartzThreadCount", "quartz_thread_count", number(1, INT32_MAX), 5),
-    Key("maxCheckpoints", "checkpoints_max", number(1, INT32_MAX), 3),
-    Key("checkpointInterval", "checkpoint_interval_ms", _MILLISECONDS, 3_600_000),
-    Key("maxTxTimeoutTimerCapacity", "transaction_timers_max", number(1, INT32_MAX), 30_000),
-    Key("maxTxTimeoutInSeconds", "transaction_timeout_s_max", number(1, INT32_MAX), 60),
-    Key("flushTxLogAtCommit", "transaction_flush", number(0, 2), 1),
-    Key("acceptPublish", "accept_publish", boolean, True),
-    Key("acceptSubscribe", "accept_subscribe", boolean, True),
-    Key("stat", "stat", boolean, False),
-    Key("updateConsumerOffsets", "update_consumer_offsets", boolean, False),
-    Key("loadMessageStoresInParallel", "load_message_stores_in_parallel", boolean, False),
-)
-"""The keys of ``[system]`` that MetaQ 1.4 knows; it refuses a file with any other."""
+def keys_of(section: type) -> tuple[Key, ...]:
+    """Return the rows of a section's class."""
+    fields = [field for field in dataclasses.fields(section) if "key" in field.metadata]
+    return tuple(dataclasses.replace(field.metadata["key"], attribute=field.name) for field in fields)
 
-SYSTEM_KEYS: Final = (
-    *METAQ_SYSTEM_KEYS,
-    Key("bindAddress", "bind_address", host, "127.0.0.1"),
-    Key("maxMessageSize", "message_bytes_max", _BODY_BYTES, 4 * MIB),
-    Key("maxBatchSize", "batch_bytes_max", _BODY_BYTES, 8 * MIB),
-    Key("maxLineLength", "line_bytes_max", byte_count(64, 16 * MIB), 65_536),
-    Key("maxConnections", "connections_max", number(1, 1_000_000), 10_000),
-    Key("maxPipelinedRequests", "pipelined_requests_max", number(1, 10_000_000), 10_000),
-    Key("maxOutputBuffer", "output_bytes_max", byte_count(4 * KIB, GIB), 8 * MIB),
-    Key("maxBufferedBytes", "buffered_bytes_max", byte_count(MIB, 1 << 40), 256 * MIB),
-    Key("maxPartitions", "partitions_max", number(1, 10_000_000), 10_000),
-    Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
-    Key("indexInterval", "index_interval_bytes", byte_count(32, GIB), 4096),
-    Key("verifyAtStart", "verify_at_start", one_of("tail", "full"), "tail"),
-    Key("diskFreeMinBytes", "disk_free_bytes_min", _DISK_BYTES, None),
-    Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),
-    Key("diskCheckInterval", "disk_check_interval_ms", number(10, INT32_MAX), 1000),
-    Key("localReads", "local_reads", boolean, True),
-    Key("metricsPort", "metrics_port", number(0, 65535), 0),
-    Key("tlsCertFile", "tls_cert_file", file_path, ""),
-    Key("tlsKeyFile", "tls_key_file", file_path, ""),
-    Key("tlsClientCaFile", "tls_client_ca_file", file_path, ""),
-    Key("tlsClientAuth", "tls_client_auth", one_of(*CLIENT_AUTH), ""),
-    Key("tlsHandshakeTimeout", "tls_handshake_timeout_ms", _MILLISECONDS, 10_000),
-    Key("allowPublish", "allow_publish", names, ()),
-    Key("allowSubscribe", "allow_subscribe", names, ()),
-)
-
-ZOOKEEPER_KEYS: Final = (
-    Key("zk.zkConnect", "connect", zookeeper_hosts, ""),
-    Key("zk.zkSessionTimeoutMs", "session_timeout_ms", _MILLISECONDS, 30_000),
-    Key("zk.zkConnectionTimeoutMs", "connection_timeout_ms", _MILLISECONDS, 30_000),
-    Key("zk.zkSyncTimeMs", "sync_time_ms", _COUNT, 5_000),
-    Key("zk.zkEnable", "enable", boolean, True),
-    Key("zk.zkRoot", "root", zookeeper_path, "/meta"),
-)
-
-TOPIC_ATTRIBUTES: Final = (
-    "num_partitions",
-    "stat",
-    "delete_policy",
-    "delete_when",
-    "data_path",
-    "unflush_interval_ms",
-    "unflush_threshold",
-    "accept_publish",
-    "accept_subscribe",
-    "allow_publish",
-    "allow_subscribe",
-)
-TOPIC_KEYS: Final = tuple(key for key in SYSTEM_KEYS if key.attribute in TOPIC_ATTRIBUTES)
-METAQ_TOPIC_KEYS: Final = tuple(key for key in METAQ_SYSTEM_KEYS if key.attribute in TOPIC_ATTRIBUTES)
 
 _GONE: Final = {
     "diamondZKDataId": "diamond is not supported; remove this key and write zk.zkConnect=HOST:PORT,... in [zookeeper]",

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from metaq.model import INT32_MAX, Address
 from metaq_broker.operate.config.ini import ConfigError, Section
-from metaq_broker.operate.config.keys import Key, read_section
+from metaq_broker.operate.config.keys import OUR_OWN, WITHOUT_EFFECT, key, keys_of, read_section
 from metaq_broker.operate.config.values import boolean, number, plain
 
 SLAVE, SAMSA, GREGOR = "slave", "samsa", "gregor"
@@ -28,43 +28,7 @@ PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
 """What ``-F`` calls a role (in any case) -> the section that says the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveConfig:
-    """The asynchronous slave ``slave_id`` of the broker at ``master``, which has the same broker id.
-
-    ``master`` is ``None`` where ZooKeeper has to be asked.
-
-    ``group`` is the consumer group that it reads as; ``delay_ms_max`` is how long it waits, when it has everything,
-    before it asks for more. ``follows_config``: it takes over the topics of the master's configuration.
-    """
-
-    slave_id: int
-    group: str
-    master: Address | None
-    delay_ms_max: int
-    follows_config: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SamsaConfig:
-    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one run of frames."""
-
-    slave: Address
-    timeout_ms: int
-    check_interval_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class GregorConfig:
-    """The slave of a synchronous pair: its master connects to it. A promotion checks whether ``master`` listens."""
-
-    master: Address | None = None
-
-
-Role = SlaveConfig | SamsaConfig | GregorConfig
-
-
-_MILLISECONDS = number(1, INT32_MAX)
+_MILLISECONDS: Final = number(1, INT32_MAX)
 
 
 def _address(text: str) -> Address:
@@ -74,29 +38,78 @@ def _address(text: str) -> Address:
         raise ValueError("HOST:PORT, port 1..65535") from None
 
 
-SLAVE_KEYS: Final = (
-    Key("slaveId", "slave_id", number(NO_SLAVE, INT32_MAX)),
-    Key("slaveGroup", "group", plain, ""),
-    Key("slaveMaxDelayInMills", "delay_ms_max", _MILLISECONDS, 500),
-    Key("autoSyncMasterConfig", "follows_config", boolean, False),
-    # Not MetaQ's, whose slaves ask ZooKeeper for it; so do ours without.
-    Key("master", "master", _address, None),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveConfig:
+    """The asynchronous slave ``slave_id`` of the broker at ``master``, which has the same broker id.
 
-SAMSA_KEYS: Final = (
-    Key("slave", "slave", _address),
-    Key("sendToSlaveTimeoutInMills", "timeout_ms", _MILLISECONDS, 2_000),
-    Key("checkSlaveIntervalInMills", "check_interval_ms", _MILLISECONDS, 100),
-    # What these mean to MetaQ has no counterpart here: there are no threads to count, no consumers' offsets to repair,
-    # and the pair is out of sync after the first failure.
-    Key("callbackThreadCount", "callback_thread_count", number(1, INT32_MAX), 1),
-    Key("recoverOffset", "recover_offset", boolean, False),
-    Key("recoverParallel", "recover_parallel", boolean, True),
-    Key("recoverParallelHint", "recover_parallel_hint", number(1, INT32_MAX), 1),
-    Key("slaveContinuousFailureThreshold", "failure_threshold", number(1, INT32_MAX), 100),
-)
+    ``master`` is ``None`` where ZooKeeper has to be asked. ``delay_ms_max`` is how long it waits, when it has
+    everything, before it asks for more.
+    """
 
-GREGOR_KEYS: Final = (Key("master", "master", _address, None),)
+    # fmt: off
+    slave_id: int = key(
+        "slaveId", number(NO_SLAVE, INT32_MAX),
+        "0 and up, different for each slave of a master; -1: no slave, as in MetaQ's sample",
+    )
+    master: Address | None = key(
+        "master", _address, "address of the master, `HOST:PORT`; required without `zk.zkConnect`", None,
+        shown="looked up in ZooKeeper, as MetaQ's slaves do", kind=OUR_OWN,
+    )
+    group: str = key(
+        "slaveGroup", plain, "consumer group under which the slave reads", "", shown="`meta-slave-group_SLAVEID`",
+    )
+    delay_ms_max: int = key(
+        "slaveMaxDelayInMills", _MILLISECONDS,
+        "longest pause before the slave polls again when it has everything; it starts at 10 ms", 500,
+    )
+    follows_config: bool = key(
+        "autoSyncMasterConfig", boolean,
+        "`true`: the slave takes over the topics of its master's file, see [below](#following-the-masters-topics). "
+        "`false`: the operator keeps both files the same", False,
+    )
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamsaConfig:
+    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one run of frames.
+
+    What the keys without effect mean to MetaQ has no counterpart here: there are no threads to count, no consumers'
+    offsets to repair, and the pair is out of sync after the first failure.
+    """
+
+    # fmt: off
+    slave: Address = key("slave", _address, "address of the slave")
+    timeout_ms: int = key(
+        "sendToSlaveTimeoutInMills", _MILLISECONDS,
+        "longest wait for the slave's answer to one block of the log", 2_000,
+    )
+    check_interval_ms: int = key(
+        "checkSlaveIntervalInMills", _MILLISECONDS, "pause before the next attempt to bring the slave in sync", 100,
+    )
+    callback_thread_count: int = key("callbackThreadCount", number(1, INT32_MAX), "", 1, kind=WITHOUT_EFFECT)
+    recover_offset: bool = key("recoverOffset", boolean, "", False, kind=WITHOUT_EFFECT)
+    recover_parallel: bool = key("recoverParallel", boolean, "", True, kind=WITHOUT_EFFECT)
+    recover_parallel_hint: int = key("recoverParallelHint", number(1, INT32_MAX), "", 1, kind=WITHOUT_EFFECT)
+    failure_threshold: int = key(
+        "slaveContinuousFailureThreshold", number(1, INT32_MAX), "", 100, kind=WITHOUT_EFFECT,
+    )
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GregorConfig:
+    """The slave of a synchronous pair: its master connects to it. A promotion checks whether ``master`` listens."""
+
+    # fmt: off
+    master: Address | None = key(
+        "master", _address, "address that is checked for a running master at a promotion", None, shown="none",
+        kind=OUR_OWN,
+    )
+    # fmt: on
+
+
+Role = SlaveConfig | SamsaConfig | GregorConfig
 
 
 def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
@@ -122,7 +135,7 @@ def check_master(role: Role | None, has_registry: bool, where: str) -> None:
 
 
 def _slave(section: Section, source: str) -> SlaveConfig | None:
-    values = read_section(section, SLAVE_KEYS, source)
+    values = read_section(section, keys_of(SlaveConfig), source)
     if values["slave_id"] == NO_SLAVE:
         return None
     values["group"] = values["group"] or f"meta-slave-group_{values['slave_id']}"
@@ -132,15 +145,15 @@ def _slave(section: Section, source: str) -> SlaveConfig | None:
 
 
 def _samsa(section: Section, source: str) -> SamsaConfig:
-    values = read_section(section, SAMSA_KEYS, source)
+    values = read_section(section, keys_of(SamsaConfig), source)
     if values["recover_offset"]:
         where = f"{source} [{section.name}] recoverOffset"
         raise ConfigError(where, "value 'true'; allowed is false: offsets are the same on both brokers of a pair")
-    return SamsaConfig(values["slave"], values["timeout_ms"], values["check_interval_ms"])
+    return SamsaConfig(**values)
 
 
 def _gregor(section: Section, source: str) -> GregorConfig:
-    return GregorConfig(**read_section(section, GREGOR_KEYS, source))
+    return GregorConfig(**read_section(section, keys_of(GregorConfig), source))
 
 
 READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor}

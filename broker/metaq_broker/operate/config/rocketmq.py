@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from metaq.model import INT32_MAX, Address
 from metaq_broker.operate.config.ini import ConfigError, Section
-from metaq_broker.operate.config.keys import GIB, KIB, MIB, Key, read_section
+from metaq_broker.operate.config.keys import GIB, KIB, MIB, OUR_OWN, key, keys_of, read_section
 from metaq_broker.operate.config.values import Reader, boolean, byte_count, file_path, number, one_of
 
 SECTION: Final = "rocketmq"
@@ -26,64 +26,6 @@ NAME_CHARACTERS_MAX: Final = 127
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_%|.-]+")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-@dataclass(frozen=True, slots=True)
-class RocketmqConfig:
-    """One field for each key of ``ROCKETMQ_KEYS``, units last.
-
-    ``ip`` is empty where the broker is known by ``hostName``. ``accounts_file`` is empty without accounts.
-    """
-
-    enabled: bool
-    port: int
-    old_clients_port: bool
-    broker_name: str
-    cluster_name: str
-    ip: str
-    name_servers: tuple[Address, ...]
-    registration_interval_ms: int
-    auto_create_topics: bool
-    auto_create_groups: bool
-    default_queues: int
-    message_bytes_max: int
-    wait_for_disk: bool
-    index_keys: bool
-    has_conditions: bool
-    delay_levels_s: tuple[int, ...]
-    transaction_timeout_ms: int
-    transaction_check_interval_ms: int
-    transaction_check_max: int
-    pull_messages_max: int
-    pull_bytes_max: int
-    held_pulls_max: int
-    held_pulls_per_connection_max: int
-    long_polling: bool
-    groups_max: int
-    members_max: int
-    groups_of_client_max: int
-    subscriptions_of_group_max: int
-    expression_bytes_max: int
-    expressions_bytes_max: int
-    queues_of_group_max: int
-    locks_max: int
-    accounts: bool
-    accounts_file: str
-    metaq_accounts: bool
-    tls_mode: str
-    idle_timeout_s: int
-    connections_max: int
-    pipelined_requests_max: int
-    requests_max: int
-    frame_bytes_max: int
-    output_bytes_max: int
-    buffered_bytes_max: int
-    tls_handshake_timeout_ms: int
-
-    @property
-    def idle_timeout_ms(self) -> int:
-        """The idle timeout, as connections want it."""
-        return self.idle_timeout_s * 1000
 
 
 def _name(text: str) -> str:
@@ -118,55 +60,140 @@ def _flush(text: str) -> bool:
 
 
 _COUNT: Final[Reader] = number(1, INT32_MAX)
-_QUEUES: Final[Reader] = number(1, 1024)
 
-ROCKETMQ_KEYS: Final = (
-    Key("enabled", "enabled", boolean, False),
-    Key("port", "port", number(0, 65535), DEFAULT_PORT),
-    Key("vipPort", "old_clients_port", boolean, True),
-    Key("brokerName", "broker_name", _name, "metaq"),
-    Key("clusterName", "cluster_name", _name, "DefaultCluster"),
-    Key("brokerIP1", "ip", _ip, ""),
-    Key("namesrvAddr", "name_servers", _addresses, ()),
-    Key("registerNameServerPeriod", "registration_interval_ms", number(1000, 60_000), 30_000),
-    Key("autoCreateTopicEnable", "auto_create_topics", boolean, True),
-    Key("autoCreateSubscriptionGroup", "auto_create_groups", boolean, True),
-    Key("defaultTopicQueueNums", "default_queues", _QUEUES, 8),
-    Key("maxMessageSize", "message_bytes_max", byte_count(1, 64 * MIB), 4 * MIB),
-    Key("flushDiskType", "wait_for_disk", _flush, True),
-    Key("messageIndexEnable", "index_keys", boolean, True),
-    Key("enablePropertyFilter", "has_conditions", boolean, True),
-    Key("messageDelayLevel", "delay_levels_s", _delay_levels, _delay_levels(DELAY_LEVELS)),
-    Key("transactionTimeOut", "transaction_timeout_ms", _COUNT, 6000),
-    Key("transactionCheckInterval", "transaction_check_interval_ms", _COUNT, 60_000),
-    Key("transactionCheckMax", "transaction_check_max", _COUNT, 15),
-    Key("maxTransferCountOnMessageInMemory", "pull_messages_max", number(1, 10_000), 32),
-    Key("maxTransferBytesOnMessageInMemory", "pull_bytes_max", byte_count(KIB, 8 * MIB), 256 * KIB),
-    Key("maxWaitingPulls", "held_pulls_max", number(1, 10_000_000), 200_000),
-    Key("maxWaitingPullsPerConnection", "held_pulls_per_connection_max", number(1, 1_000_000), 4096),
-    Key("longPollingEnable", "long_polling", boolean, True),
-    Key("maxGroups", "groups_max", _COUNT, 10_000),
-    Key("maxMembers", "members_max", _COUNT, 100_000),
-    Key("maxGroupsPerClient", "groups_of_client_max", _COUNT, 256),
-    Key("maxSubscriptionsPerGroup", "subscriptions_of_group_max", _COUNT, 1_000),
-    Key("maxSubscriptionBytes", "expression_bytes_max", byte_count(KIB, MIB), 16 * KIB),
-    Key("maxSubscriptionsBytes", "expressions_bytes_max", byte_count(MIB, 1 << 40), 64 * MIB),
-    Key("maxQueuesPerGroup", "queues_of_group_max", _COUNT, 65_536),
-    Key("maxLocks", "locks_max", _COUNT, 200_000),
-    Key("aclEnable", "accounts", boolean, False),
-    Key("aclFile", "accounts_file", file_path, ""),
-    Key("aclMetaqPort", "metaq_accounts", boolean, False),
-    Key("tls.server.mode", "tls_mode", one_of("disabled", "permissive", "enforcing"), "permissive"),
-    Key("serverChannelMaxIdleTimeSeconds", "idle_timeout_s", number(1, 1_000_000), 120),
-    Key("maxConnections", "connections_max", number(1, 1_000_000), 10_000),
-    Key("maxPipelinedRequests", "pipelined_requests_max", number(1, 1_000_000), 8192),
-    Key("maxRequests", "requests_max", number(1, 100_000_000), 400_000),
-    Key("maxFrameBytes", "frame_bytes_max", byte_count(64 * KIB, GIB), 16 * MIB),
-    Key("maxOutputBytes", "output_bytes_max", byte_count(4 * KIB, GIB), 8 * MIB),
-    Key("maxBufferedBytes", "buffered_bytes_max", byte_count(MIB, 1 << 40), 256 * MIB),
-    Key("tls.server.handshakeTimeoutMillis", "tls_handshake_timeout_ms", number(100, 600_000), 10_000),
-)
-"""All keys. Those with ``max`` that are not RocketMQ's, ``enabled`` and ``vipPort`` are this broker's own."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketmqConfig:
+    """The section. ``ip`` is empty where the broker is known by ``hostName``, ``accounts_file`` without accounts."""
+
+    # fmt: off
+    enabled: bool = key("enabled", boolean, "whether RocketMQ's clients are served", False, kind=OUR_OWN)
+    port: int = key("port", number(0, 65535), "where", DEFAULT_PORT)
+    old_clients_port: bool = key(
+        "vipPort", boolean,
+        "whether clients are served two below `port`, too (10909), by which Java clients before 4.5 send and lock. If "
+        "that port cannot be had, the broker starts without it and the log says so. Brokers on one machine need ports "
+        "that are not two apart", True, kind=OUR_OWN,
+    )
+    broker_name: str = key("brokerName", _name, "what routes say", "metaq")
+    cluster_name: str = key("clusterName", _name, "what routes say", "DefaultCluster")
+    ip: str = key("brokerIP1", _ip, "what routes say", "", shown="that of `hostName`")
+    name_servers: tuple[Address, ...] = key(
+        "namesrvAddr", _addresses, "name servers to register at, `HOST:PORT` with `;` between them", (), shown="none",
+    )
+    registration_interval_ms: int = key(
+        "registerNameServerPeriod", number(1000, 60_000),
+        "how often, in milliseconds; sooner after a registration that failed, or a connection that ended", 30_000,
+    )
+    auto_create_topics: bool = key("autoCreateTopicEnable", boolean, "whether a send makes its topic", True)
+    default_queues: int = key(
+        "defaultTopicQueueNums", number(1, 1024), "queues of a topic that a send makes, at most", 8,
+    )
+    auto_create_groups: bool = key("autoCreateSubscriptionGroup", boolean, "whether a consumer makes its group", True)
+    wait_for_disk: bool = key(
+        "flushDiskType", _flush,
+        "`SYNC_FLUSH`: a send is answered when it is on the disk. `ASYNC_FLUSH`: before that, as RocketMQ does by "
+        "default; it is on the disk within about 20 ms, and at once where a consumer waits for it. A message is "
+        "delivered when it is on the disk. For topics that clients made: those of `server.ini` go by their "
+        "`unflushThreshold`, and messages that wait are always on the disk first", True, shown="`SYNC_FLUSH`",
+    )
+    message_bytes_max: int = key(
+        "maxMessageSize", byte_count(1, 64 * MIB),
+        "a larger body, or batch, is refused (13). It may be more than MetaQ's in `[system]`. RocketMQ's Java clients "
+        "have a limit of their own, `setMaxMessageSize`", 4 * MIB,
+    )
+    pull_messages_max: int = key(
+        "maxTransferCountOnMessageInMemory", number(1, 10_000), "most messages that a pull is given", 32,
+    )
+    pull_bytes_max: int = key(
+        "maxTransferBytesOnMessageInMemory", byte_count(KIB, 8 * MIB), "most bytes that a pull is given", 256 * KIB,
+    )
+    delay_levels_s: tuple[int, ...] = key(
+        "messageDelayLevel", _delay_levels, "the delays", _delay_levels(DELAY_LEVELS), shown="RocketMQ's 18",
+    )
+    transaction_timeout_ms: int = key(
+        "transactionTimeOut", _COUNT, "age in ms at which a producer is asked about a half message", 6000,
+    )
+    transaction_check_interval_ms: int = key(
+        "transactionCheckInterval", _COUNT, "ms until it is asked again", 60_000,
+    )
+    transaction_check_max: int = key("transactionCheckMax", _COUNT, "how often it is asked", 15)
+    index_keys: bool = key(
+        "messageIndexEnable", boolean, "whether messages can be found by key ([lookups](#lookups))", True,
+    )
+    has_conditions: bool = key(
+        "enablePropertyFilter", boolean,
+        "whether subscriptions may pick messages by a [condition](#conditions) over properties, SQL92", True,
+        shown="true; RocketMQ: false",
+    )
+    long_polling: bool = key("longPollingEnable", boolean, "whether a pull that finds nothing may wait", True)
+    accounts: bool = key("aclEnable", boolean, "whether clients need [accounts](#access)", False)
+    accounts_file: str = key("aclFile", file_path, "the file of the accounts", "", kind=OUR_OWN)
+    metaq_accounts: bool = key(
+        "aclMetaqPort", boolean, "whether MetaQ's clients need accounts, too", False, kind=OUR_OWN,
+    )
+    tls_mode: str = key(
+        "tls.server.mode", one_of("disabled", "permissive", "enforcing"),
+        "`disabled`, `permissive` or `enforcing`; certificate and key are those of MetaQ's port", "permissive",
+    )
+    tls_handshake_timeout_ms: int = key(
+        "tls.server.handshakeTimeoutMillis", number(100, 600_000), "ms for a client's handshake", 10_000,
+    )
+    idle_timeout_s: int = key(
+        "serverChannelMaxIdleTimeSeconds", number(1, 1_000_000), "seconds after which an idle connection is closed",
+        120,
+    )
+    connections_max: int = key(
+        "maxConnections", number(1, 1_000_000), "connections; further ones are closed at once", 10_000, kind=OUR_OWN,
+    )
+    held_pulls_max: int = key(
+        "maxWaitingPulls", number(1, 10_000_000), "pulls that wait, of all connections", 200_000, kind=OUR_OWN,
+    )
+    held_pulls_per_connection_max: int = key(
+        "maxWaitingPullsPerConnection", number(1, 1_000_000), "pulls that wait, of one connection", 4096, kind=OUR_OWN,
+    )
+    pipelined_requests_max: int = key(
+        "maxPipelinedRequests", number(1, 1_000_000), "unanswered requests of one connection", 8192, kind=OUR_OWN,
+    )
+    requests_max: int = key(
+        "maxRequests", number(1, 100_000_000), "unanswered requests of all connections", 400_000, kind=OUR_OWN,
+    )
+    frame_bytes_max: int = key(
+        "maxFrameBytes", byte_count(64 * KIB, GIB), "longest request", 16 * MIB, kind=OUR_OWN,
+    )
+    output_bytes_max: int = key(
+        "maxOutputBytes", byte_count(4 * KIB, GIB), "bytes of answers that wait for one client", 8 * MIB, kind=OUR_OWN,
+    )
+    buffered_bytes_max: int = key(
+        "maxBufferedBytes", byte_count(MIB, 1 << 40), "bytes that all connections together hold", 256 * MIB,
+        kind=OUR_OWN,
+    )
+    groups_max: int = key("maxGroups", _COUNT, "groups with settings", 10_000, kind=OUR_OWN)
+    members_max: int = key("maxMembers", _COUNT, "memberships of clients in groups", 100_000, kind=OUR_OWN)
+    groups_of_client_max: int = key("maxGroupsPerClient", _COUNT, "groups of one connection", 256, kind=OUR_OWN)
+    subscriptions_of_group_max: int = key(
+        "maxSubscriptionsPerGroup", _COUNT, "topics that a group reads", 1_000, kind=OUR_OWN,
+    )
+    expression_bytes_max: int = key(
+        "maxSubscriptionBytes", byte_count(KIB, MIB), "bytes of one subscription's expression", 16 * KIB, kind=OUR_OWN,
+    )
+    expressions_bytes_max: int = key(
+        "maxSubscriptionsBytes", byte_count(MIB, 1 << 40), "bytes of all subscriptions' expressions", 64 * MIB,
+        kind=OUR_OWN,
+    )
+    queues_of_group_max: int = key(
+        "maxQueuesPerGroup", _COUNT, "queues for which one group has offsets or locks", 65_536, kind=OUR_OWN,
+    )
+    locks_max: int = key("maxLocks", _COUNT, "locks of queues", 200_000, kind=OUR_OWN)
+    # fmt: on
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """The idle timeout, as connections want it."""
+        return self.idle_timeout_s * 1000
+
+
+ROCKETMQ_KEYS: Final = keys_of(RocketmqConfig)
 
 
 def read_rocketmq(sections: Mapping[str, Section], source: str) -> RocketmqConfig | None:

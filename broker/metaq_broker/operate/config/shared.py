@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import Final
 
 from metaq.sizes import parse_size
-from metaq_broker.operate.config.keys import FILTER_PREFIX, METAQ_SYSTEM_KEYS, METAQ_TOPIC_KEYS, ZOOKEEPER_KEYS
+from metaq_broker.operate.config.keys import FILTER_PREFIX, OUR_OWN
+from metaq_broker.operate.config.sections import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEEPER_KEYS
 
-_SYSTEM: Final = frozenset(key.name.encode() for key in METAQ_SYSTEM_KEYS)
+_SYSTEM: Final = frozenset(key.name.encode() for key in SYSTEM_KEYS if key.kind != OUR_OWN)
 _ZOOKEEPER: Final = frozenset(key.name.encode() for key in ZOOKEEPER_KEYS)
-_TOPIC: Final = frozenset(key.name.encode() for key in METAQ_TOPIC_KEYS)
+_TOPIC: Final = frozenset(key.name.encode() for key in TOPIC_KEYS if key.kind != OUR_OWN)
 _KEY_END: Final = re.compile(rb"[=:]")
 _SIZE_LINE: Final = re.compile(rb"(\s*(?:maxSegmentSize|maxTransferSize)\s*[=:]\s*)([0-9]+ *[A-Za-z]+)(\s*)")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

@@ -16,7 +16,7 @@ from metaq_broker.log.partitions.losses import Loss
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.retention.retention import RetentionFailed, Retired
-from metaq_broker.operate.config.configuration import TopicSettings
+from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.operate.control.messages import MALFORMED, REFUSED, Arguments, CommandRefused, Result
 from metaq_broker.operate.control.reload import ReloadRefused
 from metaq_broker.operate.control.server import Command
@@ -378,7 +378,7 @@ def _quarantined(log: PartitionLog) -> int:
     return sum(len(damaged) for damaged in log.quarantined)
 
 
-def _durability(topic: TopicSettings) -> dict[str, Any]:
+def _durability(topic: TopicConfig) -> dict[str, Any]:
     if topic.unflush_threshold <= 0:
         return {"durability": "group_commit"}
     return {

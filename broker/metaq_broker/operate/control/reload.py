@@ -23,8 +23,8 @@ from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.partitions.log_store import LogStore
-from metaq_broker.operate.config.configuration import BrokerConfig, TopicConfig, parse, read_file
-from metaq_broker.operate.config.keys import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEEPER_KEYS
+from metaq_broker.operate.config.configuration import BrokerConfig, parse, read_file
+from metaq_broker.operate.config.sections import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEEPER_KEYS, TopicConfig
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 
 from metaq.discovery.zk_client import Node, SessionState, ZooKeeperClient
 from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
-from metaq_broker.operate.config.configuration import ZooKeeperConfig
+from metaq_broker.operate.config.sections import ZooKeeperConfig
 from metaq_broker.operate.registration.own_session import OwnSession
 from metaq_broker.operate.registration.tree import BrokerTree
 from metaq_broker.operate.registration.wanted import BrokerNodes

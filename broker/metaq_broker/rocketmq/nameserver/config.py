@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
 from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.keys import OUR_OWN, Key, key, keys_of
 from metaq_broker.rocketmq.nameserver.properties import read_properties, write_property
 
 TLS_MODES: Final = ("disabled", "permissive", "enforcing")
@@ -23,53 +24,6 @@ CLIENT_AUTH: Final = {"none": "none", "optional": "optional", "require": "requir
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _LARGE: Final = 0x7FFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class NameServerConfig:
-    """One field for each key of ``KEYS``; units last. ``file`` is where it was read and where changes are kept."""
-
-    listen_port: int
-    bind_address: str
-    kv_config_path: str
-    config_store_path: str
-    rocketmq_home: str
-    product_env_name: str
-    cluster_test: bool
-    order_messages: bool
-    idle_timeout_s: int
-    scan_interval_ms: int
-    oneways_max: int
-    requests_max: int
-    connections_max: int
-    pipelined_requests_max: int
-    frame_bytes_max: int
-    output_bytes_max: int
-    buffered_bytes_max: int
-    brokers_max: int
-    queues_max: int
-    kv_bytes_max: int
-    tls_mode: str
-    tls_cert_file: str
-    tls_key_file: str
-    tls_client_ca_file: str
-    tls_client_auth: str
-    tls_handshake_timeout_ms: int
-
-    @property
-    def idle_timeout_ms(self) -> int:
-        """The idle timeout, as connections want it."""
-        return self.idle_timeout_s * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of the file: its field, how its text is read, its default."""
-
-    name: str
-    field: str
-    read: Callable[[str], Any]
-    default: Any
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
@@ -109,35 +63,100 @@ def _home_path(name: str) -> str:
     return str(Path.home() / "namesrv" / name)
 
 
-KEYS: Final = (
-    Key("listenPort", "listen_port", _number(0, 65535), 9876),
-    Key("bindAddress", "bind_address", _text, "0.0.0.0"),
-    Key("kvConfigPath", "kv_config_path", _text, lambda: _home_path("kvConfig.json")),
-    Key("configStorePath", "config_store_path", _text, lambda: _home_path("namesrv.properties")),
-    Key("rocketmqHome", "rocketmq_home", _text, ""),
-    Key("productEnvName", "product_env_name", _text, "center"),
-    Key("clusterTest", "cluster_test", _boolean, False),
-    Key("orderMessageEnable", "order_messages", _boolean, False),
-    Key("serverChannelMaxIdleTimeSeconds", "idle_timeout_s", _number(1, 1_000_000), 120),
-    Key("scanNotActiveBrokerInterval", "scan_interval_ms", _number(10, 600_000), 5000),
-    Key("serverOnewaySemaphoreValue", "oneways_max", _number(1, _LARGE), 256),
-    Key("serverAsyncSemaphoreValue", "requests_max", _number(1, _LARGE), 64),
-    Key("maxConnections", "connections_max", _number(1, 1_000_000), 10_000),
-    Key("maxPipelinedRequests", "pipelined_requests_max", _number(1, 1_000_000), 1000),
-    Key("maxFrameBytes", "frame_bytes_max", _number(1024, 1 << 30), FRAME_BYTES_MAX),
-    Key("maxOutputBytes", "output_bytes_max", _number(1024, _LARGE), 4 << 20),
-    Key("maxBufferedBytes", "buffered_bytes_max", _number(1 << 20, 1 << 40), 256 << 20),
-    Key("maxBrokers", "brokers_max", _number(1, 1_000_000), 10_000),
-    Key("maxTopicQueues", "queues_max", _number(1, 100_000_000), 1_000_000),
-    Key("maxKvConfigBytes", "kv_bytes_max", _number(1024, 1 << 30), 16 << 20),
-    Key("tls.server.mode", "tls_mode", _one_of(*TLS_MODES), "permissive"),
-    Key("tls.server.certPath", "tls_cert_file", _text, ""),
-    Key("tls.server.keyPath", "tls_key_file", _text, ""),
-    Key("tls.server.trustCertPath", "tls_client_ca_file", _text, ""),
-    Key("tls.server.need.client.auth", "tls_client_auth", _client_auth, "none"),
-    Key("tls.server.handshakeTimeoutMillis", "tls_handshake_timeout_ms", _number(100, 600_000), 10_000),
-)
-"""All that mean something here. The TLS keys are JVM properties in RocketMQ; those with ``max`` are our own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig:
+    """All keys that mean something here; units last. The TLS keys are JVM properties in RocketMQ."""
+
+    # fmt: off
+    listen_port: int = key("listenPort", _number(0, 65535), "0 = any free port", 9876)
+    bind_address: str = key("bindAddress", _text, "where it listens", "0.0.0.0")
+    kv_config_path: str = key(
+        "kvConfigPath", _text,
+        "key-value pairs", _home_path("kvConfig.json"), shown="`~/namesrv/kvConfig.json`",
+    )
+    config_store_path: str = key(
+        "configStorePath", _text,
+        "where changed settings are kept, and read from, if there is no `-c`", _home_path("namesrv.properties"),
+        shown="`~/namesrv/namesrv.properties`",
+    )
+    rocketmq_home: str = key("rocketmqHome", _text, "shown, without effect", "")
+    product_env_name: str = key("productEnvName", _text, "shown, without effect", "center")
+    cluster_test: bool = key("clusterTest", _boolean, "shown, without effect", False)
+    order_messages: bool = key(
+        "orderMessageEnable", _boolean,
+        "routes carry the order configuration of their topic", False,
+    )
+    idle_timeout_s: int = key(
+        "serverChannelMaxIdleTimeSeconds", _number(1, 1_000_000),
+        "seconds after which an idle connection is closed", 120,
+    )
+    scan_interval_ms: int = key(
+        "scanNotActiveBrokerInterval", _number(10, 600_000),
+        "milliseconds between two looks for silent brokers", 5000,
+    )
+    oneways_max: int = key(
+        "serverOnewaySemaphoreValue", _number(1, _LARGE),
+        "one-way requests of the server's own that may be in flight on a connection", 256,
+    )
+    requests_max: int = key(
+        "serverAsyncSemaphoreValue", _number(1, _LARGE),
+        "requests of the server's own that may be in flight on a connection", 64,
+    )
+    connections_max: int = key(
+        "maxConnections", _number(1, 1_000_000),
+        "connections; more are refused", 10_000, kind=OUR_OWN,
+    )
+    pipelined_requests_max: int = key(
+        "maxPipelinedRequests", _number(1, 1_000_000),
+        "requests of a connection that are not answered yet; the next ones wait", 1000, kind=OUR_OWN,
+    )
+    frame_bytes_max: int = key(
+        "maxFrameBytes", _number(1024, 1 << 30),
+        "a longer frame ends its connection (RocketMQ: `com.rocketmq.remoting.frameMaxLength`)", FRAME_BYTES_MAX,
+        kind=OUR_OWN,
+    )
+    output_bytes_max: int = key(
+        "maxOutputBytes", _number(1024, _LARGE),
+        "answers that a client does not take; it is not read from then", 4 << 20, kind=OUR_OWN,
+    )
+    buffered_bytes_max: int = key(
+        "maxBufferedBytes", _number(1 << 20, 1 << 40),
+        "bytes that all connections together hold; beyond, the largest is closed", 256 << 20, kind=OUR_OWN,
+    )
+    brokers_max: int = key("maxBrokers", _number(1, 1_000_000), "addresses of brokers", 10_000, kind=OUR_OWN)
+    queues_max: int = key(
+        "maxTopicQueues", _number(1, 100_000_000),
+        "topics of all broker names, added up", 1_000_000, kind=OUR_OWN,
+    )
+    kv_bytes_max: int = key(
+        "maxKvConfigBytes", _number(1024, 1 << 30),
+        "size of `kvConfig.json`", 16 << 20, kind=OUR_OWN,
+    )
+    tls_mode: str = key(
+        "tls.server.mode", _one_of(*TLS_MODES),
+        "`disabled`; `permissive`: with TLS or without, the first byte of a connection tells; `enforcing`: "
+        "with TLS only", "permissive",
+    )
+    tls_cert_file: str = key("tls.server.certPath", _text, "certificate, PEM. Without it there is no TLS", "")
+    tls_key_file: str = key("tls.server.keyPath", _text, "key of the certificate, PEM", "")
+    tls_client_ca_file: str = key("tls.server.trustCertPath", _text, "who signs the certificates of clients", "")
+    tls_client_auth: str = key(
+        "tls.server.need.client.auth", _client_auth,
+        "`none`, `optional`, `require`: certificates of clients", "none",
+    )
+    tls_handshake_timeout_ms: int = key(
+        "tls.server.handshakeTimeoutMillis", _number(100, 600_000),
+        "ms for a client's handshake", 10_000,
+    )
+    # fmt: on
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """The idle timeout, as connections want it."""
+        return self.idle_timeout_s * 1000
+
+
+KEYS: Final = keys_of(NameServerConfig)
 
 IGNORED_KEYS: Final = frozenset(
     {
@@ -161,7 +180,7 @@ def load(text: str, where: str) -> tuple[NameServerConfig, list[str]]:
         ConfigError: A value is not allowed.
     """
     values = read_properties(text)
-    fields = {key.field: _value(key, values.pop(key.name, None), where) for key in KEYS}
+    fields = {key.attribute: _value(key, values.pop(key.name, None), where) for key in KEYS}
     warnings = [
         f"{where}: {name} {'is ignored: there is nothing like it here' if name in IGNORED_KEYS else 'is unknown'}"
         for name in values
@@ -179,7 +198,7 @@ def load(text: str, where: str) -> tuple[NameServerConfig, list[str]]:
 
 def _value(key: Key, text: str | None, where: str) -> Any:
     if text is None:
-        return key.default() if callable(key.default) else key.default
+        return key.default
     try:
         return key.read(text)
     except ValueError as error:
@@ -191,7 +210,7 @@ def to_text(config: NameServerConfig) -> str:
     java = {written: name for name, written in CLIENT_AUTH.items()}
     values = dataclasses.asdict(config)
     values["tls_client_auth"] = java[config.tls_client_auth]
-    lines = (write_property(key.name, _written(values[key.field])) for key in KEYS)
+    lines = (write_property(key.name, _written(values[key.attribute])) for key in KEYS)
     return "".join(f"{line}\n" for line in sorted(lines))
 
 
@@ -205,5 +224,4 @@ def check(name: str, text: str) -> None:
     Raises:
         ConfigError: It is not allowed.
     """
-    key = next(key for key in KEYS if key.name == name)
-    _value(key, text, "request")
+    _value(next(each for each in KEYS if each.name == name), text, "request")

@@ -73,7 +73,7 @@ class LiveSettings:
         except OSError as error:
             return f"{self._file} cannot be changed: {error.strerror or error}"
         changed, _ = load("".join(f"{name}={value}\n" for name, value in values.items()), "request")
-        fields = {key.field: getattr(changed, key.field) for key in KEYS if key.name in values}
+        fields = {key.attribute: getattr(changed, key.attribute) for key in KEYS if key.name in values}
         self.config = dataclasses.replace(self.config, **fields)
         _LOG.info("settings changed", extra={"fields": values})
         return None

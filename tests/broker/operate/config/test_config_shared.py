@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from metaq_broker.operate.config.configuration import parse
-from metaq_broker.operate.config.keys import SYSTEM_KEYS
+from metaq_broker.operate.config.sections import SYSTEM_KEYS
 from metaq_broker.operate.config.shared import shared_text
 
 METAQ_SYSTEM = {

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from metaq_broker.operate.config.configuration import BrokerConfig, covers, development, load, parse
 from metaq_broker.operate.config.ini import ConfigError
-from metaq_broker.operate.config.keys import REQUIRED, SYSTEM_KEYS
+from metaq_broker.operate.config.keys import REQUIRED
+from metaq_broker.operate.config.sections import SYSTEM_KEYS
 
 REQUIRED_LINES = (
     "brokerId=7\nnumPartitions=3\nunflushThreshold=0\nunflushInterval=10000\n"

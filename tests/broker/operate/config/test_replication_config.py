@@ -9,6 +9,7 @@ import pytest
 from fix_broker import system_section
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.keys import keys_of
 from metaq_broker.operate.config.plugins import with_plugin
 from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
 
@@ -18,29 +19,45 @@ MINIMAL = system_section(maxSegmentSize=1024, maxTransferSize=1024) + "[topic=t]
 MASTER = Address("10.0.0.1", 8123)
 
 
+def slave(slave_id: int, **others: object) -> SlaveConfig:
+    given = {"group": f"meta-slave-group_{slave_id}", "master": MASTER, "delay_ms_max": 500, "follows_config": False}
+    return SlaveConfig(slave_id=slave_id, **given | others)  # type: ignore[arg-type]
+
+
+def samsa(timeout_ms: int, check_interval_ms: int, **others: object) -> SamsaConfig:
+    given = {key.attribute: key.default for key in keys_of(SamsaConfig)} | {"slave": MASTER} | others
+    return SamsaConfig(**given | {"timeout_ms": timeout_ms, "check_interval_ms": check_interval_ms})
+
+
 @pytest.mark.parametrize(
     ("section", "role"),
     [
         ("", None),
-        ("[slave]\nslaveId=0\nmaster=10.0.0.1:8123", SlaveConfig(0, "meta-slave-group_0", MASTER, 500)),
+        ("[slave]\nslaveId=0\nmaster=10.0.0.1:8123", slave(0)),
         (
             "[slave]\nslaveId=7\nslaveGroup=g\nslaveMaxDelayInMills=2*10\nautoSyncMasterConfig=false\n"
             "master=meta://10.0.0.1:8123",
-            SlaveConfig(7, "g", MASTER, 20),
+            slave(7, group="g", delay_ms_max=20),
         ),
         (
             "[slave]\nslaveId=0\nautoSyncMasterConfig=true\nmaster=10.0.0.1:8123",
-            SlaveConfig(0, "meta-slave-group_0", MASTER, 500, follows_config=True),
+            slave(0, follows_config=True),
         ),
-        ("[samsa]\nslave=10.0.0.1:8123", SamsaConfig(MASTER, 2000, 100)),
+        ("[samsa]\nslave=10.0.0.1:8123", samsa(2000, 100)),
         (
             "[samsa]\nslave=10.0.0.1:8123\nsendToSlaveTimeoutInMills=1\ncheckSlaveIntervalInMills=2\n"
             "callbackThreadCount=3\nrecoverOffset=false\nrecoverParallel=true\nrecoverParallelHint=4\n"
             "slaveContinuousFailureThreshold=5",
-            SamsaConfig(MASTER, 1, 2),
+            samsa(
+                1,
+                2,
+                callback_thread_count=3,
+                recover_parallel_hint=4,
+                failure_threshold=5,
+            ),
         ),
-        ("[gregor]", GregorConfig()),
-        ("[gregor]\nmaster=10.0.0.1:8123", GregorConfig(MASTER)),
+        ("[gregor]", GregorConfig(master=None)),
+        ("[gregor]\nmaster=10.0.0.1:8123", GregorConfig(master=MASTER)),
     ],
 )
 def test_a_role(section: str, role: Role | None, tmp_path: Path) -> None:
@@ -57,9 +74,7 @@ def test_metaqs_own_slave_configuration() -> None:
     """Its sample has slaveId=-1, which is no slave, and no address: the master is looked up in ZooKeeper."""
     zookeeper = "[zookeeper]\nzk.zkConnect=z:2181\n"
     assert parse(f"{MINIMAL}[slave]\nslaveId=-1\nslaveGroup=meta-slave-group\n".encode()).role is None
-    assert parse(f"{MINIMAL}{zookeeper}[slave]\nslaveId=3\n".encode()).role == SlaveConfig(
-        3, "meta-slave-group_3", None, 500
-    )
+    assert parse(f"{MINIMAL}{zookeeper}[slave]\nslaveId=3\n".encode()).role == slave(3, master=None)
 
 
 def test_plugins_without_a_counterpart_are_ignored_with_a_warning() -> None:
@@ -98,7 +113,7 @@ def test_what_a_command_line_may_not_say(tmp_path: Path) -> None:
     config = parse(MINIMAL.encode())
     file = tmp_path / "a.properties"
     file.write_text("[slave]\nslaveId=0\n")
-    taken = dataclasses.replace(config, role=GregorConfig())
+    taken = dataclasses.replace(config, role=GregorConfig(master=None))
     for given, argument, error in (
         (config, "jetty=x", "-Fjetty=x: allowed is metaslave=FILE, samsa=FILE or gregor=FILE"),
         (config, "samsa", "-Fsamsa: allowed is"),
