@@ -18,6 +18,7 @@ from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, 
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooKeeperConfig
+from metaq_broker.operate.control.commands import ACTIONS
 from metaq_broker.rocketmq.nameserver.config import NameServerConfig
 
 from metaq_spark.backends.metaq import options as metaq_options
@@ -87,6 +88,20 @@ def _key_default(key: Key) -> str:
     return f"`{key.default_text}`" if isinstance(key.default, str) else key.default_text
 
 
+def action_rows() -> Rows:
+    """Actions of ``metaq-broker ctl``."""
+    yield "action", "does"
+    for row in ACTIONS.values():
+        yield f"`{' '.join((row.name, *(each.usage for each in row.arguments)))}`", row.doc
+
+
+def request_rows() -> Rows:
+    """The same as requests of the control socket."""
+    yield "command", "arguments"
+    for row in ACTIONS.values():
+        yield f"`{row.name}`", ", ".join(each.request for each in row.arguments if each.request) or "none"
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
@@ -98,6 +113,8 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "keys-slave": lambda: key_rows(SlaveConfig),
     "keys-samsa": lambda: key_rows(SamsaConfig),
     "keys-gregor": lambda: key_rows(GregorConfig),
+    "ctl": action_rows,
+    "control-socket": request_rows,
     "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
     "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),

@@ -9,12 +9,13 @@ import asyncio
 import importlib.util
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.operate.control.commands import control_commands
+from metaq_broker.operate.control import commands
 from metaq_broker.operate.control.measures import Distribution, Measure, TopicLabels, disk_free, gather
 from metaq_broker.operate.control.server import ControlServer
 from metaq_broker.operate.control.services import BrokerParts
@@ -60,7 +61,8 @@ class AdminServices:
         self._labels = TopicLabels()
         self._metrics = self._metrics_server(metrics_listener)
         directory = Path(parts.engine.config.system.data_path)
-        self._control = ControlServer(directory, control_commands(parts))
+        actions = {name: partial(row.carry_out, parts) for name, row in commands.ACTIONS.items()}
+        self._control = ControlServer(directory, actions, [name for name, row in commands.ACTIONS.items() if row.reads])
 
     async def open(self) -> None:
         """Take commands, serve metrics."""

@@ -58,7 +58,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
 Lines = Callable[[Mapping[str, Any]], list[str]]
 
 
-def _status(result: Mapping[str, Any]) -> list[str]:
+def status(result: Mapping[str, Any]) -> list[str]:
     config, transactions = result["config"], result["transactions"]
     pairs = [
         ("broker", f"{result['broker_id']}, metaq-broker {result['version']}, process {result['pid']}"),
@@ -138,7 +138,7 @@ def _partition(row: Mapping[str, Any]) -> str:
     return f"{row['topic']}-{row['index']}"
 
 
-def _topics(result: Mapping[str, Any]) -> list[str]:
+def topics(result: Mapping[str, Any]) -> list[str]:
     head = ("TOPIC", "PARTITIONS", "MESSAGES", "SIZE", "PUTS", "DURABILITY", "RETENTION")
     rows = [
         (
@@ -155,7 +155,7 @@ def _topics(result: Mapping[str, Any]) -> list[str]:
     return table(head, rows) or ["no topics"]
 
 
-def _partitions(result: Mapping[str, Any]) -> list[str]:
+def partitions(result: Mapping[str, Any]) -> list[str]:
     head = ("PARTITION", "START", "END", "READABLE", "MESSAGES", "SEGMENTS", "SIZE", "STATE")
     served = [row for row in result["partitions"] if "not_served" not in row]
     rows = [
@@ -184,7 +184,7 @@ def _state(row: Mapping[str, Any]) -> str:
     return "; ".join(words) or "ok"
 
 
-def _done(word: str) -> Lines:
+def done(word: str) -> Lines:
     def lines(result: Mapping[str, Any]) -> list[str]:
         topic = result["topic"]
         return [f"{word} " + ", ".join(f"{topic}-{index}" for index in result[word])]
@@ -192,16 +192,16 @@ def _done(word: str) -> Lines:
     return lines
 
 
-def _moved(result: Mapping[str, Any]) -> list[str]:
+def moved(result: Mapping[str, Any]) -> list[str]:
     topic = result["topic"]
     return [f"moved {topic}-{old} to {topic}-{new}" for old, new in result["moved"]] + ["they are closed until opened"]
 
 
-def _reopened(result: Mapping[str, Any]) -> list[str]:
+def reopened(result: Mapping[str, Any]) -> list[str]:
     return [f"{_partition(result)} takes messages again", *(f"  {sentence}" for sentence in result["warnings"])]
 
 
-def _transactions(result: Mapping[str, Any]) -> list[str]:
+def transactions(result: Mapping[str, Any]) -> list[str]:
     head = ("PREPARED", "AGE", "MESSAGES", "SIZE", "PARTITIONS")
     rows = [
         (
@@ -217,11 +217,11 @@ def _transactions(result: Mapping[str, Any]) -> list[str]:
     return table(head, rows) + ended or ["no prepared transactions"]
 
 
-def _transaction(result: Mapping[str, Any]) -> list[str]:
+def transaction(result: Mapping[str, Any]) -> list[str]:
     return [f"{result['outcome'].replace('_', ' ')} {result['key']}"]
 
 
-def _retention(result: Mapping[str, Any]) -> list[str]:
+def retention(result: Mapping[str, Any]) -> list[str]:
     lines = []
     for row in result["removed"]:
         amount = f"{count(row['segments'], 'segment')}, {size(row['bytes'])}"
@@ -231,7 +231,7 @@ def _retention(result: Mapping[str, Any]) -> list[str]:
     return lines or ["nothing was old enough"]
 
 
-def _reload(result: Mapping[str, Any]) -> list[str]:
+def reload(result: Mapping[str, Any]) -> list[str]:
     lines = [f"new topic {name}" for name in result["added"]]
     lines += [f"topic {name}: {', '.join(keys)} changed" for name, keys in result["changed"].items()]
     lines += [f"topic {name} is gone from the file; it is accepted until the next start" for name in result["removed"]]
@@ -240,30 +240,13 @@ def _reload(result: Mapping[str, Any]) -> list[str]:
     return [f"reloaded {result['file']}, checksum {result['checksum']}", *(lines or ["nothing changed"])]
 
 
-def _promoted(_result: Mapping[str, Any]) -> list[str]:
+def clock(_result: Mapping[str, Any]) -> list[str]:
+    return ["the clock is believed; messages are deleted by age again"]
+
+
+def promoted(_result: Mapping[str, Any]) -> list[str]:
     return ["this broker is a master now; see that the old master does not come back as one"]
 
 
-def _shutdown(result: Mapping[str, Any]) -> list[str]:
+def shutdown(result: Mapping[str, Any]) -> list[str]:
     return ["stopped" if result.get("stopped") else "stopping"]
-
-
-ANSWERS: Final[Mapping[str, Lines]] = {
-    "status": _status,
-    "topics": _topics,
-    "partitions": _partitions,
-    "close": _done("closed"),
-    "open": _done("opened"),
-    "delete": _done("deleted"),
-    "move": _moved,
-    "reopen": _reopened,
-    "acknowledge": _done("acknowledged"),
-    "transactions": _transactions,
-    "transaction": _transaction,
-    "retention": _retention,
-    "clock": lambda _result: ["the clock is believed; messages are deleted by age again"],
-    "reload": _reload,
-    "promote": _promoted,
-    "shutdown": _shutdown,
-}
-"""Command -> how its result reads."""

@@ -1,11 +1,11 @@
-"""The control commands: what operators can see of a running broker, and change."""
+"""The control commands, each a row of ``ctl`` with what the broker does: what operators can see of it, and change."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -17,12 +17,28 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.retention.retention import RetentionFailed, Retired
 from metaq_broker.operate.config.sections import TopicConfig
-from metaq_broker.operate.control.messages import MALFORMED, REFUSED, Arguments, CommandRefused, Result
+from metaq_broker.operate.control import answers
+from metaq_broker.operate.control.actions import (
+    ACTIONS,
+    ANY_TOPIC,
+    INDEX,
+    KEY,
+    OFFSET,
+    PARTITIONS,
+    STEP,
+    TOPIC,
+    WAIT,
+    action,
+    force,
+    word,
+)
+from metaq_broker.operate.control.messages import MALFORMED, REFUSED, CommandRefused, Result
 from metaq_broker.operate.control.reload import ReloadRefused
-from metaq_broker.operate.control.server import Command
 from metaq_broker.operate.control.services import BrokerParts
 from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.transactions.outcomes import Outcome, TransactionRefused
+
+__all__ = ["ACTIONS"]
 
 _OUTCOMES: Final = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK, "complete": Outcome.COMPLETED}
 _OUTCOME_WORDS: Final = {
@@ -31,52 +47,251 @@ _OUTCOME_WORDS: Final = {
     Outcome.COMPLETED: "completed",
 }
 
+ROWS_PER_QUANTUM: Final = 256
+"""Partitions that are listed before clients get their turn."""
 
-class PartitionCommands:
-    """``close``, ``open``, ``delete``, ``move``, ``reopen`` and ``acknowledge``."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._maintenance = parts.maintenance
+@action(
+    "status",
+    "how the broker is",
+    lines=answers.status,
+    reads=True,
+    doc="shows the state of the broker: address, uptime, folders and free space, replication, durability, "
+    "connections, messages, transactions; what is read-only, damaged, lost, closed, not served, whether the "
+    "clock is doubted, and which keys take effect only at a restart",
+)
+async def _status(parts: BrokerParts) -> Result:
+    await parts.guard.check()  # so that the free space is today's
+    engine, reloader = parts.engine, parts.reloader
+    logs = list(parts.engine.stores.logs())
+    return {
+        "version": metaq.__version__,
+        "pid": os.getpid(),
+        "uptime_s": engine.statistics.uptime_s,
+        "broker_id": engine.config.system.broker_id,
+        "address": str(parts.address),
+        "metrics_address": _text_or_none(parts.metrics_address),
+        "data": [
+            {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.refusal}
+            for folder in parts.guard.folders()
+        ],
+        "config": {
+            "file": _text_or_none(reloader.file),
+            "checksum": engine.config.checksum,
+            "loaded_ms": reloader.loaded_ms,
+            "restart_needed": list(reloader.restart_needed),
+        },
+        "zookeeper": await _zookeeper_state(parts),
+        "replication": parts.replication.facts(),
+        "durability": _durabilities(parts),
+        "connections": engine.statistics.connections,
+        "topics": len({log.topic for log in logs}),
+        "partitions": len(logs),
+        "messages": sum(log.message_count for log in logs),
+        "bytes": sum(log.end_offset - log.start_offset for log in logs),
+        "transactions": _transaction_counts(parts),
+        "stuck_commits": parts.transactions.stuck_commits(),
+        "closed": [{"topic": topic, "index": index} for topic, index in engine.closed_partitions()],
+        "read_only": [{**_name(log), "reason": log.failure} for log in logs if log.failure is not None],
+        "not_served": [
+            {"topic": topic, "index": index, "reason": reason} for topic, index, reason in parts.engine.stores.refused()
+        ],
+        "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
+        "clock": parts.engine.id_clock.doubt(),
+        "lost": [_loss(*each) for each in parts.engine.stores.losses()],
+    }
 
-    async def close(self, arguments: Arguments) -> Result:
-        """Refuse puts and gets on partitions."""
-        topic, indexes = arguments.text("topic"), arguments.indexes()
-        arguments.end()
-        self._maintenance.close(topic, indexes)
-        return {"topic": topic, "closed": list(indexes)}
 
-    async def open(self, arguments: Arguments) -> Result:
-        """Undo ``close``."""
-        topic, indexes = arguments.text("topic"), arguments.indexes()
-        arguments.end()
-        self._maintenance.open(topic, indexes)
-        return {"topic": topic, "opened": list(indexes)}
+async def _zookeeper_state(parts: BrokerParts) -> dict[str, str] | None:
+    registration = parts.registration()
+    if registration is None:
+        return None
+    state, reason = await registration.look()
+    return {"address": str(registration.address), "state": state.value, "reason": reason}
 
-    async def delete(self, arguments: Arguments) -> Result:
-        """Remove partitions from the disk."""
-        topic, indexes, force = arguments.text("topic"), arguments.indexes(), arguments.flag("force")
-        arguments.end()
-        return {"topic": topic, "deleted": await self._maintenance.delete(topic, indexes, force=force)}
 
-    async def move(self, arguments: Arguments) -> Result:
-        """Give partitions other indexes."""
-        topic, indexes, by = arguments.text("topic"), arguments.indexes(), arguments.number("offset")
-        arguments.end()
-        moved = await self._maintenance.move(topic, indexes, by)
-        return {"topic": topic, "moved": [list(pair) for pair in moved]}
+def _durabilities(parts: BrokerParts) -> dict[str, Any]:
+    config = parts.engine.config
+    usual = _durability(config.system)
+    others = {
+        name: mode
+        for name, topic in config.topics.items()
+        if (mode := _durability(topic)) != usual and not config.hides(name)
+    }
+    return {**usual, "topics": others}
 
-    async def reopen(self, arguments: Arguments) -> Result:
-        """Recover a partition that takes no messages."""
-        topic, index = arguments.text("topic"), arguments.number("index", 0)
-        arguments.end()
-        report = await self._maintenance.reopen(topic, index)
-        return {"topic": topic, "index": index, **_recovered(report)}
 
-    async def acknowledge(self, arguments: Arguments) -> Result:
-        """Take note that an operator has seen what partitions lost."""
-        topic, indexes = arguments.text("topic"), arguments.indexes()
-        arguments.end()
-        return {"topic": topic, "acknowledged": await self._maintenance.acknowledge(topic, indexes)}
+def _transaction_counts(parts: BrokerParts) -> dict[str, int]:
+    manager = parts.transactions
+    return {
+        "open": manager.open_count,
+        "prepared": len(manager.prepared()),
+        "committed": manager.counters.tx_commit,
+        "rolled_back": manager.counters.tx_rollback,
+        "journal_bytes": manager.journal_bytes,
+    }
+
+
+@action(
+    "topics",
+    "topics, with their sizes and rules",
+    lines=answers.topics,
+    reads=True,
+)
+async def _topics(parts: BrokerParts) -> Result:
+    config = parts.engine.config
+    stored = {topic: list(logs) for topic, logs in groupby(parts.engine.stores.logs(), lambda log: log.topic)}
+    next_runs = {plan.topic: plan.next_ms for plan in parts.retention.plan()}
+    return {
+        "topics": [
+            _topic_row(parts, name, stored.get(name, [])) | {"next_retention_ms": next_runs.get(name)}
+            for name in sorted({*(name for name in config.topics if not config.hides(name)), *stored})
+        ]
+    }
+
+
+def _topic_row(parts: BrokerParts, name: str, logs: list[PartitionLog]) -> dict[str, Any]:
+    settings = parts.engine.config.topic_settings(name)
+    return {
+        "topic": name,
+        "accepted": parts.engine.config.accepts(name),
+        "num_partitions": settings.num_partitions,
+        "partitions": len(logs),
+        "messages": sum(log.message_count for log in logs),
+        "bytes": sum(log.end_offset - log.start_offset for log in logs),
+        **_durability(settings),
+        "delete_policy": settings.delete_policy,
+        "delete_when": settings.delete_when,
+        "data_path": settings.data_path,
+    }
+
+
+@action(
+    "partitions",
+    "partitions, with their offsets and states",
+    ANY_TOPIC,
+    lines=answers.partitions,
+    reads=True,
+    doc="shows start, end, readable end, messages, segments, size and state of every partition; a topic that the "
+    "broker does not have is an error",
+)
+async def _partitions(parts: BrokerParts, topic: str | None) -> Result:
+    rows: list[dict[str, Any]] = []
+    logs = [log for log in parts.engine.stores.logs() if topic in (None, log.topic)]
+    for number, log in enumerate(logs, 1):
+        rows.append(_partition_row(parts, log))
+        if number % ROWS_PER_QUANTUM == 0:
+            await asyncio.sleep(0)
+    rows += _not_served_rows(parts, topic)
+    if not rows and topic is not None and topic not in parts.engine.config.topics:
+        if parts.engine.config.accepts(topic):
+            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r} yet; the first put makes it")
+        raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
+    return {"partitions": sorted(rows, key=lambda row: (row["topic"], row["index"]))}
+
+
+def _partition_row(parts: BrokerParts, log: PartitionLog) -> dict[str, Any]:
+    return {
+        **_name(log),
+        "start": log.start_offset,
+        "end": log.end_offset,
+        "readable_end": log.readable_end,
+        "messages": log.message_count,
+        "segments": log.segment_count,
+        "bytes": log.end_offset - log.start_offset,
+        "closed": parts.engine.is_closed(log.topic, log.index),
+        "failure": log.failure,
+        "quarantined": [[damaged.start, damaged.end] for damaged in log.quarantined],
+    }
+
+
+def _not_served_rows(parts: BrokerParts, wanted: str | None) -> Iterator[dict[str, Any]]:
+    for topic, index, reason in parts.engine.stores.refused():
+        if wanted in (None, topic):
+            closed = parts.engine.is_closed(topic, index)
+            yield {"topic": topic, "index": index, "closed": closed, "not_served": reason}
+
+
+@action(
+    "close",
+    "refuse puts and gets until they are opened, or the broker starts anew",
+    TOPIC,
+    PARTITIONS,
+    lines=answers.done("closed"),
+    doc="puts and gets are refused with 403 and MetaQ's text. The state is kept in memory only, as in MetaQ: a "
+    "restart opens the partitions",
+)
+async def _close(parts: BrokerParts, topic: str, indexes: Sequence[int]) -> Result:
+    parts.maintenance.close(topic, indexes)
+    return {"topic": topic, "closed": list(indexes)}
+
+
+@action(
+    "open",
+    "undo close",
+    TOPIC,
+    PARTITIONS,
+    lines=answers.done("opened"),
+)
+async def _open(parts: BrokerParts, topic: str, indexes: Sequence[int]) -> Result:
+    parts.maintenance.open(topic, indexes)
+    return {"topic": topic, "opened": list(indexes)}
+
+
+@action(
+    "acknowledge",
+    "show lost data of partitions no longer; it stays lost",
+    TOPIC,
+    PARTITIONS,
+    lines=answers.done("acknowledged"),
+    doc="stops reporting the data that these partitions have lost; the data stays lost",
+)
+async def _acknowledge(parts: BrokerParts, topic: str, indexes: Sequence[int]) -> Result:
+    return {"topic": topic, "acknowledged": await parts.maintenance.acknowledge(topic, indexes)}
+
+
+@action(
+    "delete",
+    "remove partitions with their messages",
+    TOPIC,
+    PARTITIONS,
+    force("even if they are not closed"),
+    lines=answers.done("deleted"),
+    doc="removes partitions from the disk, archives included. They must be closed, unless `--force`. Readers get "
+    "404; a later put creates the partition again, from offset 0",
+)
+async def _delete(parts: BrokerParts, topic: str, indexes: Sequence[int], force: bool) -> Result:
+    return {"topic": topic, "deleted": await parts.maintenance.delete(topic, indexes, force=force)}
+
+
+@action(
+    "move",
+    "give closed partitions other indexes",
+    TOPIC,
+    PARTITIONS,
+    OFFSET,
+    lines=answers.moved,
+    doc="adds K to the indexes of closed partitions, or gives the first one that INDEX. Old and new indexes stay "
+    "closed until opened",
+)
+async def _move(parts: BrokerParts, topic: str, indexes: Sequence[int], by: int) -> Result:
+    moved = await parts.maintenance.move(topic, indexes, by)
+    return {"topic": topic, "moved": [list(pair) for pair in moved]}
+
+
+@action(
+    "reopen",
+    "recover a partition that takes no messages",
+    TOPIC,
+    INDEX,
+    lines=answers.reopened,
+    doc="recovers a partition that is read-only since a write or sync failed, or could not be opened at the "
+    "start. It can be read meanwhile; messages that were never acknowledged may be cut. Commits that failed "
+    "because of it are completed within 10 s; `status` lists them until then",
+)
+async def _reopen(parts: BrokerParts, topic: str, index: int) -> Result:
+    report = await parts.maintenance.reopen(topic, index)
+    return {"topic": topic, "index": index, **_recovered(report)}
 
 
 def _recovered(report: RecoveryReport) -> dict[str, Any]:
@@ -88,60 +303,69 @@ def _recovered(report: RecoveryReport) -> dict[str, Any]:
     }
 
 
-class TransactionCommandsByHand:
-    """``transactions`` and ``transaction``: what operators may do about prepared transactions."""
+@action(
+    "transactions",
+    "prepared transactions, and those that were ended by hand",
+    lines=answers.transactions,
+    reads=True,
+)
+async def _transactions(parts: BrokerParts) -> Result:
+    prepared = [
+        {
+            "key": str(each.key),
+            "age_ms": each.age_ms,
+            "messages": each.messages,
+            "bytes": each.byte_count,
+            "partitions": [{"topic": topic, "index": index} for topic, index in each.partition_keys],
+        }
+        for each in parts.transactions.prepared()
+    ]
+    ended = [{"key": str(key), "outcome": _OUTCOME_WORDS[outcome]} for key, outcome in parts.transactions.outcomes()]
+    return {"prepared": prepared, "ended_by_hand": ended}
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._manager = parts.transactions
-        self._describe = parts.describe
 
-    async def transactions(self, arguments: Arguments) -> Result:
-        """List prepared transactions, and those that were ended by hand and whose coordinator does not know yet."""
-        arguments.end()
-        prepared = [
-            {
-                "key": str(each.key),
-                "age_ms": each.age_ms,
-                "messages": each.messages,
-                "bytes": each.byte_count,
-                "partitions": [{"topic": topic, "index": index} for topic, index in each.partition_keys],
-            }
-            for each in self._manager.prepared()
-        ]
-        ended = [{"key": str(key), "outcome": _OUTCOME_WORDS[outcome]} for key, outcome in self._manager.outcomes()]
-        return {"prepared": prepared, "ended_by_hand": ended}
+@action(
+    "transaction",
+    "end a prepared transaction by hand, or forget that it was",
+    STEP,
+    KEY,
+    lines=answers.transaction,
+    doc="ends a prepared transaction whose coordinator is gone. `complete` drops its messages and records the "
+    "outcome as unknown. The coordinator gets the matching XA code (7, 6, 8) until it sends FORGET. `accept` "
+    "lets a decided branch whose messages are lost count as committed; `forget` does the FORGET in place of "
+    "the coordinator",
+)
+async def _transaction(parts: BrokerParts, step: str, text: str) -> Result:
+    key = _key(text)
+    try:
+        if step == "forget":
+            return _forget_ended(parts, key)
+        if step == "accept":
+            parts.transactions.accept_missing(key)
+            return {"key": str(key), "outcome": "accepted"}
+        await _end_by_hand(parts, key, step)
+    except TransactionRefused as refused:
+        raise CommandRefused(REFUSED, parts.describe(refused.refusal)) from refused
+    return {"key": str(key), "outcome": _OUTCOME_WORDS[_OUTCOMES[step]]}
 
-    async def transaction(self, arguments: Arguments) -> Result:
-        """End a prepared transaction, or forget one that was ended so."""
-        action, key = arguments.text("action"), _key(arguments.text("key"))
-        arguments.end()
-        try:
-            if action == "forget":
-                return self._forget(key)
-            if action == "accept":
-                self._manager.accept_missing(key)
-                return {"key": str(key), "outcome": "accepted"}
-            await self._end(key, action)
-        except TransactionRefused as refused:
-            raise CommandRefused(REFUSED, self._describe(refused.refusal)) from refused
-        return {"key": str(key), "outcome": _OUTCOME_WORDS[_OUTCOMES[action]]}
 
-    async def _end(self, key: TransactionId, action: str) -> None:
-        if action not in _OUTCOMES:
-            allowed = f"{', '.join(_OUTCOMES)}, accept or forget"
-            raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {allowed}")
-        ended: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-        self._manager.end_heuristically(key, _OUTCOMES[action], ended.set_result)
-        refusal = await ended
-        if refusal is not None:
-            raise TransactionRefused(refusal)
+async def _end_by_hand(parts: BrokerParts, key: TransactionId, action: str) -> None:
+    if action not in _OUTCOMES:
+        allowed = f"{', '.join(_OUTCOMES)}, accept or forget"
+        raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {allowed}")
+    ended: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+    parts.transactions.end_heuristically(key, _OUTCOMES[action], ended.set_result)
+    refusal = await ended
+    if refusal is not None:
+        raise TransactionRefused(refusal)
 
-    def _forget(self, key: TransactionId) -> Result:
-        known = [str(each) for each, _ in self._manager.outcomes()]
-        if str(key) not in known:
-            raise CommandRefused(REFUSED, f"nothing is remembered of transaction {key}")
-        self._manager.forget(key)
-        return {"key": str(key), "outcome": "forgotten"}
+
+def _forget_ended(parts: BrokerParts, key: TransactionId) -> Result:
+    known = [str(each) for each, _ in parts.transactions.outcomes()]
+    if str(key) not in known:
+        raise CommandRefused(REFUSED, f"nothing is remembered of transaction {key}")
+    parts.transactions.forget(key)
+    return {"key": str(key), "outcome": "forgotten"}
 
 
 def _key(text: str) -> TransactionId:
@@ -151,218 +375,93 @@ def _key(text: str) -> TransactionId:
         raise CommandRefused(MALFORMED, str(error)) from None
 
 
-class BrokerCommands:
-    """``retention``, ``clock``, ``reload``, ``promote`` and ``shutdown``."""
-
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-
-    async def retention(self, arguments: Arguments) -> Result:
-        """Remove old segments now, of a topic or of all."""
-        topic = arguments.optional_text("topic")
-        arguments.end()
-        engine = self._parts.engine
-        if topic is not None and not engine.config.accepts(topic) and not engine.stores.has_topic(topic):
-            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
-        rows = [
-            {
-                "topic": each.topic,
-                "index": each.partition,
-                "how": each.removal.value,
-                "segments": each.segments,
-                "bytes": each.byte_count,
-                "failure": each.failure,
-            }
-            for each in await self._run_retention(topic)
-        ]
-        return {"removed": rows}
-
-    async def _run_retention(self, topic: str | None) -> list[Retired]:
-        try:
-            return await self._parts.retention.run_now(topic)
-        except RetentionFailed as refused:
-            raise CommandRefused(REFUSED, str(refused)) from refused
-
-    async def clock(self, arguments: Arguments) -> Result:
-        """Believe the machine's clock, which has jumped."""
-        arguments.end()
-        clock = self._parts.engine.id_clock
-        if not clock.accept():
-            raise CommandRefused(REFUSED, clock.fault or "the clock is trusted: there is nothing to accept")
-        return {"accepted": True}
-
-    async def reload(self, arguments: Arguments) -> Result:
-        """Read the configuration again."""
-        arguments.end()
-        try:
-            report = await self._parts.reloader.reload()
-        except ReloadRefused as refused:
-            raise CommandRefused(REFUSED, f"{refused}; nothing has changed") from refused
-        return dataclasses.asdict(report)
-
-    async def promote(self, arguments: Arguments) -> Result:
-        """Make this slave a master."""
-        force = arguments.flag("force")
-        arguments.end()
-        try:
-            await self._parts.replication.promote(force=force)
-        except PromotionRefused as refused:
-            raise CommandRefused(REFUSED, str(refused)) from refused
-        return {"promoted": True}
-
-    async def shutdown(self, arguments: Arguments) -> Result:
-        """Stop as SIGTERM does. The reply comes first; the connection is closed when the broker has stopped."""
-        arguments.end()
-        self._parts.stop()
-        return {"stopping": True}
-
-
-ROWS_PER_QUANTUM: Final = 256
-"""Partitions that are listed before clients get their turn."""
-
-
-class Listing:
-    """The commands of this module, for one broker."""
-
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        self._engine = parts.engine
-        self._stores = parts.engine.stores
-
-    async def status(self, arguments: Arguments) -> Result:
-        """Say how the broker is."""
-        arguments.end()
-        await self._parts.guard.check()  # so that the free space is today's
-        engine, reloader = self._engine, self._parts.reloader
-        logs = list(self._stores.logs())
-        return {
-            "version": metaq.__version__,
-            "pid": os.getpid(),
-            "uptime_s": engine.statistics.uptime_s,
-            "broker_id": engine.config.system.broker_id,
-            "address": str(self._parts.address),
-            "metrics_address": _text_or_none(self._parts.metrics_address),
-            "data": [
-                {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.refusal}
-                for folder in self._parts.guard.folders()
-            ],
-            "config": {
-                "file": _text_or_none(reloader.file),
-                "checksum": engine.config.checksum,
-                "loaded_ms": reloader.loaded_ms,
-                "restart_needed": list(reloader.restart_needed),
-            },
-            "zookeeper": await self._zookeeper(),
-            "replication": self._parts.replication.facts(),
-            "durability": self._durability(),
-            "connections": engine.statistics.connections,
-            "topics": len({log.topic for log in logs}),
-            "partitions": len(logs),
-            "messages": sum(log.message_count for log in logs),
-            "bytes": sum(log.end_offset - log.start_offset for log in logs),
-            "transactions": self._transactions(),
-            "stuck_commits": self._parts.transactions.stuck_commits(),
-            "closed": [{"topic": topic, "index": index} for topic, index in engine.closed_partitions()],
-            "read_only": [{**_name(log), "reason": log.failure} for log in logs if log.failure is not None],
-            "not_served": [
-                {"topic": topic, "index": index, "reason": reason} for topic, index, reason in self._stores.refused()
-            ],
-            "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
-            "clock": self._engine.id_clock.doubt(),
-            "lost": [_loss(*each) for each in self._stores.losses()],
+@action(
+    "retention",
+    "remove old segments without waiting for deleteWhen",
+    word("run"),
+    ANY_TOPIC,
+    lines=answers.retention,
+    doc="applies `deletePolicy` now, without waiting for `deleteWhen`",
+)
+async def _retention(parts: BrokerParts, topic: str | None) -> Result:
+    engine = parts.engine
+    if topic is not None and not engine.config.accepts(topic) and not engine.stores.has_topic(topic):
+        raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
+    rows = [
+        {
+            "topic": each.topic,
+            "index": each.partition,
+            "how": each.removal.value,
+            "segments": each.segments,
+            "bytes": each.byte_count,
+            "failure": each.failure,
         }
+        for each in await _run_retention(parts, topic)
+    ]
+    return {"removed": rows}
 
-    async def _zookeeper(self) -> dict[str, str] | None:
-        registration = self._parts.registration()
-        if registration is None:
-            return None
-        state, reason = await registration.look()
-        return {"address": str(registration.address), "state": state.value, "reason": reason}
 
-    def _durability(self) -> dict[str, Any]:
-        config = self._engine.config
-        usual = _durability(config.system)
-        others = {
-            name: mode
-            for name, topic in config.topics.items()
-            if (mode := _durability(topic)) != usual and not config.hides(name)
-        }
-        return {**usual, "topics": others}
+async def _run_retention(parts: BrokerParts, topic: str | None) -> list[Retired]:
+    try:
+        return await parts.retention.run_now(topic)
+    except RetentionFailed as refused:
+        raise CommandRefused(REFUSED, str(refused)) from refused
 
-    def _transactions(self) -> dict[str, int]:
-        manager = self._parts.transactions
-        return {
-            "open": manager.open_count,
-            "prepared": len(manager.prepared()),
-            "committed": manager.counters.tx_commit,
-            "rolled_back": manager.counters.tx_rollback,
-            "journal_bytes": manager.journal_bytes,
-        }
 
-    async def topics(self, arguments: Arguments) -> Result:
-        """List the topics that are configured or stored; of those that RocketMQ keeps for itself the stored ones."""
-        arguments.end()
-        config = self._engine.config
-        stored = {topic: list(logs) for topic, logs in groupby(self._stores.logs(), lambda log: log.topic)}
-        next_runs = {plan.topic: plan.next_ms for plan in self._parts.retention.plan()}
-        return {
-            "topics": [
-                self._topic(name, stored.get(name, [])) | {"next_retention_ms": next_runs.get(name)}
-                for name in sorted({*(name for name in config.topics if not config.hides(name)), *stored})
-            ]
-        }
+@action(
+    "clock",
+    "believe a clock that has jumped: messages are deleted by age again",
+    word("accept"),
+    lines=answers.clock,
+    doc="believes a clock that has [jumped](operations.md#when-the-clock-is-wrong): puts are accepted and "
+    "segments deleted by age at once",
+)
+async def _clock(parts: BrokerParts) -> Result:
+    clock = parts.engine.id_clock
+    if not clock.accept():
+        raise CommandRefused(REFUSED, clock.fault or "the clock is trusted: there is nothing to accept")
+    return {"accepted": True}
 
-    def _topic(self, name: str, logs: list[PartitionLog]) -> dict[str, Any]:
-        settings = self._engine.config.topic_settings(name)
-        return {
-            "topic": name,
-            "accepted": self._engine.config.accepts(name),
-            "num_partitions": settings.num_partitions,
-            "partitions": len(logs),
-            "messages": sum(log.message_count for log in logs),
-            "bytes": sum(log.end_offset - log.start_offset for log in logs),
-            **_durability(settings),
-            "delete_policy": settings.delete_policy,
-            "delete_when": settings.delete_when,
-            "data_path": settings.data_path,
-        }
 
-    async def partitions(self, arguments: Arguments) -> Result:
-        """List the partitions of a topic, or of all."""
-        topic = arguments.optional_text("topic")
-        arguments.end()
-        rows: list[dict[str, Any]] = []
-        logs = [log for log in self._stores.logs() if topic in (None, log.topic)]
-        for number, log in enumerate(logs, 1):
-            rows.append(self._partition(log))
-            if number % ROWS_PER_QUANTUM == 0:
-                await asyncio.sleep(0)
-        rows += self._not_served(topic)
-        if not rows and topic is not None and topic not in self._engine.config.topics:
-            if self._engine.config.accepts(topic):
-                raise CommandRefused(REFUSED, f"this broker has no topic {topic!r} yet; the first put makes it")
-            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
-        return {"partitions": sorted(rows, key=lambda row: (row["topic"], row["index"]))}
+@action(
+    "reload",
+    "read the configuration file again",
+    lines=answers.reload,
+    doc="see [Reload](#reload)",
+)
+async def _reload(parts: BrokerParts) -> Result:
+    try:
+        report = await parts.reloader.reload()
+    except ReloadRefused as refused:
+        raise CommandRefused(REFUSED, f"{refused}; nothing has changed") from refused
+    return dataclasses.asdict(report)
 
-    def _partition(self, log: PartitionLog) -> dict[str, Any]:
-        return {
-            **_name(log),
-            "start": log.start_offset,
-            "end": log.end_offset,
-            "readable_end": log.readable_end,
-            "messages": log.message_count,
-            "segments": log.segment_count,
-            "bytes": log.end_offset - log.start_offset,
-            "closed": self._engine.is_closed(log.topic, log.index),
-            "failure": log.failure,
-            "quarantined": [[damaged.start, damaged.end] for damaged in log.quarantined],
-        }
 
-    def _not_served(self, wanted: str | None) -> Iterator[dict[str, Any]]:
-        for topic, index, reason in self._stores.refused():
-            if wanted in (None, topic):
-                closed = self._engine.is_closed(topic, index)
-                yield {"topic": topic, "index": index, "closed": closed, "not_served": reason}
+@action(
+    "promote",
+    "make a slave a master, for good",
+    force("without checking whether its master is running"),
+    lines=answers.promoted,
+    doc="makes a slave a master, for good: see [replication](replication.md#promotion)",
+)
+async def _promote(parts: BrokerParts, force: bool) -> Result:
+    try:
+        await parts.replication.promote(force=force)
+    except PromotionRefused as refused:
+        raise CommandRefused(REFUSED, str(refused)) from refused
+    return {"promoted": True}
+
+
+@action(
+    "shutdown",
+    "stop the broker, as SIGTERM does",
+    WAIT,
+    lines=answers.shutdown,
+    doc="stops the broker as SIGTERM does; with `--wait` returns when it has stopped and the folder is free",
+)
+async def _shutdown(parts: BrokerParts) -> Result:
+    parts.stop()
+    return {"stopping": True}
 
 
 def _name(log: PartitionLog) -> dict[str, Any]:
@@ -390,27 +489,3 @@ def _durability(topic: TopicConfig) -> dict[str, Any]:
 
 def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def control_commands(parts: BrokerParts) -> dict[str, Command]:
-    """Return every command of a broker."""
-    listing, partitions = Listing(parts), PartitionCommands(parts)
-    transactions, broker = TransactionCommandsByHand(parts), BrokerCommands(parts)
-    return {
-        "status": listing.status,
-        "topics": listing.topics,
-        "partitions": listing.partitions,
-        "close": partitions.close,
-        "open": partitions.open,
-        "delete": partitions.delete,
-        "move": partitions.move,
-        "reopen": partitions.reopen,
-        "acknowledge": partitions.acknowledge,
-        "transactions": transactions.transactions,
-        "transaction": transactions.transaction,
-        "retention": broker.retention,
-        "clock": broker.clock,
-        "reload": broker.reload,
-        "promote": broker.promote,
-        "shutdown": broker.shutdown,
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -43,16 +43,17 @@ CLOSE_S_MAX: Final = 1.0
 """How long closed connections may take to notice."""
 
 BACKLOG: Final = 16
-READING: Final = frozenset({"status", "topics", "partitions", "transactions"})
-"""Commands that change nothing; the others are logged."""
 
 
 class ControlServer:
-    """Serves ``commands`` by name on the socket in ``directory``: ``start``, then ``quiesce``, then ``close``."""
+    """Serves ``commands`` by name on the socket in ``directory``: ``start``, then ``quiesce``, then ``close``.
 
-    def __init__(self, directory: Path, commands: Mapping[str, Command]) -> None:
+    Those that are not ``reading`` are logged.
+    """
+
+    def __init__(self, directory: Path, commands: Mapping[str, Command], reading: Collection[str] = ()) -> None:
         self._directory = directory
-        self._commands = commands
+        self._commands, self._reading = commands, reading
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,7 +147,7 @@ class ControlServer:
         if command is None:
             known = ", ".join(sorted(self._commands))
             raise CommandRefused(MALFORMED, f"unknown command {request.command[:80]!r}; known: {known}")
-        if request.command not in READING:
+        if request.command not in self._reading:
             fields = {
                 "command": request.command,
                 **{f"argument_{key}": value for key, value in request.arguments.items()},
