@@ -67,7 +67,7 @@ def require_same_number(copy: int, original: int | None, offset: int) -> None:
     """
     if original is not None and copy != original:
         numbers = f"the copy counts {copy} messages before offset {offset}, and its original {original}"
-        raise CopyRefused(f"{numbers}; delete the copy, or the original if that was numbered anew")
+        raise CopyRefused(f"{numbers}; delete the copy, or the original if that was renumbered")
 
 
 async def compare_ends(copy: StoredRange, original: StoredRange, read_copy: ReadAt, read_original: ReadAt) -> None:

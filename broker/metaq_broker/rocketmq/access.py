@@ -1,9 +1,9 @@
-"""Who may ask what: accounts and signatures of requests, and the allow lists of certificates' names.
+"""Access control: accounts and signatures of requests, and the allow lists of certificate names.
 
-Requests are looked at before they are carried out. Two things must both let a request through:
+Requests are checked before they are executed. Both of these must allow a request:
 
-* **Accounts**, if the broker has some. Every request has the access key of an account and a signature that its secret
-  key gives, but those that a name server answers. Then the account's permissions count::
+* **Accounts**, if the broker has some. Every request, except requests to a name server, needs the access key of an
+  account and a valid signature. Then the account's permissions apply::
 
       send (10, 310, 320, 370)                           PUB on the topic, of each message of a batch: they are one's
       end a transaction (37)                             PUB on the topic of its half message
@@ -20,13 +20,13 @@ Requests are looked at before they are carried out. Two things must both let a r
 * **Allow lists** of ``server.ini`` (``allowPublish``, ``allowSubscribe``), which name TLS certificates: for the same
   topics, as for MetaQ's clients.
 
-A message that is found by its place in the log needs SUB on its topic (33, 36, 309), or PUB (37): ``refusal_for`` is
-asked then. That of a message that waits is the one that it waits for. Only a producer that may send to that topic is
-asked about a half message (``may_send``). System topics that have messages of many topics are read by those who may
-read all: administrators, and accounts that name such a topic.
+A request that finds a message by its offset in the log needs SUB on its topic (33, 36, 309), or PUB (37), which
+``refusal_for`` checks. The topic of a waiting message is its target. Only a producer that may send to that topic is
+asked about a half message (``may_send``). System topics with messages of many topics are readable for administrators
+and for accounts that name such a topic.
 
-Refusals are those of 4.9.7 (code 1, with the name of its exception, which clients look for), and code 16 for clients of
-5.x.
+Refusals are the same as in 4.9.7 (code 1, with the name of its exception, which clients search for), and code 16 for
+clients of 5.x.
 
 Source: docs/rocketmq-broker.md, "Access".
 """
@@ -87,7 +87,7 @@ OPEN_CODES: Final = frozenset(
         _CODE.QUERY_DATA_VERSION,
     }
 )
-"""Questions to a name server, which asks nobody for a key."""
+"""Requests to a name server, which need no key."""
 
 _SENDS: Final[dict[int, str]] = {_CODE.SEND_MESSAGE: "topic", _CODE.SEND_MESSAGE_V2: "b", _CODE.SEND_BATCH_MESSAGE: "b"}
 _OF_QUEUES: Final = frozenset(
@@ -124,7 +124,7 @@ class Need(NamedTuple):
 
     @property
     def is_of_many(self) -> bool:
-        """Whether messages of many topics are to be read."""
+        """Whether the topic has messages of many topics."""
         return self.name in OF_MANY_TOPICS and self.permission == SUB
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Need(NamedTuple):
 
 
 def needs_of(command: RemotingCommand) -> Iterator[Need]:
-    """Yield what a request needs of topics and groups.
+    """Yield the permissions on topics and groups that a request needs.
 
     Raises:
         FieldError: Its body cannot be read.
@@ -174,14 +174,16 @@ def _of_body(command: RemotingCommand) -> Iterator[Need]:
 
 
 def _of_topic(topic: str, permission: Permission) -> Need:
-    """A group's topic of retries belongs to who may act for the group; that of dead letters is one like others."""
+    """Return the need for a topic. A retry topic needs the group's permission; a dead letter topic is like
+    any other.
+    """
     if topic.startswith(RETRY_PREFIX):
         return Need(topic.removeprefix(RETRY_PREFIX), SUB, is_group=True)
     return Need(topic, permission)
 
 
 class Access:
-    """``accounts`` gives those of this moment, ``None`` where no account is asked for."""
+    """Checks requests. ``accounts`` returns the current accounts, ``None`` if none are required."""
 
     def __init__(self, accounts: Callable[[], AccountList | None], config: Callable[[], BrokerConfig]) -> None:
         self._accounts, self._config = accounts, config
@@ -209,7 +211,7 @@ class Access:
         return None
 
     def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
-        """Return the refusal of a request that has found a message of ``topic``, ``None`` if there is none."""
+        """Return the refusal of a request that has found a message of ``topic``, ``None`` if it is allowed."""
         accounts = self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts, signed=True)
@@ -219,7 +221,7 @@ class Access:
         return None
 
     def may_send(self, session: RemotingSession, topic: str) -> bool:
-        """Say whether the client that sends heartbeats on a connection may send to a topic."""
+        """Return whether the client that sends heartbeats on a connection may send to a topic."""
         accounts, account = self._accounts(), None
         if accounts is not None and not accounts.is_trusted(_ip_of(session.client.peer)):
             account = accounts.accounts.get(session.account or "")
@@ -258,14 +260,14 @@ class Access:
 
 
 class _Refused(Exception):
-    """The request is refused; the text says why."""
+    """The request is refused; the text is the reason."""
 
 
 def _account(call: Call, accounts: AccountList, *, signed: bool = False) -> Account | None:
-    """Return whose request this is; ``None`` if it needs no account. ``signed``: it was looked at before.
+    """Return the account of a request; ``None`` if it needs none. ``signed``: its signature was checked before.
 
     Raises:
-        _Refused: It has no account, or not the right signature.
+        _Refused: It has no account, or a wrong signature.
     """
     command, address = call.request, _ip_of(call.session.client.peer)
     if command.code in OPEN_CODES or accounts.is_trusted(address):

@@ -1,6 +1,7 @@
-"""Request 31001: where this broker serves MetaQ's protocol over the same log. Not one of RocketMQ's.
+"""Request 31001: where this broker serves MetaQ's protocol over the same log. A request of this project, not of
+RocketMQ.
 
-A client that has the answer can write in transactions over many messages: those of MetaQ's protocol.
+With the answer a client can use MetaQ's transactions over many messages.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from metaq_broker.rocketmq.session import Call
 
 
 class BundledBroker:
-    """Answers what this broker is to MetaQ's clients."""
+    """Reports the broker's MetaQ identity."""
 
     def __init__(self, this: MetaQBroker) -> None:
         self._answer = GetMetaQBrokerResponse(broker_id=this.broker_id, address=str(this.address)).ext()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Take over the request."""
+        """Register the handler."""
         dispatcher.add([RequestCode.GET_METAQ_BROKER], self._where)
 
     def _where(self, call: Call) -> RemotingCommand:

@@ -1,11 +1,11 @@
-"""Which handler carries out a request: by its code. One for a broker's front end, another for a name server's.
+"""Dispatches requests to handlers by code. One for a broker's front end, another for a name server's.
 
-A handler is given a ``Call`` and returns the response, or ``None`` if it answers with ``Call.answer`` when it is ready,
-a oneway, too, which is over then. Responses leave in the order in which they become ready. Handlers run on the event
-loop and must not wait.
+A handler gets a ``Call`` and returns the response, or ``None`` if it calls ``Call.answer`` later; a oneway ends with
+this call, too. Responses are sent in the order in which they become ready. Handlers run on the event loop and must not
+wait.
 
-Errors are answered, never let out: those of this package with code 1 and their sentence, such as that of a missing or
-wrong field, whatever else a handler raises with code 1 and the error's name, as RocketMQ does.
+Errors never propagate: errors of this package, such as a missing or wrong field, are answered with code 1 and their
+sentence, others with code 1 and the error's name, as RocketMQ does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metaq_broker.rocketmq.session import Call, RemotingSession, RequestAccess
 _LOG: Final = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 1 << 20
-"""Of a request that has JSON in its body: reading it takes the event loop up to a microsecond for each byte."""
+"""Longest JSON body of a request: parsing takes the event loop up to a microsecond per byte."""
 
 JSON_BODIES: Final = frozenset(
     {
@@ -34,24 +34,24 @@ JSON_BODIES: Final = frozenset(
         RequestCode.QUERY_DATA_VERSION,
     }
 )
-"""Such requests. A registration (103) has limits of its own, and is read in a thread."""
+"""Requests with a JSON body. A registration (103) has its own limits, and is parsed in a thread."""
 
 
 Handler = Callable[[Call], RemotingCommand | None]
 
 
 class Dispatcher:
-    """Handlers by request code. ``unknown`` gets what no other one is for; by default it answers 3."""
+    """Handlers by request code. ``unknown`` gets requests without a handler; by default it answers 3."""
 
     def __init__(self, unknown: Handler | None = None) -> None:
         self._handlers: dict[int, Handler] = {}
         self._unknown = not_supported if unknown is None else unknown
         self._lost: list[Callable[[RemotingSession], None]] = []
         self.access: RequestAccess | None = None
-        """Looks at every request before it is carried out."""
+        """Checks every request before it is executed."""
 
     def add(self, codes: Iterable[int], handler: Handler) -> None:
-        """Have ``handler`` carry out requests with these codes.
+        """Register ``handler`` for requests with these codes.
 
         Raises:
             ValueError: A code has a handler already.
@@ -62,11 +62,11 @@ class Dispatcher:
             self._handlers[int(code)] = handler
 
     def when_lost(self, listener: Callable[[RemotingSession], None]) -> None:
-        """Call ``listener`` with each session whose connection is gone."""
+        """Call ``listener`` with each session whose connection is lost."""
         self._lost.append(listener)
 
     def carry_out(self, call: Call) -> None:
-        """Have a request carried out; returns at once, whether or not it is answered yet."""
+        """Execute a request; returns at once, whether or not it is answered yet."""
         handler = self._handlers.get(call.request.code, self._unknown)
         if len(call.request.body) > BODY_BYTES_MAX and call.request.code in JSON_BODIES:
             handler = _too_large
@@ -77,7 +77,7 @@ class Dispatcher:
                 response = handler(call)
         except MetaqError as error:
             response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
-        except Exception as error:  # a client is not to end the server, nor to wait for nothing
+        except Exception as error:  # a client must neither end the server nor wait in vain
             fields = {"peer": call.session.client.peer, "request": name_of(call.request.code)}
             _LOG.exception("request failed", extra={"fields": fields})
             response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
@@ -85,7 +85,7 @@ class Dispatcher:
             call.answer(response)
 
     def lost(self, session: RemotingSession) -> None:
-        """Tell the listeners that a connection is gone."""
+        """Notify the listeners of a lost connection."""
         for listener in self._lost:
             listener(session)
 

@@ -1,9 +1,9 @@
-"""The broker's front end for RocketMQ's clients as it starts, changes its role and stops.
+"""The life cycle of the broker's front end for RocketMQ's clients: start, changes of role, stop.
 
-A master serves clients (``BrokerServer``). A slave, or a master that was fenced, only keeps the port and the state
-(``Standby``): a client that finds nobody there goes to another broker, and name servers do not hear of it, so that no
-route leads to two brokers of one name. A promotion makes the server from the state as a restart would, with a state
-that is older than the messages.
+A master serves clients (``BrokerServer``). A slave, or a fenced master, only keeps the port and the state
+(``Standby``): clients are refused and use another broker, and it does not register with name servers, so that no route
+leads to two brokers of one name. A promotion starts the server from the state as a restart would, with a state that is
+older than the messages.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LOG: Final = logging.getLogger(__name__)
 _REPEATED: Final = "groups go on where they were then, and delayed messages and transactions may be delivered again"
 OLDER: Final = f"rocketmq-state is an older copy: {_REPEATED}"
 PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the promotion: {_REPEATED}"
-"""What the log says of a state that is older than the messages."""
+"""Log line about a state that is older than the messages."""
 
 NOT_SERVED: Final = "RocketMQ's clients are not served, the port is closed"
 
 BEHIND_END: Final = "committed offsets were behind the ends of their queues; the groups go on at the ends"
-RENUMBERED: Final = "queues were numbered anew, as their indexes are lost; the groups go on at the starts"
-"""What the log says of committed offsets that are of another log than the one that is there."""
+RENUMBERED: Final = "queues were renumbered, because their indexes are lost; the groups continue at the starts"
+"""Log line about committed offsets that belong to another log."""
 
 
 NO_VIP_PORT: Final = (
@@ -56,11 +56,11 @@ NO_VIP_PORT: Final = (
 )
 
 FREE_PORTS_TRIED: Final = 20
-"""Ports that are tried until the one two below is free, too, where any port will do."""
+"""Ports that are tried, if any port is acceptable, until the one two below is free, too."""
 
 
 class FrontEnd:
-    """Make it with ``open``."""
+    """The front end. Made by ``open``."""
 
     def __init__(
         self, parts: FrontEndParts, config: RocketmqConfig, listeners: list[socket.socket], *, serves: bool
@@ -90,10 +90,10 @@ class FrontEnd:
 
     @classmethod
     def open(cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool) -> Self:
-        """Take the port and read what is kept (blocking; on the event loop). ``serves``: clients are served.
+        """Bind the port and read the state (blocking; on the event loop). ``serves``: serve clients.
 
         Raises:
-            RemotingUnavailable: The port is taken, the address is no IP address, or a file is damaged.
+            RemotingUnavailable: The port is in use, the address is not an IP address, or a file is damaged.
             ConfigError: The file of key-value pairs cannot be used.
         """
         listeners = _bind(parts.config.system.bind_address, config)
@@ -107,7 +107,7 @@ class FrontEnd:
             raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
 
     def _open_accounts(self) -> AccountsFile | None:
-        """Return the file of accounts, read now if it was not before (blocking); ``None`` where there are none."""
+        """Return the file of accounts, read on first use (blocking); ``None`` without accounts."""
         if self._config.accounts and self._accounts is None:
             self._accounts = AccountsFile(self._parts.files, Path(self._config.accounts_file))
         return self._accounts
@@ -117,7 +117,7 @@ class FrontEnd:
         return self._accounts.accounts if self._accounts is not None and self._config.metaq_accounts else None
 
     def _new_server(self) -> BrokerServer:
-        """Return what serves clients by the state, which is older than the messages if it is a copy (blocking)."""
+        """Return a server for the state, which is older than the messages if it is a copy (blocking)."""
         copied = is_copy(self.state)
         if copied or self._mark.behind:
             forget_keys(self._parts.files, self._folder)
@@ -132,7 +132,7 @@ class FrontEnd:
         return server
 
     def _reconcile(self, server: BrokerServer) -> None:
-        """Have state that is older or newer than the messages lose none of them, and say so."""
+        """Adjust state that is older or newer than the messages so that none is lost, and log it."""
         copied, behind = is_copy(self.state), self._mark.behind
         if copied or behind:
             widened = server.topics.keep_readable()
@@ -158,7 +158,7 @@ class FrontEnd:
         log = self._parts.engine.stores.get(topic, queue)
         if log is not None:
             return min(offset, log.durable_ordinal)
-        return 0 if (topic, queue) in gone else offset  # messages of a queue that is gone are counted from 0
+        return 0 if (topic, queue) in gone else offset  # messages of a deleted queue are counted from 0
 
     @property
     def serves(self) -> bool:
@@ -189,7 +189,7 @@ class FrontEnd:
         return getattr(self._parts.engine.gate.shut_by, "reason", "")
 
     async def promote(self, tls: ssl.SSLContext | None) -> None:
-        """Serve clients from now on, as the copied state says.
+        """Serve clients from now on, with the copied state.
 
         Raises:
             RemotingUnavailable: Another program listens on the port, or a file is damaged.
@@ -209,7 +209,7 @@ class FrontEnd:
             self._accounts.start()
 
     def fence(self, patience_s: float) -> None:
-        """Serve nobody from now on: another broker was promoted, and has this one's name at name servers."""
+        """Stop serving clients: another broker was promoted, and registers under this name."""
         if self._server is not None and self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_serving(self._server, patience_s))
 
@@ -218,7 +218,7 @@ class FrontEnd:
             await server.stop(patience_s)
 
     async def stop(self, patience_s: float) -> None:
-        """Answer what was received, then close the connections and what is kept."""
+        """Answer received requests, then close the connections and the state."""
         if self._ending is not None:
             await self._ending
         if self._server is not None:
@@ -230,7 +230,7 @@ class FrontEnd:
         self._mark.close()
 
     def figures(self) -> GroupFigures | None:
-        """Return what is kept of groups; ``None`` if no clients are served."""
+        """Return the figures of groups; ``None`` if no clients are served."""
         if self._server is None:
             return None
         groups, state = self._server.groups, self.state
@@ -242,11 +242,11 @@ class FrontEnd:
         self._part.topics.configure(config)
 
     def stored_topics_changed(self) -> None:
-        """Take note that topics got their first message, or lost their last partition."""
+        """Topics got their first message, or lost their last partition."""
         self._part.topics.stored_topics_changed()
 
     def partition_deleted(self, topic: str, partition: int) -> None:
-        """Have groups begin at the start of a queue whose messages were deleted: others will have their numbers."""
+        """Reset groups to the start of a queue whose messages were deleted: others will reuse their numbers."""
         if self._server is not None:
             self._server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
 
@@ -256,7 +256,7 @@ class FrontEnd:
 
 
 def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
-    """Return what listens on the port and, where nobody else does, on the one for old clients."""
+    """Return sockets for the port and, if it is free, the one for old clients."""
     unsuited: list[socket.socket] = []
     try:
         while True:

@@ -1,11 +1,11 @@
-"""One name server that a broker registers with: what it has to learn still, and who waits until it knows.
+"""A broker's link to one name server: pending registrations, and callers that wait for them.
 
-A registration has all topics or, between two of those, only the topics that have changed. It has all at the start,
-every ``registerNameServerPeriod``, and when the name server may have forgotten something: after a registration that
-failed, and after a connection that ended. Then the version of the topics is another one than before, since RocketMQ's
-name servers take topics only with a version that they do not know.
+A registration contains all topics or only the changed ones. It contains all at the start, every
+``registerNameServerPeriod``, and when the name server may have lost data: after a failed registration, and after a lost
+connection. Then the version of the topics is changed, because RocketMQ's name servers accept topics only with a new
+version.
 
-Each name server has a link of its own, so that one that hangs holds up no other.
+Each name server has its own link, so that one that hangs does not delay others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ AGAIN_S: Final = 1.0
 NOTHING: Final = -1
 
 Register = Callable[[Collection[str] | None, int], Awaitable[str | None]]
-"""Registers these topics, or all (``None``), at the name server; returns what went wrong. The number is added to the
-version of the topics."""
+"""Registers these topics, or all (``None``), at the name server; returns the error. The number is added to the topics'
+version.
+"""
 
 
 class _Waiting(NamedTuple):
-    """Somebody who waits until the name server knows the first ``changes`` changes."""
+    """A caller that waits until the name server has the first ``changes`` changes."""
 
     changes: int
     call: Callable[[], None]
@@ -49,7 +50,7 @@ class NameServerLink:
     def __init__(self, address: Address, register: Register, interval_s: float) -> None:
         self._address, self._register, self._interval_s = address, register, interval_s
         self._topics: set[str] = set()
-        """Those that have changed since the last registration that the name server took."""
+        """Topics that have changed since the last successful registration."""
         self._needs_all = True
         self._doubts = 0
         """How often the name server may have forgotten something."""
@@ -60,7 +61,7 @@ class NameServerLink:
         self._all_not_before = 0.0
 
     def change(self, topic: str | None) -> None:
-        """Have the name server learn of a topic that changed, of all with ``None``."""
+        """Register a changed topic, or all with ``None``."""
         if topic is None:
             self._needs_all = True
         else:
@@ -69,14 +70,14 @@ class NameServerLink:
         self._changed.set()
 
     def connection_ended(self) -> None:
-        """Take note that the name server has forgotten the broker."""
+        """The name server has removed the broker: register again."""
         self._doubt()
         self._changed.set()
 
     def when_known(self, call: Callable[[], None]) -> bool:
-        """Call back once the name server knows what has changed until now, or does not answer; say whether it will.
+        """Call back when the name server has all changes made so far, or does not answer; return whether it will.
 
-        It will not where the name server knows everything, or did not answer the last time.
+        Returns false if the name server has everything, or did not answer last time.
         """
         if self._fault is not None or self._known >= self._changes:
             return False
@@ -84,7 +85,7 @@ class NameServerLink:
         return True
 
     def release(self) -> None:
-        """Call back those who wait: nothing is registered any more."""
+        """Call back all waiting callers: nothing is registered any more."""
         self._call_back(lambda _waiting: True)
 
     async def run(self) -> None:
@@ -114,7 +115,7 @@ class NameServerLink:
                 await self._changed.wait()
 
     async def _try(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Register what is to be registered now; what changes meanwhile is for the next time."""
+        """Register the pending changes; later changes are left for the next time."""
         topics, self._topics = self._topics, set()
         of_all, self._needs_all = self._needs_all, False
         changes, doubts, began = self._changes, self._doubts, loop.time()

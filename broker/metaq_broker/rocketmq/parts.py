@@ -1,4 +1,4 @@
-"""Parts of the front end with settings of their own, made from the configuration: what waits, lookups, limits."""
+"""Creates parts of the front end from the configuration: waiting messages, look-ups, limits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from metaq_broker.start_errors import StartFailed, listen_fault
 
 @dataclass(frozen=True, slots=True)
 class FrontEndParts:
-    """What of the broker the front end is made from.
+    """The broker's parts that the front end uses.
 
-    ``apply`` takes the configuration that the engine goes by; ``delete_messages`` removes those of a topic.
+    ``apply`` sets the engine's configuration; ``delete_messages`` deletes a topic's messages.
     """
 
     config: BrokerConfig
@@ -44,18 +44,18 @@ class FrontEndParts:
 
 
 class RemotingUnavailable(StartFailed):
-    """The front end cannot start; the text says why."""
+    """The front end cannot start; the text is the reason."""
 
 
 def not_listening(host: str, port: int, error: OSError) -> RemotingUnavailable:
-    """Return the error that says why clients cannot be listened for."""
+    """Return the error for a port that cannot be used."""
     return RemotingUnavailable(
         listen_fault(host, port, error, use=", for RocketMQ's clients,", instead="choose another one")
     )
 
 
 def client_topics(parts: FrontEndParts, config: RocketmqConfig, state: StateTable) -> Topics:
-    """Return the topics that clients made and those that they expect, and have the engine go by them."""
+    """Return the topics that clients created or expect, after adding them to the engine's configuration."""
     built_in = built_in_topics(
         config.broker_name,
         config.cluster_name,
@@ -95,7 +95,7 @@ def waiting_parts(
     config: RocketmqConfig,
     may_send: MaySend,
 ) -> WaitingParts:
-    """Return what delivers later, takes messages back and ends transactions, while the broker takes messages."""
+    """Return the parts for delays, retries, recalls and transactions, which run while the broker accepts messages."""
     policy = AskPolicy(
         config.transaction_timeout_ms, config.transaction_check_interval_ms, config.transaction_check_max
     )
@@ -116,10 +116,10 @@ def waiting_parts(
 
 
 def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> LookupRequests:
-    """Return what finds messages by key, with its index in the folder ``data`` (blocking).
+    """Return the look-up of messages by key, with its index in the folder ``data`` (blocking).
 
     Raises:
-        OSError: The index's folder cannot be made or read.
+        OSError: The index's folder cannot be created or read.
     """
 
     def ranges() -> dict[Partition, tuple[int, int]]:
@@ -139,7 +139,8 @@ def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> Lo
 
 
 def forget_keys(files: Files, data: Path) -> None:
-    """Have the index of keys in the folder ``data`` made anew (blocking): its messages have other physical offsets.
+    """Delete the index of keys in the folder ``data`` (blocking), to be rebuilt: its messages have other physical
+    offsets.
 
     Raises:
         OSError: The disk refuses.

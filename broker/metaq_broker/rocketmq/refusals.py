@@ -1,4 +1,4 @@
-"""The code and the sentence that a RocketMQ client gets for what the engine refuses.
+"""Converts the engine's refusals into RocketMQ's codes and sentences.
 
 A Java producer tries another broker after 1, 2, 14, 16 and 17; 13 is the sender's fault.
 """
@@ -13,7 +13,7 @@ from metaq_broker.log.engine import outcomes
 from metaq_broker.log.engine.outcomes import Refusal
 
 INVALID_PARAMETER_FROM: Final = 413
-"""Clients of this version (5.0) and above get 29 for a wrong name or queue, those before 1."""
+"""Clients of this version (5.0) and above get 29 for a wrong name or queue, older ones 1."""
 
 _NOT_AVAILABLE: Final = (
     outcomes.DiskFull,
@@ -33,7 +33,7 @@ class Refused(NamedTuple):
 
 
 def invalid_parameter(command: RemotingCommand) -> int:
-    """Return the code for a wrong parameter that the client of ``command`` knows."""
+    """Return the code for a wrong parameter, by the version of the client."""
     is_new = command.version >= INVALID_PARAMETER_FROM
     return ResponseCode.INVALID_PARAMETER if is_new else ResponseCode.SYSTEM_ERROR
 

@@ -1,8 +1,8 @@
-"""Tells name servers about this broker and its topics: those that are configured, and the one in the same process.
+"""Registers this broker and its topics with the configured name servers and the one in this process.
 
-At the start, every ``registerNameServerPeriod``, and at once after each change of a topic; who made a topic is answered
-when the name servers know it (``when_registered``). A name server forgets a broker whose connection ends, so one
-connection to each is kept; when it ends, or a name server did not take a registration, the next one follows soon.
+It registers at the start, every ``registerNameServerPeriod``, and at once after each change of a topic; the creation of
+a topic is answered when the name servers know it (``when_registered``). A name server removes a broker whose connection
+ends, so one connection to each is kept open; when it ends, or a registration failed, the next one follows soon.
 
 Source: docs/remoting-protocol.md, "Registration".
 """
@@ -44,14 +44,14 @@ TIMEOUT_S: Final = 3.0
 """For one name server to answer."""
 
 WAIT_S: Final = 2.0
-"""Longest that a request waits until the name servers know its topic. RocketMQ's clients wait 3 s for an answer."""
+"""Longest wait of a request until the name servers know its topic. RocketMQ's clients wait 3 s for a response."""
 
 MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Who registers: ``address`` is where clients reach it, ``metaq`` where it serves MetaQ's protocol."""
+    """The registering broker: ``address`` is its address for clients, ``metaq`` for MetaQ's protocol."""
 
     cluster: str
     name: str
@@ -66,7 +66,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """Gives the topics of this moment: all, one (``None``: it is not known), and the version of all."""
+    """Returns the current topics: all, one (``None`` if unknown), and the version of all."""
 
     all: Callable[[], TopicConfigs]
     one: Callable[[str], TopicConfig | None]
@@ -108,7 +108,9 @@ class NameServerRegistration:
         self._tasks.append(self._loop.create_task(self._stay_registered_here(), name=name))
 
     def topic_changed(self, topic: str | None) -> None:
-        """Register what changed; the name server in this process knows it at once. ``None``: any may have changed."""
+        """Register a changed topic; the name server in this process knows it at once. ``None``: any may have
+        changed.
+        """
         if self._loop is None:
             return
         if topic is None:
@@ -119,9 +121,9 @@ class NameServerRegistration:
             link.change(topic)
 
     def when_registered(self, call: Callable[[], None]) -> None:
-        """Call back when the name servers know what has changed until now; at once if they do, in ``WAIT_S`` at most.
+        """Call back when the name servers have all changes made so far; at once if they do, within ``WAIT_S`` at most.
 
-        Those that did not answer the last time are not waited for.
+        Name servers that did not answer last time are not waited for.
         """
         if self._loop is None or self._stopping:
             call()
@@ -167,7 +169,7 @@ class NameServerRegistration:
         self._thread.shutdown(wait=False)
 
     def _link_ended(self, address: Address) -> None:
-        """A connection has ended, also because this broker stops: its name server has forgotten the broker."""
+        """A connection has ended, possibly because this broker stops: its name server has removed the broker."""
         if self._loop is not None and not self._stopping:
             self._loop.call_soon_threadsafe(self._links[address].connection_ended)
 
@@ -177,7 +179,7 @@ class NameServerRegistration:
         self._register_in_routes(topics.topic_config_table, topics.data_version)
 
     def _register_one_here(self, topic: str) -> None:
-        """Tell the name server in this process of one topic: there may be thousands, and as many changes."""
+        """Register one topic with the name server in this process: there may be thousands, and as many changes."""
         config = self._topic(topic)
         if config is None:
             self._routes.delete_topic_of(self._who.name, topic)
@@ -231,7 +233,7 @@ class NameServerRegistration:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, address, request)
 
     def _call(self, address: Address, request: RemotingCommand) -> str | None:
-        """Ask one name server (blocking); return what went wrong."""
+        """Send a request to one name server (blocking); return the error."""
         assert self._client is not None
         try:
             response = self._client.call(address, request, TIMEOUT_S)

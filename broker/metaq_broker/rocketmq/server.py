@@ -1,6 +1,6 @@
 """The front end for RocketMQ's clients, put together: one port that is name server and broker in one.
 
-``app`` makes it from what the broker has (engine, files, clock), opens it before clients come, starts it, stops it.
+``app`` creates it from the broker's parts (engine, files, clock), opens it before clients connect, starts and stops it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ KEY_VALUES_NAME: Final = "rocketmq-kvconfig.json"
 """A file in the data folder."""
 
 QUEUES_LOOKED_AT_MAX: Final = 256
-"""When the oldest message of all is asked for."""
+"""Most queues that are checked for the oldest message of all."""
 
 SCAN_S: Final = 5.0
 """Between two looks for members and brokers that were silent for too long."""
@@ -93,7 +93,7 @@ FIXED_SETTINGS: Final = {
 """Settings of RocketMQ that this broker does not have, as they are in effect here; tools expect them."""
 
 OWN_REQUESTS: Final = ChannelLimits(256, 4096)
-"""What the broker may ask one client at a time, and tell it."""
+"""Limits on the broker's own requests and oneways to one client."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class ConnectionFigures:
 
 
 class _FixedSettings:
-    """The settings of the name server in this process: those of ``[rocketmq]``, changed there only."""
+    """The settings of the name server in this process, from ``[rocketmq]``; read-only."""
 
     order_messages = True
 
@@ -131,7 +131,7 @@ class BrokerServer:
         mark: StateMark,
         accounts: AccountsFile | None,
     ) -> None:
-        """Read what is kept (blocking; on the event loop): the state is the one that ``mark`` belongs to.
+        """Read the state that ``mark`` belongs to (blocking; on the event loop).
 
         Raises:
             MetaqError, OSError: A file is damaged, or cannot be used.
@@ -177,7 +177,7 @@ class BrokerServer:
         self._stopped = False
 
     def _group_state(self, state: StateTable, limits: GroupLimits) -> GroupState:
-        """What is known of groups; unused ones are forgotten when there are too many."""
+        """Return the state of groups; unused ones are removed when there are too many."""
         clock = self._parts.clock
         groups = Groups(state, create_unknown=self._config.auto_create_groups, built_in=GROUPS, limits=limits)
         known = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
@@ -259,7 +259,7 @@ class BrokerServer:
         self._schedule_scan()
 
     async def stop(self, patience_s: float) -> None:
-        """Answer what was received, then close the connections and what is kept."""
+        """Answer received requests, then close the connections and the state."""
         if self._stopped:
             return
         self._stopped = True
@@ -299,7 +299,7 @@ class BrokerServer:
         self.locks.expire()
         self._name_server.expire()
 
-    # ---- what administrators are shown
+    # ---- figures for administrators
 
     def _totals(self) -> Totals:
         traffic = self._parts.engine.statistics.traffic.values()
@@ -348,7 +348,7 @@ def _is_plain(value: object) -> bool:
 
 
 def topic_source(topics: Topics) -> TopicSource:
-    """Return what registrations tell of these topics."""
+    """Return the topics in the form for registrations."""
 
     def one(topic: str) -> TopicConfig | None:
         settings = topics.settings(topic)

@@ -1,12 +1,12 @@
-"""One client's side of the remoting protocol: frames in, calls to the dispatcher, responses out as they are ready.
+"""A client's session of the remoting protocol: decodes frames, dispatches calls, sends responses as they become ready.
 
-The server may ask, too: ``call`` and ``oneway`` send requests of its own, whose responses find their future by number.
-What is in flight is limited for each connection and for all together: requests of the client that are not answered yet
-(with ``limits.requests_max`` of all connections, or ``limits.request_bytes_max`` in them, the next are answered with 2,
-those of one connection wait in its socket, see ``Connection``), and requests of the server. A large request counts for
-several, and so does one that wants no answer, as long as it is being carried out.
+The server may send requests, too: ``call`` and ``oneway``, whose responses are matched by number. Requests in flight
+are limited for each connection and in total: unanswered requests of clients (beyond ``limits.requests_max`` of all
+connections, or ``limits.request_bytes_max`` in them, the next are answered with 2; beyond one connection's limit, they
+stay in its socket, see ``Connection``), and requests of the server. A large request counts as several, and so does a
+oneway while it is being executed.
 
-Bytes that are no frame end the connection without a response: where the next frame begins is unknown.
+Invalid bytes end the connection without a response, because the start of the next frame is unknown.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from metaq_broker.serve.session import Client
 _LOG: Final = logging.getLogger(__name__)
 
 REPLY_BYTES_AHEAD: Final = 1 << 20
-"""Bytes of responses that one connection makes before it looks whether its client takes them."""
+"""Bytes of responses that one connection produces before it checks whether its client reads them."""
 
 LARGE_BYTES: Final = 4096
-"""A request counts once more for each so many bytes of its frame."""
+"""A request counts once more for each of these many bytes of its frame."""
 
 EXPIRE_S: Final = 1.0
 """Time between two checks for unanswered requests of the server."""
@@ -60,16 +60,16 @@ class Requests(Protocol):
     """Where the requests of clients go: a ``Dispatcher``."""
 
     def carry_out(self, call: Call) -> None:
-        """Have a request carried out; returns at once."""
+        """Execute a request; returns at once."""
 
     def lost(self, session: RemotingSession) -> None:
-        """Forget a session whose connection is gone."""
+        """Remove a session whose connection is lost."""
 
 
 class RemotingServer:
-    """The sessions of one port, and what they share. ``session`` is the factory for ``net.Server``.
+    """The sessions of one port, and their shared limits. ``session`` is the factory for ``net.Server``.
 
-    Made in the event loop that serves them.
+    Create it in the event loop that serves them.
     """
 
     def __init__(self, dispatcher: Requests, limits: RemotingLimits | None = None) -> None:
@@ -113,7 +113,7 @@ class RemotingServer:
 
 
 class RemotingSession:
-    """``client`` says who is at the other end."""
+    """The session of one connection. ``client`` is the peer."""
 
     __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
 
@@ -124,11 +124,11 @@ class RemotingSession:
     def __init__(self, server: RemotingServer, replies: ReplyQueue, client: Client) -> None:
         self.client = client
         self.account: str | None = None
-        """The access key of the heartbeats, where accounts are asked for."""
+        """The access key of the heartbeats, if accounts are required."""
         self.finished = False
         self._server, self._replies = server, replies
         self._decoder = FrameDecoder(server.limits.frame_bytes_max)
-        self._channel: Channel[asyncio.Future[RemotingCommand]] | None = None  # few clients are asked anything
+        self._channel: Channel[asyncio.Future[RemotingCommand]] | None = None  # few clients get requests
         self._unanswered = 0
         self._lost = False
 
@@ -141,7 +141,7 @@ class RemotingSession:
 
     @property
     def reserved_bytes(self) -> int:
-        """The same: nothing is kept ahead."""
+        """The same as the pending bytes: nothing is reserved ahead."""
         return self._decoder.pending_bytes
 
     @property
@@ -151,7 +151,7 @@ class RemotingSession:
 
     @property
     def buffer_filled(self) -> Callable[[int], None]:
-        """Never called: this session has no buffer of its own."""
+        """Never called: this session has no buffer."""
         raise AssertionError("a remoting session has no buffer of its own")
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
@@ -176,7 +176,7 @@ class RemotingSession:
         return True
 
     def connection_lost(self) -> None:
-        """Forget the connection; what was asked of the client fails."""
+        """End the session; pending requests to the client fail."""
         self._lost = self.finished = True
         self._server.sessions.discard(self)
         for _ in range(self._unanswered):
@@ -190,11 +190,11 @@ class RemotingSession:
     # ---- called by handlers
 
     def call(self, command: RemotingCommand, timeout_s: float) -> asyncio.Future[RemotingCommand]:
-        """Ask the client something; the future fails after ``timeout_s`` (within a second) or with the connection.
+        """Send a request to the client; the future fails after ``timeout_s`` (within a second) or with the connection.
 
         Raises:
-            TooManyInFlight: Too many requests of the server wait at this client, or at all.
-            ConnectionFailed: The connection is gone.
+            TooManyInFlight: The limit of the server's pending requests is reached, for this client or in total.
+            ConnectionFailed: The connection is lost.
         """
         self._check_connected(command)
         future: asyncio.Future[RemotingCommand] = self._server.loop.create_future()
@@ -204,9 +204,9 @@ class RemotingSession:
         return future
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Tell the client something. Raises as ``call``.
+        """Send a oneway to the client. Raises as ``call``.
 
-        A oneway is in flight while responses of more than ``REPLY_BYTES_AHEAD`` wait for this client to take them.
+        A oneway is in flight while more than ``REPLY_BYTES_AHEAD`` of responses wait for this client.
         """
         self._check_connected(command)
         channel = self._own_channel()
@@ -223,7 +223,7 @@ class RemotingSession:
             self._replies.push(b"")  # wakes the connection
 
     def send_response(self, response: RemotingCommand | bytes | None) -> None:
-        """Send the response to a request that was counted, or its frame; ``None``: there is none. See ``Call``."""
+        """Send the response, or its frame, to a counted request; ``None``: no response. See ``Call``."""
         if self._lost:
             return
         self._unanswered -= 1
@@ -231,7 +231,7 @@ class RemotingSession:
         self._replies.push(_frame(response) if isinstance(response, RemotingCommand) else response or b"", 1)
 
     def send_file(self, response: RemotingCommand, file: Slice) -> None:
-        """The same with a response whose body is in a file."""
+        """Send a response whose body is in a file."""
         if self._lost:
             return
         self._unanswered -= 1
@@ -241,10 +241,10 @@ class RemotingSession:
         self._replies.push(b"", 1)  # it is counted twice else
 
     def release(self, counted_bytes: int, *, is_oneway: bool) -> None:
-        """Count bytes of a request no more that were counted when it arrived; also when the client is gone."""
+        """Stop counting the bytes of a request, also when the client is disconnected."""
         self._server.request_bytes -= counted_bytes
         self._replies.expect(-(counted_bytes // LARGE_BYTES) - is_oneway)
-        if is_oneway:  # no answer comes behind it that would wake the connection
+        if is_oneway:  # no response follows that would wake the connection
             self._replies.wake()
 
     def expire(self, now: float) -> None:
@@ -275,7 +275,7 @@ class RemotingSession:
         return self._channel
 
     def _is_taken(self, command: RemotingCommand, *, is_oneway: bool) -> bool:
-        """Say whether a request is carried out. One that wants an answer is counted then, others get one at once."""
+        """Return whether a request is executed, and count it; otherwise it is answered at once."""
         server, limits = self._server, self._server.limits
         if server.requests.count >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
             if is_oneway:
@@ -307,7 +307,7 @@ class RemotingSession:
 def _frame(response: RemotingCommand) -> bytes:
     try:
         return encode(response)
-    except FieldError as error:  # such as a code that the binary header cannot carry
+    except FieldError as error:  # such as a code that does not fit the binary header
         return encode(
             RemotingCommand(
                 ResponseCode.SYSTEM_ERROR,
@@ -325,9 +325,9 @@ def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
 
 
 class Call:
-    """One request, and the way of its response back to ``session``.
+    """A request, and the path of its response to ``session``.
 
-    ``counted_bytes`` are those that the session counts for the request until it is over (``RemotingSession.release``).
+    The session counts ``counted_bytes`` for the request until it is finished (``RemotingSession.release``).
     """
 
     __slots__ = ("_counted_bytes", "_open", "access", "request", "session")
@@ -338,17 +338,17 @@ class Call:
         self._open = not request.is_oneway
 
     def answer(self, response: RemotingCommand) -> None:
-        """Send the response. Nothing happens if there was one, the request is a oneway or the connection is gone."""
+        """Send the response. Has no effect after the first call, for a oneway, or if the connection is lost."""
         if self._close():
             self.session.send_response(response)
 
     def answer_frame(self, frame: bytes) -> None:
-        """Do what ``answer`` does with the frame of a response that was encoded already."""
+        """Send the frame of an encoded response, as ``answer`` does."""
         if self._close():
             self.session.send_response(frame)
 
     def answer_file(self, response: RemotingCommand, body: Slice) -> None:
-        """The same with a response whose body is in a file: it goes from there to the socket."""
+        """Send a response whose body is sent directly from a file."""
         if self._close():
             self.session.send_file(response, body)
 
@@ -371,10 +371,10 @@ class Call:
 
 
 class RequestAccess(Protocol):
-    """Who may ask what. Both methods return the refusal of a request, ``None`` if there is nothing against it."""
+    """Access control. Both methods return the refusal of a request, ``None`` if it is allowed."""
 
     def check(self, call: Call) -> RemotingCommand | None:
-        """Look at a request before it is carried out."""
+        """Check a request before it is executed."""
 
     def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
-        """Look at a request that has found a message of ``topic``, on which it needs any of ``needed``."""
+        """Check a request that has found a message of ``topic``, on which it needs one of ``needed``."""

@@ -1,7 +1,7 @@
-"""What a slave has of the front end for RocketMQ's clients: nobody is served, but a promotion can go on from here.
+"""A slave's front end for RocketMQ's clients: serves no client, but keeps what a promotion needs.
 
-It keeps the copy of its master's state (``replication.state_copy``), has the engine know the topics that clients made
-at the master, and keeps retention from removing messages that wait.
+It stores the copy of its master's state (``replication.state_copy``), adds the topics that clients created at the
+master to the engine, and keeps retention from deleting waiting messages.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from metaq_broker.rocketmq.system_topics import HALF, HALF_OPERATIONS, SCHEDULE,
 _LOG: Final = logging.getLogger(__name__)
 
 SOURCE_KEY: Final = "copied-from"
-"""Key of a slave's state: up to where it was copied, ``NUMBER POSITION`` in decimal; ``0 0``: nothing was, yet."""
+"""Key of a slave's state: the position up to which it was copied, ``NUMBER POSITION`` in decimal; ``0 0``: not yet."""
 
 OWN_KEYS: Final = frozenset((SOURCE_KEY, COUNT_KEY))
 """Keys that each broker has for itself."""
 
 
 class Standby:
-    """See the module; it is a ``replication.state_copy.StateTarget``."""
+    """The copied state; implements ``replication.state_copy.StateTarget``."""
 
     def __init__(self, parts: FrontEndParts, state: StateTable, topics: Topics) -> None:
         self._parts, self._state, self.topics = parts, state, topics
-        if not is_copy(state):  # from here on it is no longer what this broker served clients by
+        if not is_copy(state):  # from now on it is not this broker's own state
             with suppress(StateFull):
                 state.put(SOURCE_KEY, _encode(StateSource()))
 
@@ -48,7 +48,7 @@ class Standby:
         return StateSource() if value is None else StateSource(*map(int, value.split()))
 
     def take(self, source: StateSource, changes: Sequence[Change], *, whole: bool) -> None:
-        """See ``StateTarget``; on the disk within a second."""
+        """Apply copied changes; they are durable within a second."""
         changes = [change for change in changes if change[0] not in OWN_KEYS]
         if whole:
             entries: dict[str, bytes] = {}
@@ -61,7 +61,7 @@ class Standby:
             entries[SOURCE_KEY] = _encode(source)
             if (count := self._state.get(COUNT_KEY)) is not None:
                 entries[COUNT_KEY] = count
-            self._state.replace(entries, lambda error: None)  # what is not written is tried again by the table
+            self._state.replace(entries, lambda error: None)  # the table retries failed writes
         else:
             for key, value in changes:
                 if value is None:
@@ -86,12 +86,12 @@ class Standby:
 
 
 def is_copy(state: StateTable) -> bool:
-    """Return whether the state is a slave's: a master's some time ago, or what this broker had before it was one."""
+    """Return whether the state is a slave's copy, or empty."""
     return state.get(SOURCE_KEY) is not None
 
 
 def make_own(state: StateTable) -> None:
-    """Have the state be this broker's own."""
+    """Turn the copy into this broker's own state."""
     state.delete(SOURCE_KEY)
 
 

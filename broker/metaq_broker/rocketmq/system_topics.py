@@ -28,13 +28,13 @@ NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIME
 """Sends to these are refused (code 16)."""
 
 OF_MANY_TOPICS: Final = frozenset({SCHEDULE, HALF, TIMERS, CHECKED_TOO_OFTEN})
-"""Messages of all topics are in these: each says in REAL_TOPIC which one it is for."""
+"""Topics with messages of all topics: REAL_TOPIC is each message's target."""
 
 INTERNAL: Final = frozenset({HALF_OPERATIONS, TIMERS})
-"""Name servers and administrators do not hear of these."""
+"""Topics that are hidden from name servers and administrators."""
 
 COPIED_LAST: Final = frozenset({HALF_OPERATIONS})
-"""Slaves copy these behind all others: their messages say that others are stored."""
+"""Topics that slaves copy last, because their messages refer to messages of others."""
 
 LISTED_WHEN_STORED: Final = frozenset({HALF, CHECKED_TOO_OFTEN})
 """And of these when there are messages."""
@@ -80,5 +80,5 @@ def retry_topic(group: str) -> str:
 
 
 def is_of_one_group(topic: str) -> bool:
-    """Say whether this is a group's topic of retries or of dead letters."""
+    """Return whether this is a group's retry or dead letter topic."""
     return topic.startswith((RETRY_PREFIX, DEAD_PREFIX))

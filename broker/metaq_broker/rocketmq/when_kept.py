@@ -1,4 +1,4 @@
-"""Answers that wait until what they promise is on the disk."""
+"""Responses that wait until a change is durable."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.rocketmq.session import Call
 
 NOT_SET: str = "not set any response code"
-"""The remark of 4.9.7 in answers to administrators that went well. Who reads remarks reads this."""
+"""The remark of 4.9.7 in successful responses to administrators, for clients that check it."""
 
 
 def answer_when_kept(
     call: Call, remark: str | None = None, then: Callable[[], None] | None = None, body: bytes = b""
 ) -> OnDurable:
-    """Return what answers ``call`` when a change of the state is durable: with 0, ``remark`` and ``body``, or with 1.
+    """Return a callback that answers ``call`` when a change of the state is durable: with 0, ``remark`` and ``body``,
+    or with 1.
 
-    ``then`` runs before a good answer.
+    ``then`` runs before a successful response.
     """
 
     def kept(failure: Exception | None) -> None:

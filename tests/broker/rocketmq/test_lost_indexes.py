@@ -149,7 +149,7 @@ def test_unread_delayed_and_half_messages_are_delivered_once(aged: Aged, lose: C
         lose(path)
     said = aged.restart()
     assert "go on at the ends" not in said
-    assert "numbered anew" not in said
+    assert "renumbered" not in said
     with Asker(aged.broker.address) as asker:
         assert asker.committed("t", "g", 0) == aged.committed
     aged.commit_the_half_message()
@@ -162,7 +162,7 @@ def test_unread_delayed_and_half_messages_are_delivered_once(aged: Aged, lose: C
 def test_old_copies_of_indexes_do_no_harm(aged: Aged) -> None:
     for path, content in aged.copies.items():
         path.write_bytes(content[: 2 * RECORD_BYTES])
-    assert "numbered anew" not in aged.restart()
+    assert "renumbered" not in aged.restart()
     wait_until(lambda: len(aged.unread()) >= UNREAD + DELAYED, "delayed messages")
     found = aged.unread()
     assert (found[:UNREAD], sorted(found[UNREAD:])) == (WANTED, sorted(LATER))
@@ -173,10 +173,10 @@ def test_where_no_number_is_known_all_that_is_kept_is_delivered(aged: Aged) -> N
     for path in aged.indexes():
         path.unlink()
     said = aged.restart()
-    assert "queues were numbered anew, as their indexes are lost; the groups go on at the starts" in said
-    assert "delayed messages: the queue was numbered anew; all are delivered" in said
+    assert "queues were renumbered, because their indexes are lost; the groups continue at the starts" in said
+    assert "delayed messages: the queue was renumbered; all are delivered" in said
     aged.commit_the_half_message()
     wait_until(lambda: {*WANTED, *LATER, "open"} <= set(aged.unread()), "unread, delayed and half messages")
     aged.broker.stop()
-    assert "numbered anew" not in aged.restart()
+    assert "renumbered" not in aged.restart()
     assert {*WANTED, *LATER, "open"} <= set(aged.unread())

@@ -265,5 +265,5 @@ class RecoveryReport:
             yield f"the partition's incarnation cannot be read ({self.incarnation_fault}); {consequence}"
         if self.renumbered is not None:
             cause = "the indexes are lost, and nothing tells how many messages came before the oldest one"
-            yield f"{cause}; the queue is numbered anew from {self.renumbered} on, and its readers begin at its start"
+            yield f"{cause}; the queue is renumbered from {self.renumbered} on, and its readers begin at its start"
         yield from (f"removed unfinished segment {name}" for name in self.removed)

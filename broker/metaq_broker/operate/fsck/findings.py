@@ -99,7 +99,7 @@ class PartitionFindings:
                 yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
         if self.renumbered is not None:
             cause = "nothing tells how many messages came before the oldest one"
-            yield f"{cause}; the queue is numbered anew from {self.renumbered} on, and its readers begin at its start"
+            yield f"{cause}; the queue is renumbered from {self.renumbered} on, and its readers begin at its start"
         if self.quarantine_unreadable:
             yield "the quarantine file cannot be read"
         if self.incarnation_fault is not None:

@@ -1,1 +1,1 @@
-"""What administrators ask about topics, groups and the running broker."""
+"""Administrative requests about topics, groups and the running broker."""

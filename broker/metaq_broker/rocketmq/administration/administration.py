@@ -1,7 +1,7 @@
-"""What administrators ask of a broker: topics (17, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
+"""Administrative requests: topics (17, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
 
-A change is answered when it is on the disk, and the name servers hear of it at once. Settings of the broker itself are
-shown and not changed from afar: that is what its configuration file is for.
+A change is answered when it is durable, and the name servers are notified at once. Settings of the broker itself are
+only shown: they are changed in its configuration file.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ TOPIC_BYTES_MAX: Final = 127
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
-"""Of topics. A name server of Java's refuses a broker of whose topics one has another, as older versions kept it."""
+"""Valid filter types of topics. A Java name server refuses a broker if a topic has another one, as older versions
+stored.
+"""
 
 DeleteMessages = Callable[[str], Awaitable[None]]
 """Removes the messages of a topic. Raises ``MetaqError`` with the reason if that cannot be done."""
 
 
 def topic_name_fault(topic: str) -> str | None:
-    """Return why RocketMQ refuses the name of a topic, ``None`` if it does not; the texts are those of 4.9.7."""
+    """Return why RocketMQ refuses the name of a topic, ``None`` if it is valid; with the texts of 4.9.7."""
     if not topic.strip():
         return "The specified topic is blank."
     if not _TOPIC.fullmatch(topic):
@@ -56,19 +58,19 @@ def topic_name_fault(topic: str) -> str | None:
 
 
 def topic_configs(topics: Topics) -> TopicConfigs:
-    """Return the topics of a broker as it tells them to name servers and administrators."""
+    """Return the topics of a broker in the form for name servers and administrators."""
     listed = ((topic, each) for topic, each in sorted(topics.all().items()) if is_listed(topics, topic))
     table = {topic: topic_config(topic, settings) for topic, settings in listed}
     return TopicConfigs(topic_config_table=table, data_version=data_version(topics))
 
 
 def is_listed(topics: Topics, topic: str) -> bool:
-    """Say whether name servers and administrators hear of a topic."""
+    """Return whether a topic is visible to name servers and administrators."""
     return topic not in INTERNAL and (topic not in LISTED_WHEN_STORED or topics.has_messages(topic))
 
 
 def data_version(topics: Topics) -> DataVersion:
-    """Return what changes with each change of a topic."""
+    """Return the version, which changes with each change of a topic."""
     return DataVersion(timestamp=topics.changed_ms, counter=topics.changes)
 
 
@@ -86,7 +88,9 @@ def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
 
 
 class AdministrationRequests:
-    """``figures`` gives those of the running broker, ``configuration`` the settings, both under RocketMQ's names."""
+    """Handlers. ``figures`` returns the broker's figures, ``configuration`` its settings, both under
+    RocketMQ's names.
+    """
 
     def __init__(
         self,
@@ -104,7 +108,7 @@ class AdministrationRequests:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have these requests answered here."""
+        """Register the handlers."""
         code = RequestCode
         dispatcher.add([code.UPDATE_AND_CREATE_TOPIC], self._update_topic)
         dispatcher.add([code.DELETE_TOPIC_IN_BROKER], self._delete_topic)
@@ -149,7 +153,7 @@ class AdministrationRequests:
         return None
 
     async def _delete(self, call: Call, topic: str) -> None:
-        """Remove the messages, then the settings. A message that came in between goes, too: nobody asked for it."""
+        """Delete the messages, then the settings. A message stored in between is deleted, too."""
         try:
             await self._delete_messages(topic)
             self._offsets.forget_topic(topic)

@@ -1,6 +1,6 @@
-"""What administrators ask about groups: settings (200, 201, 207, 352), lag (208), offsets (43, 45), and readers (300).
+"""Administrative requests about groups: settings (200, 201, 207, 352), lag (208), offsets (43, 45), readers (300).
 
-A change is answered when it is on the disk.
+A change is answered when it is durable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupAdministrationRequests:
         self._topics, self._store, self._delays = topics, store, delays
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have these requests answered here."""
+        """Register the handlers."""
         code = RequestCode
         dispatcher.add([code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP], self._update)
         dispatcher.add([code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG], self._all)

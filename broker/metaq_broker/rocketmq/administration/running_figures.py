@@ -1,8 +1,8 @@
-"""Figures of the running broker as RocketMQ's administrators know them (28): rates, totals, queues, disk.
+"""Figures of the running broker in RocketMQ's form (28): rates, totals, queues, disk.
 
-A message can be read when it is stored: nothing is behind in being dispatched.
-Rates are of the last ten seconds, minute and ten minutes, from samples that are taken every few seconds. Totals count
-from the broker's start, and a day begins at midnight UTC. Names are RocketMQ's, where a figure means the same here.
+A message is readable when it is stored, so the dispatch lag is always 0. Rates are of the last ten seconds, minute and
+ten minutes, from samples that are taken every few seconds. Totals count from the broker's start, and a day begins at
+midnight UTC. Figures with the same meaning have RocketMQ's names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GIB: Final = 1 << 30
 
 
 class Totals(NamedTuple):
-    """What was stored and delivered since the start."""
+    """Totals of stored and delivered messages since the start."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -28,7 +28,7 @@ class Totals(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What else is true at a moment. ``waiting`` are requests that are carried out and not answered."""
+    """Other current figures. ``waiting`` are requests in progress."""
 
     waiting: int = 0
     held_pulls: int = 0
@@ -36,11 +36,11 @@ class Moment(NamedTuple):
     earliest_ms: int | None = None
     disk: DiskSpace | None = None
     delays: Mapping[int, tuple[int, int]] = {}
-    """Delay level -> up to which queue offset it is delivered, and where its queue ends."""
+    """Delay level -> queue offset up to which it is delivered, and the end of its queue."""
 
 
 class RunningFigures:
-    """``sample`` is to be called every few seconds."""
+    """The figures. Call ``sample`` every few seconds."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RunningFigures:
         self._this_morning = self._last_morning = totals()
 
     def sample(self) -> None:
-        """Take note of the totals of this moment."""
+        """Record the current totals."""
         now, totals = self._monotonic(), self._totals()
         self._samples.append((now, totals))
         while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOWS_S[-1]:
@@ -66,7 +66,7 @@ class RunningFigures:
             self._day, self._last_morning, self._this_morning = day, self._this_morning, totals
 
     def table(self) -> Mapping[str, str]:
-        """Return the figures of this moment, name -> text."""
+        """Return the current figures, name -> text."""
         totals, moment = self._totals(), self._moment()
         average = totals.bytes_in / totals.messages_in if totals.messages_in else 0.0
         figures = {
@@ -111,7 +111,9 @@ class RunningFigures:
 
 
 def _queues(moment: Moment) -> dict[str, str]:
-    """Requests wait for no threads here: those of one kind that wait for the disk stand for the queue of that kind."""
+    """Return sizes of the thread pools' queues. There are none: sends that wait for the disk are reported as the send
+    queue.
+    """
     return {
         "sendThreadPoolQueueSize": str(max(0, moment.waiting - moment.held_pulls)),
         "sendThreadPoolQueueHeadWaitTimeMills": "0",

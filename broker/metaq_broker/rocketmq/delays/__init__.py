@@ -1,1 +1,1 @@
-"""Messages that wait for a time: delay levels, moments of their own, retries."""
+"""Messages that wait for a time: delay levels, delivery times, retries."""

@@ -1,8 +1,8 @@
-"""Messages that are to be delivered later: DELAY (a level), or a moment of their own (TIMER_DELIVER_MS and others).
+"""Delayed messages: DELAY (a level), or a delivery time (TIMER_DELIVER_MS and others).
 
 Those with a level wait in ``SCHEDULE_TOPIC_XXXX``, in the queue of their level, the others in ``rmq_sys_wheel_timer``.
-A level above the highest means the highest, one below 1 no delay; with a level, a moment counts for nothing. A moment
-that has passed means now. Source: docs/rocketmq-broker.md, "Delayed messages".
+A level above the highest means the highest, one below 1 no delay; a level overrides a delivery time. A time in the past
+means now. Source: docs/rocketmq-broker.md, "Delayed messages".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DELIVER_MS: Final = "TIMER_DELIVER_MS"
 DELAY_S: Final = "TIMER_DELAY_SEC"
 DELAY_MS: Final = "TIMER_DELAY_MS"
 DUE_MS: Final = "TIMER_OUT_MS"
-"""Property of a message that waits for a moment: which one."""
+"""Property with the delivery time of a waiting message."""
 
 RECALL_HANDLE: Final = "recallHandle"
 HANDLE_VERSION: Final = "v1"
@@ -50,7 +50,7 @@ HANDLE_VERSION: Final = "v1"
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 TIMER_MAX_MS: Final = 3 * 86_400_000
-"""How far in the future a moment may be."""
+"""Longest time to a delivery time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class DelayInvalid(Refusal):
-    """A property that says how long to wait is no number."""
+    """A delay property is not a number."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TooManyWaiting(Refusal):
-    """As many messages wait for a moment as are allowed."""
+    """The limit of timed messages is reached."""
 
     reason: str
 
@@ -85,7 +85,7 @@ Delay = Level | Moment
 
 
 def recall_handle(topic: str, broker_name: str, due_ms: int, message_id: str) -> str:
-    """Return what a message that waits for a moment is taken back with: see ``recalls``."""
+    """Return the recall handle of a timed message; see ``recalls``."""
     text = f"{HANDLE_VERSION} {topic} {broker_name} {due_ms} {message_id}"
     return urlsafe_b64encode(text.encode("utf-8", "replace")).decode()
 
@@ -127,10 +127,10 @@ class DelayedDelivery:
         """The same, with the queue offset at which the level's queue ends (28)."""
         return self._levels.progress()
 
-    # ---- what is asked for
+    # ---- the requested delay
 
     def delay_of(self, properties: Mapping[str, str]) -> Delay | Refusal | None:
-        """Return how long a message with these properties is to wait, ``None`` = not at all."""
+        """Return the delay of a message with these properties, ``None`` = no delay."""
         try:
             if DELAY in properties:
                 level = self.levels.nearest(_number(properties, DELAY))
@@ -159,7 +159,7 @@ class DelayedDelivery:
     # ---- storing
 
     def store(self, topic: str, queue: int, message: OutgoingMessage, delay: Delay, done: OnStored) -> None:
-        """Store a message that is to go to ``topic`` when it is due; ``done`` gets where it waits."""
+        """Store a message that is delivered to ``topic`` when due; ``done`` gets its position in the waiting queue."""
         added = {REAL_TOPIC: topic, REAL_QUEUE: str(queue)}
         if isinstance(delay, Level):
             added[DELAY] = str(delay.number)
@@ -190,7 +190,7 @@ class DelayedDelivery:
         return DELAY, DELIVER_MS, DELAY_S, DELAY_MS
 
     def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
-        """Take over a message that is to wait; say whether it was."""
+        """Take over a delayed message; return whether it was taken over."""
         delay = self.delay_of(parse_properties(message.properties))
         if delay is None:
             return False
@@ -208,7 +208,7 @@ class DelayedDelivery:
         return BlockInvalid("the messages of a batch cannot be delayed; send them one by one")
 
     def _with_handle(self, send: SentMessage, delay: Delay, done: OnStored) -> OnStored:
-        """Have the response say how a message that waits for a moment is taken back."""
+        """Add the recall handle of a timed message to the response."""
         if not isinstance(delay, Moment):
             return done
         topic, due_ms = send.header.topic, delay.due_ms

@@ -1,7 +1,7 @@
-"""Which of many messages is due next. Sixteen bytes for each of them, no timer and no object.
+"""The due times of many messages. Sixteen bytes each, no timers or objects.
 
-Messages that are due within the current minute are in a heap. All others are in arrays, one for each minute, and go
-to the heap when their minute begins: so adding one costs an append, and what is due in three days is not touched.
+Messages that are due within the current minute are in a heap. All others are in arrays, one for each minute, and move
+to the heap when their minute begins: adding one costs an append, and messages due in three days are not touched.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DueTimes:
         return taken
 
     def next_ms(self) -> int | None:
-        """Return when the next message is due, or a moment before that; ``None`` without one."""
+        """Return when the next message is due, or an earlier time; ``None`` without one."""
         first = [self._heap[0][0]] if self._heap else []
         if self._order:
             first.append(self._order[0] * BUCKET_MS)

@@ -1,7 +1,7 @@
-"""Which messages of a queue wait no more: all below a number, and some above it.
+"""Which messages of a queue are finished: all below a number, and some above it.
 
-Those above are bits of chunks of 4,096 messages, each a value of the state table: 512 bytes however many of them are
-finished. A chunk below the number is removed.
+The latter are bits in chunks of 4,096 messages, each a value of 512 bytes in the state table. Chunks below the number
+are removed.
 
 ::
 
@@ -37,7 +37,7 @@ class Finished:
         return bool(self._chunk(ordinal // CHUNK_MESSAGES)[byte] >> bit & 1)
 
     def add(self, ordinals: Iterable[int], saved: Saved | None = None) -> None:
-        """Take note of some; ``saved`` is called once, when that is durable."""
+        """Mark ordinals as finished; ``saved`` is called once, when that is durable."""
         changed: dict[int, bytearray] = {}
         for ordinal in ordinals:
             if ordinal >= self.below:
@@ -48,7 +48,7 @@ class Finished:
         self._save(changed, saved)
 
     def cut(self, end: int) -> bool:
-        """Have no ordinal from ``end`` on be finished: there is no such message yet. Say whether some were."""
+        """Unmark the ordinals from ``end`` on, which do not exist yet; return whether some were marked."""
         found = False
         first, bits = divmod(end, CHUNK_MESSAGES)
         for key, value in list(self._state.items(f"{self._key}/")):
@@ -66,7 +66,7 @@ class Finished:
         return found
 
     def begin_at(self, first: int, *, keep: bool) -> None:
-        """Have all ordinals below ``first`` be finished, and of the others those that are, if they are to be kept."""
+        """Mark all ordinals below ``first`` as finished; with ``keep``, keep the marks of the others."""
         for key, _ in list(self._state.items(f"{self._key}/")):
             number = int(key.removeprefix(f"{self._key}/"))
             if not keep or number < first // CHUNK_MESSAGES:

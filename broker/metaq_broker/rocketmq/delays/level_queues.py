@@ -1,14 +1,13 @@
 """Messages that wait for a delay level: one queue for each level, in which all wait equally long.
 
-So the first one of a queue is the first that is due, and all that is kept is how far each queue is delivered: a
-*position*, durable in the state table. Thousands of waiting messages cost nothing but their bytes on the disk.
+So the first message of a queue is due first, and only the delivered *position* of each queue is stored, in the state
+table. Waiting messages cost only their bytes on the disk.
 
-A message is due when the level's delay has passed since it was stored. If the clock was set back it does not wait
-longer than the delay from now on. Messages are delivered in batches; one batch of a level is under way at a time, so
-those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``, and so is a level with which
-anything else went wrong while the others go on; either is logged once a minute. A position behind the end of its queue
-is of a newer copy of the log than this one; it goes back to the end. One in a queue that was numbered anew goes to its
-start.
+A message is due when the level's delay has passed since it was stored. If the clock was set back, it waits at most the
+delay from now on. Messages are delivered in batches; one batch of a level is in progress at a time, so the messages of
+a level stay in order. Deliveries that the disk refuses are retried after ``RETRY_MS``, and so is a level with any other
+error, while the other levels continue; errors are logged once a minute. A position behind the end of its queue belongs
+to a newer copy of the log; it is reset to the end. A position in a renumbered queue is reset to its start.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ M = TypeVar("M")
 BATCH_MESSAGES: Final = 64
 RETRY_MS: Final = 1_000
 IDLE_MS: Final = 1_000
-"""The longest time between two looks at a queue: the clock may have been set meanwhile."""
+"""The longest time between two checks of a queue: the clock may have been set meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +54,7 @@ class _Level:
 
 
 class LevelQueues(Generic[M]):
-    """Call ``run`` when it says, and behind each call of ``wake``: there is more to do then."""
+    """Delivers messages by level. Call ``run`` at the time that it returns, and after each call of ``wake``."""
 
     def __init__(
         self, levels: DelayLevels, log: WaitingLog[M], mover: Mover[M], state: State, wake: Callable[[], None]
@@ -69,12 +68,10 @@ class LevelQueues(Generic[M]):
         self._wake = wake
         self._now_ms = 0
         self._reports = FaultReports()
-        for level in self._levels:  # before there are new messages, which are not to count as delivered
+        for level in self._levels:  # before new messages arrive, which must not count as delivered
             if (first := log.renumbered(level.queue)) is not None:
                 fields = {"level": level.number, "position": level.position, "first": first}
-                _LOG.warning(
-                    "delayed messages: the queue was numbered anew; all are delivered", extra={"fields": fields}
-                )
+                _LOG.warning("delayed messages: the queue was renumbered; all are delivered", extra={"fields": fields})
                 self._note(level, first, ())
             elif (end := log.end(level.queue)) < level.position:
                 self._go_back(level, end)
@@ -84,16 +81,16 @@ class LevelQueues(Generic[M]):
         return {level.number: level.position for level in self._levels}
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """Return up to which ordinal each level is delivered, and where its queue ends."""
+        """Return the delivered ordinal of each level, and the end of its queue."""
         return {level.number: (level.position, self._log.end(level.queue)) for level in self._levels}
 
     def run(self, now_ms: int) -> int:
-        """Deliver what is due; return when to look again. Deliveries go on after this has returned."""
+        """Deliver due messages; return when to call again. Deliveries continue after the return."""
         self._now_ms = now_ms
         return min(self._try_level(level, now_ms) for level in self._levels)
 
     def _try_level(self, level: _Level, now_ms: int) -> int:
-        """Deliver what is due of one level, whatever goes wrong with it: the others go on."""
+        """Deliver due messages of one level; log any error, so that the other levels continue."""
         try:
             return self._run_level(level, now_ms)
         except Exception as error:
@@ -136,7 +133,7 @@ class LevelQueues(Generic[M]):
         return now_ms + IDLE_MS
 
     def _go_back(self, level: _Level, end: int) -> Refusal | None:
-        """Go on at the end of the queue, unless it cannot be read now: then return why."""
+        """Reset the position to the end of the queue; return the reason if the queue cannot be read now."""
         refusal = self._log.fault(level.queue)
         if refusal is None:
             fields = {"level": level.number, "position": level.position, "end": end}
@@ -145,7 +142,7 @@ class LevelQueues(Generic[M]):
         return refusal
 
     def _due_count(self, level: _Level, waiting: Sequence[WaitingMessage[M]], now_ms: int) -> int:
-        """How many of them are due. What was moved before a restart was due, and so were those before it."""
+        """Return how many are due. Messages moved before a restart were due, and so were earlier ones."""
         count = sum(1 for _ in takewhile(lambda each: self._due_ms(level, each, now_ms) <= now_ms, waiting))
         moved = [at for at, each in enumerate(waiting, 1) if self._mover.was_moved(each.origin)]
         return max([count, *moved])
@@ -171,7 +168,7 @@ class LevelQueues(Generic[M]):
         level.position = position
 
         def saved(error: Exception | None) -> None:
-            if error is not None:  # the floors stay, so nothing is doubled
+            if error is not None:  # the floors are kept, so no message is delivered twice
                 _LOG.error("position not saved", extra={"fields": {"level": level.number, "reason": error}})
                 return
             for receipt in receipts:
@@ -180,7 +177,7 @@ class LevelQueues(Generic[M]):
         save(self._state, level.key, str(position).encode(), saved)
 
     def _caught_up(self, level: _Level) -> None:
-        """All that was due is delivered; what was moved before a restart is among it, and noted."""
+        """All due messages are delivered and recorded, including those moved before a restart."""
         if level.hold is not None:
             self._note(level, level.position, (level.hold,))
             level.hold = None

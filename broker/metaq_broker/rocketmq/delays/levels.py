@@ -24,7 +24,7 @@ class DelayLevels:
         """Return the levels of a text such as ``1s 5s 2m 1h 1d``.
 
         Raises:
-            ValueError: A part of it is no such time, or there are none or too many.
+            ValueError: A part is not a valid time, or there are none or too many.
         """
         steps = text.split()
         if not 1 <= len(steps) <= LEVELS_MAX:
@@ -43,7 +43,7 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def nearest(self, level: int) -> int:
-        """Return ``level``, the highest one if it is above it; 0 or less means no delay."""
+        """Return ``level``, limited to the highest one; 0 or less means no delay."""
         return max(0, min(level, self.count))
 
     def delay_ms(self, level: int) -> int:

@@ -1,11 +1,11 @@
-"""Messages that wait for a moment can be taken back: 370, with the handle that the answer to their send has.
+"""Recall of timed messages: 370, with the handle in the response to their send.
 
 ::
 
     handle = base64 (URL-safe) of: v1 TOPIC BROKER DUE_MS ID      with a blank between
 
-Clients read the topic and the broker's name in it. ID is the offset message id of the waiting message, where RocketMQ
-has the UNIQ_KEY: so it is found without an index.
+Clients read the topic and the broker's name in it. ID is the offset message id of the waiting message, instead of
+RocketMQ's UNIQ_KEY, so no index is needed to find it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecallRequests:
         self._store, self._timed = store, timed
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have messages taken back here."""
+        """Register the handler."""
         dispatcher.add([RequestCode.RECALL_MESSAGE], self._recall)
 
     def _recall(self, call: Call) -> RemotingCommand | None:
@@ -68,10 +68,10 @@ def _waits_for(record: Record, topic: str) -> bool:
 
 
 def _decode(handle: str) -> tuple[str, int]:
-    """Return topic and place of a handle.
+    """Return topic and position in a handle.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a handle.
     """
     try:
         parts = urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")

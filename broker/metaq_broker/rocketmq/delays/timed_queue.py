@@ -1,8 +1,8 @@
-"""Messages that wait for a moment of their own, in one queue, whatever the order of their moments.
+"""Timed messages in one queue, in any order of their delivery times.
 
-What is kept in memory is the moment and the ordinal of each (``DueTimes``). The state table has which of them wait no
-more (``Finished``). After a restart the queue is read from the first that still waits on, a part with each ``run``;
-messages that are stored meanwhile are met by that reading.
+Delivery time and ordinal of each are in memory (``DueTimes``). The state table has the finished ones (``Finished``).
+After a restart the queue is read from the first waiting message on, a part with each ``run``, including messages that
+are stored meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READ_MESSAGES: Final = 256
 
 
 class TimedQueue(Generic[M]):
-    """``run`` and ``wake`` are as those of ``LevelQueues``; at most ``waiting_max`` messages wait."""
+    """Delivers timed messages; ``run`` and ``wake`` as in ``LevelQueues``. At most ``waiting_max`` messages wait."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class TimedQueue(Generic[M]):
         self._now_ms = 0
         self._reports = FaultReports()
         self._taken: list[WaitingMessage[M]] = []
-        self._check()  # before there are new messages, which are not to count as finished
+        self._check()  # before new messages arrive, which must not count as finished
 
     def __len__(self) -> int:
-        """How many messages wait, as far as the queue is read."""
+        """Number of waiting messages, as far as the queue was read."""
         return len(self._times) + len(self._taken)
 
     @property
@@ -71,16 +71,16 @@ class TimedQueue(Generic[M]):
         return len(self) >= self.waiting_max
 
     def waits(self, ordinal: int) -> bool:
-        """Say whether a message is neither delivered nor recalled; those under way count as delivered."""
+        """Return whether a message is neither delivered nor recalled; one being delivered counts as delivered."""
         under_way = any(each.ordinal == ordinal for each in self._taken)
         return ordinal not in self._finished and not under_way and ordinal < self._log.end(0)
 
     def recall(self, ordinal: int, saved: Saved) -> None:
-        """Have a message that ``waits`` not delivered; ``saved`` is called when that is durable."""
+        """Cancel the delivery of a message that ``waits``; ``saved`` is called when that is durable."""
         self._finished.add([ordinal], saved)
 
     def run(self, now_ms: int) -> int:
-        """Deliver what is due; return when to look again. Deliveries go on after this has returned."""
+        """Deliver due messages; return when to call again. Deliveries continue after the return."""
         self._now_ms = now_ms
         caught_up = self._load()
         while not self._busy and not now_ms < self._not_before_ms <= now_ms + RETRY_MS:
@@ -118,13 +118,13 @@ class TimedQueue(Generic[M]):
         return self._log.end(0) <= self._next
 
     def _check(self) -> bool:
-        """Have nothing be finished that is not in the queue, unless that cannot be read now; say whether it can."""
+        """Unmark finished ordinals that are not in the queue; return whether the queue could be read."""
         if self._log.fault(0) is not None:
             return False
         end, first = self._log.end(0), self._log.renumbered(0)
         if first is not None:
             fields = {"first": first}
-            _LOG.warning("timed messages: the queue was numbered anew; all are delivered", extra={"fields": fields})
+            _LOG.warning("timed messages: the queue was renumbered; all are delivered", extra={"fields": fields})
             self._finished.begin_at(first, keep=False)
         elif self._finished.cut(end):
             _LOG.warning("timed messages: more are finished than there are", extra={"fields": {"end": end}})
@@ -145,7 +145,7 @@ class TimedQueue(Generic[M]):
             is_enough = sum(each.size for each in self._taken) >= BATCH_BYTES
             try:
                 read = None if is_enough else self._log.read(0, ordinal, 1)
-            except Exception as error:  # of this message; the others go on
+            except Exception as error:  # an error of this message; the others continue
                 self._put_off(ordinal, error)
                 broken += 1
                 continue

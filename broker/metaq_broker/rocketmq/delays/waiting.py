@@ -1,4 +1,4 @@
-"""What waits: messages of a log of their own, and how that log is read."""
+"""Waiting messages, and the interface of their log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ M = TypeVar("M")
 
 
 class WaitingMessage(NamedTuple, Generic[M]):
-    """A message that waits. ``origin`` is its place (see ``moves``), ``message`` what is to be appended to ``target``.
+    """A waiting message. ``origin`` is its position (see ``moves``); ``message`` will be appended to ``target``.
 
-    ``due_ms`` is the time that it waits for, if it has one of its own. ``target`` is ``None`` if nobody can tell where
-    it is to go; it is then dropped.
+    ``due_ms`` is its delivery time, if it has one. ``target`` is ``None`` if it is unknown; the message is then
+    dropped.
     """
 
     ordinal: int
@@ -45,9 +45,9 @@ class WaitingLog(Protocol[M]):
         """Return the ordinal behind the last readable message of a queue."""
 
     def renumbered(self, queue: int) -> int | None:
-        """Return the ordinal of the first message if a queue was numbered anew at this start, else ``None``.
+        """Return the ordinal of the first message if a queue was renumbered at this start, else ``None``.
 
-        Positions from before then lead to the first message: nothing tells which one they meant.
+        Earlier positions are then reset to the first message, because their messages are unknown.
         """
 
     def fault(self, queue: int) -> Refusal | None:

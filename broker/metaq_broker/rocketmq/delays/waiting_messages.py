@@ -1,8 +1,8 @@
-"""Messages that wait in system topics, in RocketMQ's form: how they say where they are to go, and how they are moved.
+"""Messages that wait in system topics, in RocketMQ's form: their target, and how they are moved there.
 
-A message that waits has the properties REAL_TOPIC and REAL_QID, and keeps them when it is delivered, as it does with
-RocketMQ. A delivered message has the physical offset of the waiting one in its prepared transaction offset: that is the
-origin that ``moves`` needs. RocketMQ sets the field so for committed transactions; for others it leaves it 0.
+A waiting message has the properties REAL_TOPIC and REAL_QID, and keeps them when it is delivered, as in RocketMQ. A
+delivered message has the physical offset of the waiting one in its prepared transaction offset: the origin for
+``moves``. RocketMQ sets the field this way only for committed transactions, else to 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ORIGINS_MAX: Final = 512
 
 
 class SentMessage(Protocol):
-    """A send that passed the checks: the request's header, and the queue that it goes to."""
+    """A checked send: the request's header, and the target queue."""
 
     @property
     def header(self) -> SendMessage: ...
@@ -47,11 +47,11 @@ class SentMessage(Protocol):
 
 
 MakeTopic = Callable[[str, int, Callable[[Exception | None], None]], None]
-"""Makes a topic with so many queues at least, unless there is one, and calls back when that is durable."""
+"""Creates a topic with at least this number of queues, unless it exists, and calls back when that is durable."""
 
 
 def with_properties(message: OutgoingMessage, added: Mapping[str, str]) -> OutgoingMessage | TooLarge:
-    """Return a message with further properties, in place of those of the same names."""
+    """Return a message with additional properties, which replace those of the same names."""
     before = message.properties.rstrip(b"\x02")
     if any(f"{name}\x01".encode() in before for name in added):
         kept = {name: value for name, value in parse_properties(before).items() if name not in added}
@@ -68,7 +68,7 @@ def _text(properties: Mapping[str, str]) -> bytes:
 
 
 def to_move(record: Record) -> OutgoingMessage:
-    """Return what is to be appended when a waiting message is delivered."""
+    """Return the message to append when a waiting message is delivered."""
     return OutgoingMessage(
         record.body,
         record.properties,
@@ -82,20 +82,20 @@ def to_move(record: Record) -> OutgoingMessage:
 
 
 def own_topic(record: Record) -> str:
-    """Return the topic that a stored message is for: its own, or the one that it waits for."""
+    """Return the target topic of a stored message: its own, or the one that it waits for."""
     if record.topic in OF_MANY_TOPICS:
         return record.property_map().get(REAL_TOPIC) or record.topic
     return record.topic
 
 
 def real_queue(properties: Mapping[str, str]) -> Queue | None:
-    """Return where a waiting message is to go, ``None`` if it does not say so."""
+    """Return the target queue of a waiting message, ``None`` if it has none."""
     topic, number = properties.get(REAL_TOPIC), number_of(properties.get(REAL_QUEUE))
     return Queue(topic, number) if topic and number is not None else None
 
 
 def number_of(text: str | None) -> int | None:
-    """Return the number that a property says, the largest of 18 digits for one with more; ``None`` if it says none."""
+    """Return the number in a property, limited to 18 digits; ``None`` if it is not a number."""
     if text is None or not text.isdecimal():
         return None
     return int(text) if len(text) <= NUMBER_DIGITS_MAX else 10**NUMBER_DIGITS_MAX - 1
@@ -104,7 +104,7 @@ def number_of(text: str | None) -> int | None:
 def read_waiting(
     store: MessageStore, queue: Queue, first: int, count: int, wake: Callable[[], None]
 ) -> tuple[list[Record], int] | Refusal:
-    """Return waiting messages from a queue offset on, or from the first one that is kept, and where to go on."""
+    """Return waiting messages from a queue offset on, or from the first stored one, and the next offset."""
     found: Batch | Refusal = store.read(*queue, first, count, READ_BYTES)
     if isinstance(found, Batch) and first < found.min_offset:
         first = found.min_offset
@@ -119,7 +119,7 @@ def read_waiting(
 
 
 class StoreMoves:
-    """``MoveLog`` on the broker's store. A topic that was deleted while messages waited for it is made anew."""
+    """``MoveLog`` on the broker's store. A topic that was deleted while messages waited for it is created again."""
 
     def __init__(self, store: MessageStore, make_topic: MakeTopic) -> None:
         self._store, self._make_topic = store, make_topic

@@ -1,4 +1,4 @@
-"""What the front end has for messages that wait: delays, retries and transactions on one mover and one timer."""
+"""The front end's parts for waiting messages: delays, retries and transactions, with one mover and one timer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.session import RemotingSession
 
 MaySend = Callable[["RemotingSession", str], bool]
-"""Says whether who sends heartbeats on a connection may send to a topic."""
+"""Returns whether the client that sends heartbeats on a connection may send to a topic."""
 
 
 class WaitingParts:
@@ -57,11 +57,11 @@ class WaitingParts:
 
     @property
     def interceptors(self) -> Sequence[Any]:
-        """Who takes over sends, the first that does: retries, then transactions, then delays."""
+        """The interceptors of sends, in order: retries, transactions, delays."""
         return self.retries, self.transactions, self.delays
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have 36, 37 and 370 carried out here."""
+        """Register the handlers of 36, 37 and 370."""
         self.retries.mount(dispatcher)
         self.transactions.mount(dispatcher)
         self.recalls.mount(dispatcher)
@@ -76,14 +76,14 @@ class WaitingParts:
         self.rounds.start()
 
     def stop(self) -> None:
-        """Deliver nothing more."""
+        """Stop delivering."""
         self.rounds.stop()
 
 
 def sessions_of(members: Members, may_send: MaySend) -> Callable[[str, str], Sequence[RemotingSession]]:
-    """Return what gives the sessions of those members of a producer group that may send to a topic.
+    """Return a function that returns the sessions of a producer group's members that may send to a topic.
 
-    Anybody can say that he produces for a group, and a question about a half message has the message in it.
+    Any client can claim to be a producer of a group, and a check-back contains the half message.
     """
 
     def sessions(group: str, topic: str) -> Sequence[RemotingSession]:
@@ -94,7 +94,7 @@ def sessions_of(members: Members, may_send: MaySend) -> Callable[[str, str], Seq
 
 
 def topic_maker(topics: Topics) -> MakeTopic:
-    """Return what makes a topic unless it has so many queues."""
+    """Return a function that creates a topic unless it has enough queues."""
 
     def make(topic: str, queues: int, kept: Callable[[Exception | None], None]) -> None:
         settings = topics.settings(topic)

@@ -1,8 +1,8 @@
-"""What administrators ask of a group's clients by way of the broker: new offsets (222), figures (307), consume (309).
+"""Administrative requests to a group's clients through the broker: new offsets (222), figures (307), consume (309).
 
-The broker tells the clients of a group their new offsets (220) and leaves it to them to go there and to commit. If a
-group has no clients now, the broker commits them, as 5.x does; clients before 5.0 are told so where the group has
-committed offsets, and do it themselves. The other two requests it hands to one client, and gives its answer back.
+The broker sends the clients of a group their new offsets (220), and they apply and commit them. If a group has no
+clients now, the broker commits them, as 5.x does; administrators' clients before 5.0 get the group's committed offsets
+and commit themselves. The other two requests are forwarded to one client, and its answer is returned.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from metaq_broker.rocketmq.when_kept import answer_when_kept
 from metaq_broker.serve.accounts.account_list import Permission
 
 TO_THE_END: Final = -1
-"""As a time: behind the last message."""
+"""Time that means the end of the queue."""
 
 BY_TIME: Final = -1
-"""As the offset of one queue: that of the time."""
+"""Offset of a queue that means the offset of the time."""
 
 TIMEOUT_S: Final = 10.0
 """For a client to answer."""
 
 
 class FoundMessages(QueueOffsets, Protocol):
-    """What of the message store is needed here."""
+    """The required part of the message store."""
 
     def find(self, physical_offset: int) -> Record | Refusal:
         """Return the message with this physical offset."""
@@ -65,7 +65,7 @@ class ClientQuestions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have these requests answered here."""
+        """Register the handlers."""
         dispatcher.add([RequestCode.INVOKE_BROKER_TO_RESET_OFFSET], self._reset)
         dispatcher.add([RequestCode.GET_CONSUMER_RUNNING_INFO], self._running_info)
         dispatcher.add([RequestCode.CONSUME_MESSAGE_DIRECTLY], self._consume)
@@ -121,7 +121,7 @@ class ClientQuestions:
         return ResetOffsets(offset_table=table).to_json(bare_number_keys=True)
 
     def _new_offsets(self, asked: ResetOffset, queues: int) -> dict[int, int] | str:
-        """Return queue -> offset, of the one queue that is asked for or of all; or what is wrong with it."""
+        """Return queue -> offset for the requested queue or all; or the fault of the request."""
         queue = asked.queue_id
         if queue is None or queue < 0:
             return {each: self._offset(asked, each) for each in range(queues)} or "No queues to reset."
@@ -137,7 +137,7 @@ class ClientQuestions:
         return {queue: asked.offset}
 
     def _offset(self, asked: ResetOffset, queue: int) -> int:
-        """Return where a queue is to be read from: at the time, and without force not behind where the group is."""
+        """Return the new offset of a queue: the time's, and without force not behind the group's."""
         if (fault := self._store.fault(asked.topic, queue)) is not None:
             raise QueueUnreadable(asked.topic, queue, fault)
         found: int | Refusal = self._store.max_offset(asked.topic, queue)
@@ -196,6 +196,6 @@ class ClientQuestions:
 def _notify_client(session: RemotingSession, command: RemotingCommand) -> bool:
     try:
         session.oneway(command)
-    except MetaqError:  # it is gone, or takes nothing
+    except MetaqError:  # it is disconnected, or does not read
         return False
     return True

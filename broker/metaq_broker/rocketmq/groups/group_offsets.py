@@ -1,7 +1,7 @@
 """Committed offsets of consumer groups: durable, by group, topic and queue.
 
-A committed offset is that of the message to read next. What it is worth is the group's affair: one that is smaller than
-before, or behind the queue's end, is stored all the same.
+A committed offset is the offset of the message to read next. It is not checked: one that is smaller than before, or
+behind the queue's end, is stored as well.
 
 Key in the state table: ``offset/TOPIC/GROUP/QUEUE``; a topic's name has no slash. Value: the offset, 8 bytes.
 """
@@ -77,9 +77,9 @@ class GroupOffsets:
         queues[queue] = offset
 
     def correct(self, place_of: Callable[[str, int, int], int]) -> list[tuple[str, str, int]]:
-        """Replace offsets that are of another log than that of their queue; return topic, group and queue of each.
+        """Replace offsets that belong to another log than their queue's; return topic, group and queue of each.
 
-        ``place_of`` a topic, a queue and an offset is the offset to go on from.
+        ``place_of(topic, queue, offset)`` returns the offset to continue from.
         """
         corrected = []
         for (topic, group), queues in self._offsets.items():

@@ -1,4 +1,4 @@
-"""The settings of consumer groups, durable. A group that nobody made gets the defaults when it is first seen."""
+"""The settings of consumer groups, durable. A group that was not created explicitly gets the defaults on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX: Final = "group/"
 class GroupSettings:
     """``consume_enable``: it may pull. ``retry_queues``: of its retry topic. ``retry_max``: attempts of a message.
 
-    ``slow_broker_id``: which broker it is sent to when it is far behind. ``broker_id``: where it reads else.
+    ``slow_broker_id``: the broker suggested to it when it is far behind. ``broker_id``: the broker suggested otherwise.
     """
 
     consume_enable: bool = True
@@ -34,9 +34,9 @@ _NAMES: Final = tuple(field.name for field in fields(GroupSettings))
 
 
 class Groups:
-    """With ``create_unknown`` a group is made when it is first seen.
+    """The settings by group. With ``create_unknown`` a group is created on first use.
 
-    ``built_in`` are groups that exist without anybody making them; they can be changed.
+    ``built_in`` are groups that always exist; they can be changed.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Groups:
         return {**self._built_in, **self._groups}
 
     def unchanged(self) -> list[str]:
-        """Return the groups that have the settings of one that nobody made."""
+        """Return the groups with default settings."""
         return [group for group, settings in self._groups.items() if settings == GroupSettings()]
 
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
-        """Make a group, or change it. Raises as ``find``."""
+        """Create or change a group. Raises as ``find``."""
         check_group(group, self._limits.name_bytes_max)
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             self.when_full()
@@ -93,10 +93,10 @@ class Groups:
         self.changes += 1
 
     def delete(self, group: str, on_durable: OnDurable | None = None) -> None:
-        """Forget a group; nothing changes if it is not known. It is made anew when it is seen.
+        """Delete a group, if it exists. It is created again on its next use.
 
         Raises:
-            NameRefused: No group can have this name.
+            NameRefused: It is not a valid group name.
         """
         check_name(group, self._limits.name_bytes_max)
         if self._groups.pop(group, None) is not None:

@@ -14,7 +14,7 @@ GROUP_BYTES_MAX: Final = TOPIC_BYTES_MAX - len("%RETRY%")
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """Everything is counted for the whole broker but what says otherwise."""
+    """Limits, for the whole broker unless stated otherwise."""
 
     groups_max: int = 10_000
     """Groups with settings."""
@@ -31,7 +31,7 @@ class GroupLimits:
     subscriptions_of_group_max: int = 1_000
 
     expression_bytes_max: int = 16 << 10
-    """Of one subscription: of its expression, and of its tags together."""
+    """Limit of one subscription's expression, and of its tags together."""
 
     expressions_bytes_max: int = 64 << 20
     """Of all subscriptions of all groups."""
@@ -43,7 +43,7 @@ class GroupLimits:
 
 
 class GroupLimitReached(MetaqError):
-    """``what`` would become more than ``limit``."""
+    """``what`` would exceed ``limit``."""
 
     retryable = True
 
@@ -56,7 +56,7 @@ class GroupLimitReached(MetaqError):
 
 
 class NameRefused(MetaqError):
-    """``name`` cannot be that of a group, of one of its topics or clients: ``reason``."""
+    """``name`` is not valid for a group, or one of its topics or clients: ``reason``."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
@@ -67,10 +67,10 @@ class NameRefused(MetaqError):
 
 
 def check_name(name: str, bytes_max: int) -> None:
-    """Look whether a name can be kept.
+    """Check that a name can be stored.
 
     Raises:
-        NameRefused: It is no text, or takes more than ``bytes_max`` bytes in UTF-8.
+        NameRefused: It is not valid Unicode, or has more than ``bytes_max`` bytes in UTF-8.
     """
     try:
         size = len(name.encode())
@@ -81,7 +81,7 @@ def check_name(name: str, bytes_max: int) -> None:
 
 
 def check_group_size(name: str, bytes_max: int) -> None:
-    """Look whether the retry topic of a group of consumers would be short enough. Raises as ``check_name``."""
+    """Check that the retry topic of a consumer group would be short enough. Raises as ``check_name``."""
     check_name(name, bytes_max)
     size = len(name.encode())
     if size > GROUP_BYTES_MAX:
@@ -90,10 +90,10 @@ def check_group_size(name: str, bytes_max: int) -> None:
 
 
 def check_group(name: str, bytes_max: int) -> None:
-    """Look whether a name can be that of a group of consumers.
+    """Check that a name is valid for a consumer group.
 
     Raises:
-        NameRefused: As ``check_name``, or the group could have no retry topic.
+        NameRefused: As ``check_name``, or the retry topic would not be valid.
     """
     check_group_size(name, bytes_max)
     if "/" in name or "\0" in name:

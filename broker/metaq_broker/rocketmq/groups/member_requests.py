@@ -1,9 +1,9 @@
 """Requests of clients about themselves and their groups: 34, 35, 46, 38, 203, 204, and locks of queues, 41 and 42.
 
-Whenever a group of consumers changes, its members are notified (40), unless its settings say otherwise; also the member
-that caused the change, before its answer. A client that takes nothing is not notified: it asks for the members every
-20 s anyway. Changes of a large group are notified together, several times a second: if thousands of members join, each
-would get thousands of notifications otherwise.
+When a consumer group changes, its members are notified (40), unless its settings say otherwise, including the member
+that caused the change, before its response. A client that does not read is not notified: it asks for the members every
+20 s anyway. Changes of a large group are combined and notified several times a second: otherwise, if thousands of
+members join, each would get thousands of notifications.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from metaq_broker.rocketmq.system_topics import retry_topic
 _LOG: Final = logging.getLogger(__name__)
 
 KNOWN_KINDS: Final = frozenset({TAG, SQL92})
-"""Of filters. What is none of them, clients of RocketMQ do not know either."""
+"""Kinds of filters that RocketMQ's clients know."""
 
 
 NOTIFIED_AT_ONCE_MAX: Final = 64
@@ -67,7 +67,7 @@ LANGUAGE_CHARACTERS_MAX: Final = 32
 
 
 class MemberRequests:
-    """``check_filter`` tells whether a subscription can be used."""
+    """Handlers. ``check_filter`` checks subscriptions."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MemberRequests:
         self._members.when_changed(self._changed)
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have these requests answered here, and clients forgotten whose connection ends."""
+        """Register the handlers, and remove clients whose connection ends."""
         code = RequestCode
         dispatcher.add([code.HEART_BEAT], self._heartbeat)
         dispatcher.add([code.UNREGISTER_CLIENT], self._unregister)
@@ -131,7 +131,7 @@ class MemberRequests:
         response = command.reply(ext=said.ext() if is_v5 else None)
         if not groups:
             return response
-        self._topics.announce(lambda: call.answer(response))  # a consumer asks for the route of its retries at once
+        self._topics.announce(lambda: call.answer(response))  # a consumer asks for the route of its retry topic at once
         return None
 
     def _consumer_seen(self, who: ClientIdentity, group: ConsumerGroup, *, without_subscriptions: bool) -> bool:
@@ -206,9 +206,9 @@ class MemberRequests:
         return call.request.reply(body=body.to_json())
 
     def _may_lock(self, asked: LockBatchRequestBody) -> bool:
-        """Members may; and anybody in a group without known members, as after a restart: see ``queue_locks``.
+        """Members may lock; and any client of a group without known members, as after a restart: see ``queue_locks``.
 
-        Java clients before 4.5 lock by another connection than that of their heartbeats, to the VIP port.
+        Java clients before 4.5 lock over another connection than their heartbeats, to the VIP port.
         """
         group = asked.consumer_group
         if self._members.subscriptions(group) is None:
@@ -224,12 +224,12 @@ class MemberRequests:
 
 
 def _notify(group: str, connections: tuple[Hashable, ...]) -> None:
-    """Tell the members of a group that it changed."""
+    """Notify the members of a group that it changed."""
     command = to_request(NotifyConsumerIdsChanged(consumer_group=group), oneway=True)
     for session in cast("tuple[RemotingSession, ...]", connections):
         try:
             session.oneway(command)
-        except MetaqError as error:  # it is gone, or takes nothing
+        except MetaqError as error:  # it is disconnected, or does not read
             fields = {"peer": session.client.peer, "group": group, "reason": str(error)}
             _LOG.info("a member was not notified that its group changed", extra={"fields": fields})
 

@@ -1,11 +1,11 @@
-"""Who is in which group: clients of consumer groups and of producer groups, as their heartbeats say.
+"""The members of consumer and producer groups, from their heartbeats.
 
-A client is a connection and the id that it gives itself. It is in a group from its first heartbeat until it says
-goodbye, its connection ends, or it is silent for two minutes. Several connections may give the same id, as a client
-does that connects again; the group has that id once.
+A client is a connection and an id that it chose. It is a member from its first heartbeat until it leaves, its
+connection ends, or it is silent for two minutes. Several connections may have the same id, as after a reconnection; the
+group lists the id once.
 
-Listeners hear of a consumer group whenever its members change, or what they subscribe to. Nothing here is durable:
-after a restart the clients' heartbeats tell everything again.
+Listeners are notified when the members of a consumer group or their subscriptions change. Nothing is durable: after a
+restart the clients' heartbeats restore everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXPIRY_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What of a topic a group wants; ``version`` grows with each change. The texts are the protocol's."""
+    """A group's filter of a topic; ``version`` grows with each change. The texts are the protocol's."""
 
     topic: str
     expression: str = "*"
@@ -33,7 +33,7 @@ class Subscription:
 
     @property
     def length(self) -> int:
-        """How long it is: its expression, and its tags, which are in a usual expression."""
+        """The size of its expression and its tags, which are in a usual expression."""
         tags = sum(map(len, self.tags)) + len(self.tags)
         return max(len(self.topic) + len(self.kind), len(self.expression), tags, len(self.tag_hashes))
 
@@ -46,7 +46,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who a client says it is. ``connection`` tells it from all others; its address is for people."""
+    """A client's identity. ``connection`` is unique; the address is for display."""
 
     connection: Hashable
     client_id: str
@@ -57,7 +57,7 @@ class ClientIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """What a heartbeat says of one group; the kinds are the protocol's words."""
+    """One group of a heartbeat; the kinds are the protocol's words."""
 
     name: str
     subscriptions: tuple[Subscription, ...] = ()
@@ -74,7 +74,7 @@ class _Member:
 
 @dataclass(slots=True, eq=False)
 class _Consumers:
-    """One consumer group: its members by connection, what it subscribes to, its newest kinds."""
+    """One consumer group: its members by connection, its subscriptions, its newest kinds."""
 
     members: dict[Hashable, _Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
@@ -103,7 +103,7 @@ OnChange = Callable[[str, tuple[Hashable, ...]], None]
 
 
 class Members:
-    """``monotonic`` gives seconds of a clock that is never set."""
+    """The members of all groups. ``monotonic`` returns seconds of a clock that is never set."""
 
     def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
         self._monotonic = monotonic
@@ -119,14 +119,13 @@ class Members:
         """Call ``listener`` whenever a consumer group changes, before the call that changes it returns."""
         self._listeners.append(listener)
 
-    # ---- what clients say
+    # ---- heartbeats
 
     def check(self, identity: ClientIdentity, consumers: Iterable[ConsumerGroup], producers: Iterable[str]) -> None:
-        """Look whether a heartbeat keeps the limits, before anything of it is taken over.
+        """Check a heartbeat against the limits, before any of it is applied.
 
         Raises:
-            GroupLimitReached, NameRefused: It does not.
-        """
+            GroupLimitReached, NameRefused: It exceeds them."""
         limits, new = self._limits, 0
         consuming, producing = self._of_connection.get(identity.connection, _NO_NAMES)
         for group in consumers:
@@ -157,15 +156,15 @@ class Members:
             raise GroupLimitReached("bytes in subscriptions", limits.expressions_bytes_max)
 
     def consumer_seen(self, identity: ClientIdentity, group: ConsumerGroup, *, notify: bool = True) -> bool:
-        """Take over what a heartbeat says of a consumer group; return whether the group has changed.
+        """Apply a heartbeat's consumer group; return whether the group has changed.
 
-        A subscription of a version that is older than the known one is not taken over. Without ``notify`` nobody hears.
+        A subscription with an older version than the known one is ignored. Without ``notify`` no listener is called.
         """
         entry = self._consumers.setdefault(group.name, _Consumers())
         changed = self._seen(entry.members, identity)
         self._in_group(identity.connection, 0, group.name)
         self._expression_bytes -= entry.size
-        entry.last = replace(group, subscriptions=())  # those that count are kept, and counted, beside it
+        entry.last = replace(group, subscriptions=())  # the current ones are stored, and counted, beside it
         changed |= _subscribe(entry.subscriptions, group.subscriptions)
         self._expression_bytes += entry.size
         if changed and notify:
@@ -173,7 +172,7 @@ class Members:
         return changed
 
     def touch_consumer(self, identity: ClientIdentity, group: str) -> bool:
-        """Note that a member is there still; return whether it is one."""
+        """Record that a member is alive; return whether it is a member."""
         entry = self._consumers.get(group)
         if entry is None or identity.connection not in entry.members:
             return False
@@ -181,18 +180,18 @@ class Members:
         return True
 
     def producer_seen(self, identity: ClientIdentity, group: str) -> None:
-        """Take note that a client produces for a group."""
+        """Record a client as a producer of a group."""
         self._seen(self._producers.setdefault(group, _Producers()).members, identity)
         self._in_group(identity.connection, 1, group)
 
     def consumer_left(self, connection: Hashable, group: str, *, notify: bool = True) -> None:
-        """Take a client out of a consumer group; the others hear of it even if it was not in."""
+        """Remove a client from a consumer group; the others are notified even if it was no member."""
         self._remove_consumer(connection, group)
         if notify and group in self._consumers:
             self._changed(group)
 
     def producer_left(self, connection: Hashable, group: str) -> None:
-        """Take a client out of a producer group."""
+        """Remove a client from a producer group."""
         entry = self._producers.get(group)
         if entry is not None and entry.members.pop(connection, None) is not None:
             self._count -= 1
@@ -201,7 +200,7 @@ class Members:
                 del self._producers[group]
 
     def connection_lost(self, connection: Hashable) -> None:
-        """Take a client out of all its groups."""
+        """Remove a client from all its groups."""
         consuming, producing = self._of_connection.get(connection, _NO_NAMES)
         for group in list(producing):
             self.producer_left(connection, group)
@@ -211,7 +210,7 @@ class Members:
                 self._changed(group)
 
     def expire(self) -> None:
-        """Take clients out of groups for which they were silent for too long; to be called now and then."""
+        """Remove clients that were silent for too long. Call this periodically."""
         limit = self._monotonic() - EXPIRY_S
         for group, consumers in list(self._consumers.items()):
             for connection in _silent(consumers.members, limit):
@@ -222,15 +221,15 @@ class Members:
             for connection in _silent(producers.members, limit):
                 self.producer_left(connection, group)
 
-    # ---- who is there
+    # ---- queries
 
     def client_ids(self, group: str) -> list[str]:
-        """Return the ids of a consumer group's members, each once, in the order in which they came."""
+        """Return the ids of a consumer group's members, each once, in the order of joining."""
         entry = self._consumers.get(group)
         return [] if entry is None else list(dict.fromkeys(each.identity.client_id for each in entry.members.values()))
 
     def is_member(self, group: str, client_id: str) -> bool:
-        """Say whether a client with this id is in a consumer group, whatever its connection."""
+        """Return whether a client with this id is in a consumer group, on any connection."""
         entry = self._consumers.get(group)
         return entry is not None and any(each.identity.client_id == client_id for each in entry.members.values())
 
@@ -245,7 +244,7 @@ class Members:
         return [] if entry is None else [member.identity for member in entry.members.values()]
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Return what the newest heartbeat said of a group, with all its subscriptions; ``None`` without members."""
+        """Return the group of the newest heartbeat, with all its subscriptions; ``None`` without members."""
         entry = self._consumers.get(group)
         if entry is None:
             return None
@@ -253,7 +252,7 @@ class Members:
         return ConsumerGroup(group, subscriptions, last.consume_type, last.message_model, last.consume_from)
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription] | None:
-        """Return topic -> what a consumer group wants of it; ``None`` if the group has no members."""
+        """Return topic -> a consumer group's filter; ``None`` if the group has no members."""
         entry = self._consumers.get(group)
         return None if entry is None else entry.subscriptions
 
@@ -267,7 +266,7 @@ class Members:
 
     @property
     def count(self) -> int:
-        """Members, each counted once for each of its groups."""
+        """Number of members, each counted once for each of its groups."""
         return self._count
 
     # ---- inside
@@ -322,7 +321,7 @@ def _silent(members: dict[Hashable, _Member], limit: float) -> list[Hashable]:
 
 
 def _subscribe(known: dict[str, Subscription], wanted: Iterable[Subscription]) -> bool:
-    """Go by what is wanted now; return whether a topic came or went. A new version of one is no such change."""
+    """Replace the subscriptions; return whether a topic was added or removed. A new version is not such a change."""
     topics, changed = set(), False
     for subscription in wanted:
         topics.add(subscription.topic)

@@ -1,7 +1,7 @@
-"""Requests about offsets: those that groups commit (14, 15), those of queues (30, 31, 32), and by time (29).
+"""Requests about offsets: committed (14, 15), of queues (30, 31, 32), and by time (29).
 
-Answers are those of 4.9.7, to clients of 5.x those of 5.x. A commit that wants an answer gets it when the offset is on
-the disk; one that wants none is there within a second.
+Responses are as in 4.9.7, for clients of 5.x as in 5.x. A commit with a response is answered when the offset is
+durable; a oneway commit is durable within a second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNKNOWN_TIME: Final = -1
 
 
 class QueueUnreadable(MetaqError):
-    """A queue cannot be read now: ``refusal``. To say that it is empty would move its readers."""
+    """A queue cannot be read now: ``refusal``. Reporting it as empty would move its readers."""
 
     retryable = True
 
@@ -59,7 +59,7 @@ class QueueUnreadable(MetaqError):
 
 
 class QueueOffsets(Protocol):
-    """What of the message store is needed here. Queues that do not exist are empty: 0, 0 and ``None``."""
+    """The required part of the message store. Missing queues are empty: 0, 0 and ``None``."""
 
     def min_offset(self, topic: str, queue: int) -> int: ...
 
@@ -80,7 +80,7 @@ class OffsetRequests:
         self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have these requests answered here."""
+        """Register the handlers."""
         dispatcher.add([RequestCode.QUERY_CONSUMER_OFFSET], self._query)
         dispatcher.add([RequestCode.UPDATE_CONSUMER_OFFSET], self._update)
         dispatcher.add([RequestCode.SEARCH_OFFSET_BY_TIMESTAMP], self._search)
@@ -100,7 +100,7 @@ class OffsetRequests:
         return call.request.reply(ext=QueryConsumerOffsetResponse(offset=offset).ext())
 
     def _first_offset(self, version: int, asked: QueryConsumerOffset) -> int | None:
-        """Return where a group begins that has committed nothing: 0 in a queue that has all its messages still."""
+        """Return where a group without a committed offset begins: 0 in a queue that still has all its messages."""
         first, end = self._bounds(asked.topic, asked.queue_id)
         if first > 0 or (version >= VERSION_5 and (asked.set_zero_if_not_found is False or end == 0)):
             return None
@@ -156,7 +156,7 @@ class OffsetRequests:
         return call.request.reply(ext=SearchOffsetByTimestampResponse(offset=offset).ext())
 
     def _nearest(self, asked: SearchOffsetByTimestamp, first: int, end: int) -> int:
-        """Return the message whose time is nearest, of two the earlier."""
+        """Return the message with the nearest time, of two the earlier."""
         offset = self._at(asked, asked.timestamp)
         if not first < offset < end:
             return first if offset <= first else end - 1
@@ -173,7 +173,7 @@ class OffsetRequests:
         return found
 
     def _bounds(self, topic: str, queue: int) -> tuple[int, int]:
-        """Return the first offset of a queue and the one behind the last; 0 and 0 if nobody knows the queue."""
+        """Return the first offset of a queue and the one behind the last; 0 and 0 for an unknown queue."""
         if (fault := self._store.fault(topic, queue)) is not None:
             raise QueueUnreadable(topic, queue, fault)
         return self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)

@@ -1,8 +1,8 @@
 """Locks of queues: a group that consumes in order reads a queue with one client at a time.
 
-A lock is a client's for a time, and longer if it asks again. Only members of a group get locks, as far as the group has
-members: after a restart of the broker its clients ask for their locks before they are known again, and must keep the
-queues that they are reading.
+A client holds a lock for a limited time, which it can renew. If a group has members, only they get locks: after a
+restart of the broker clients renew their locks before they are known again, and must keep the queues that they are
+reading.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TopicQueue = tuple[str, int]
 
 
 class QueueLocks:
-    """``monotonic`` gives seconds of a clock that is never set."""
+    """The locks of all groups. ``monotonic`` returns seconds of a clock that is never set."""
 
     def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
         self._monotonic = monotonic
@@ -28,7 +28,7 @@ class QueueLocks:
         self._count = 0
 
     def lock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> list[TopicQueue]:
-        """Lock those queues that no other client has; return all that this one has of them now.
+        """Lock the queues that no other client has; return the ones that this client has now.
 
         Raises:
             NameRefused: The name of the group, of the client or of a topic is too long.
@@ -51,7 +51,7 @@ class QueueLocks:
         return taken
 
     def unlock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> None:
-        """Give back those queues that the client has."""
+        """Unlock the queues that the client has."""
         locks = self._locks.get(group, {})
         for queue in queues:
             if queue in locks and locks[queue][0] == client:
@@ -66,7 +66,7 @@ class QueueLocks:
         return owner if expires > self._monotonic() else None
 
     def expire(self) -> None:
-        """Forget locks that nobody has any more; to be called now and then."""
+        """Remove expired locks. Call this periodically."""
         now = self._monotonic()
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, (_, expires) in locks.items() if expires <= now]:

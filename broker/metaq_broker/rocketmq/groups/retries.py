@@ -1,9 +1,9 @@
-"""Messages that a consumer could not process: sent back (36), delivered to its group again, in the end dead letters.
+"""Messages that a consumer could not process: sent back (36), redelivered to its group, finally dead letters.
 
-A copy of the message goes to ``%RETRY%group``, after a delay that grows with each time, or to ``%DLQ%group`` when it
-has been tried often enough. The copy names the topic it was first sent to and the id it first had. A consumer that
-cannot send a message back sends it to its retry topic itself: what has been tried often enough goes to the dead
-letters then, too. Source: docs/rocketmq-broker.md, "Retries and dead letters".
+A copy of the message is stored in ``%RETRY%group``, after a delay that grows each time, or in ``%DLQ%group`` after the
+last attempt. The copy has the original topic and id. A consumer that cannot send a message back sends it to its retry
+topic itself; after the last attempt it is redirected to the dead letters, too. Source: docs/rocketmq-broker.md,
+"Retries and dead letters".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIRST_TOPIC: Final = "RETRY_TOPIC"
 FIRST_ID: Final = "ORIGIN_MESSAGE_ID"
 
 OWN_MAXIMUM_FROM: Final = 121
-"""Clients of this version (3.4.9) and above say how often a message may be tried."""
+"""Clients of this version (3.4.9) and above send their limit of attempts."""
 FIRST_LEVEL: Final = 3
 """The delay level of a message that is sent back for the first time."""
 
@@ -47,7 +47,7 @@ class Retries:
         self._store, self._delays, self._groups, self._make_topic = store, delays, groups, make_topic
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have messages taken back here."""
+        """Register the handler."""
         dispatcher.add([RequestCode.CONSUMER_SEND_MSG_BACK], self._take_back)
 
     # ---- 36
@@ -114,11 +114,11 @@ class Retries:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """None: the topic tells."""
+        """None: such messages are recognised by their topic."""
         return ()
 
     def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
-        """Take over a message for a retry topic that has been tried often enough; say whether it was."""
+        """Take over a message for a retry topic after its last attempt; return whether it was taken over."""
         topic = send.header.topic
         if not topic.startswith(RETRY_PREFIX):
             return False
@@ -136,7 +136,7 @@ class Retries:
         return True
 
     def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
-        """What is sent to a retry topic is looked at one by one."""
+        """Refuse batches to a retry topic, whose messages are checked one by one."""
         if topic.startswith(RETRY_PREFIX):
             return BlockInvalid(f"batch request does not support retry group {topic}")
         return None

@@ -1,7 +1,7 @@
-"""Groups that were only named: forgotten when there are too many, so that a client with many names stops nobody.
+"""Removes unused groups when there are too many, so that a client that uses many names does not block others.
 
-Such a group has the default settings, no members, no offsets and no messages to be consumed again: it would be made
-anew, and be the same, when it is next seen. Nothing is forgotten where operators make the groups.
+An unused group has the default settings, no members, no offsets and no messages to retry: on its next use it would be
+created again unchanged. Nothing is removed if only operators create groups.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from metaq_broker.rocketmq.system_topics import DEAD_PREFIX, retry_topic
 _LOG: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
-"""Between two looks for such groups, each of which takes some milliseconds."""
+"""Seconds between two scans for such groups, each of which takes some milliseconds."""
 
 
 class UnusedGroups:
-    """``monotonic`` gives seconds of a clock that is never set."""
+    """Removes unused groups. ``monotonic`` returns seconds of a clock that is never set."""
 
     def __init__(
         self, groups: Groups, members: Members, offsets: GroupOffsets, topics: Topics, monotonic: Callable[[], float]

@@ -1,1 +1,1 @@
-"""Messages of transactions that nobody has decided about yet: they are stored, and not visible."""
+"""Half messages: stored messages of undecided transactions, which are not visible."""

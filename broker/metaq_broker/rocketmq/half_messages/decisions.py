@@ -1,4 +1,4 @@
-"""What became of an attempt to decide about a half message."""
+"""Outcomes of ending a half message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HalfUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class HalfEnded(Refusal):
-    """The half message was committed or rolled back before, or is being so now. Nothing was done again."""
+    """The half message was committed or rolled back before, or is being ended now. Nothing was done."""
 
     ordinal: int
 

@@ -1,4 +1,4 @@
-"""What half messages need of the log, of the producers, and of the form of messages. A frontend implements it."""
+"""The interface of half messages to the log, the producers, and the form of messages. A frontend implements it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ M = TypeVar("M")
 class StoredHalf(NamedTuple, Generic[M]):
     """A half message as it is stored.
 
-    ``message`` is what a commit appends to ``target``; no ``target``: nobody can tell where it is to go. ``given_up``
-    and ``given_up_to``: the same if nobody decides. ``patience_ms``: how long its producer wants not to be asked.
+    A commit appends ``message`` to ``target``; without ``target`` it is unknown. ``given_up`` and ``given_up_to``: the
+    same if it is never decided. ``patience_ms``: minimum age before its producer is asked.
     """
 
     ordinal: int
@@ -31,24 +31,24 @@ class StoredHalf(NamedTuple, Generic[M]):
 
 
 class HalfLog(Protocol[M]):
-    """The topic of half messages and that of notes, one queue each."""
+    """The topics of half messages and of notes, one queue each."""
 
     def fault(self) -> Refusal | None:
         """Return why one of the queues cannot be read now, ``None`` if they can."""
 
     def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[M]], int] | Refusal:
-        """Return at most ``count`` half messages from an ordinal on, and the ordinal to go on from."""
+        """Return at most ``count`` half messages from an ordinal on, and the next ordinal."""
 
     def notes(self, first: int) -> tuple[Sequence[Note], int] | Refusal:
-        """Return some notes from an ordinal on, and the ordinal to go on from: ``first`` if there are no more."""
+        """Return some notes from an ordinal on, and the next ordinal: ``first`` if there are no more."""
 
     def ends(self) -> tuple[int, int]:
         """Return the ordinals behind the last half message and the last note."""
 
     def renumbered(self) -> tuple[int | None, int | None]:
-        """Return the first ordinals of half messages and of notes, each if the queue was numbered anew at this start.
+        """Return the first ordinals of half messages and of notes, for each queue that was renumbered at this start.
 
-        Positions from before then lead there, and notes are about half messages by their old numbers.
+        Earlier positions are reset to them, and notes contain the old numbers of half messages.
         """
 
     def append_note(self, kind: str, body: bytes, stored: Callable[[int | Refusal], None]) -> None:

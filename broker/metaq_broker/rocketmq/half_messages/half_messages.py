@@ -1,9 +1,9 @@
-"""Half messages: a commit delivers each once, a rollback never, and a producer that says nothing is asked.
+"""Half messages: a commit delivers each once, a rollback never, and a silent producer is asked.
 
 A commit moves the message (``moves``) and then appends a note that it is ended. A kill between the two leaves a moved
-message without a note: after the restart it is found in its queue, and the note is written. A kill before leaves a half
-message that its producer is asked about again. So a decision may have to be made again, and is carried out once. One
-that the disk refuses is kept, and tried again every ``RETRY_MS``; its producer is not asked meanwhile.
+message without a note: after the restart it is found in its queue, and the note is written. After an earlier kill the
+producer is asked again. So a decision may be repeated, but takes effect once. A decision that the disk refuses is kept,
+and retried every ``RETRY_MS``; its producer is not asked meanwhile.
 
 ::
 
@@ -12,7 +12,7 @@ that the disk refuses is kept, and tried again every ``RETRY_MS``; its producer 
     run               every ``interval_ms``: those older than ``patience_ms`` are asked about, with a note "asked";
                       after ``asks_max`` times they are moved to where they are given up, and ended
 
-Notes of one moment go into one append. Used on the event loop. Source: docs/rocketmq-broker.md.
+Simultaneous notes share one append. Used on the event loop. Source: docs/rocketmq-broker.md.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ M = TypeVar("M")
 KEY: Final = "half/positions"
 READ_MESSAGES: Final = 128
 ASK_AT_ONCE: Final = 64
-"""Half messages that one ``run`` asks about: some milliseconds of the event loop."""
+"""Most half messages that one ``run`` asks about, which takes some milliseconds of the event loop."""
 EARLY_MAX: Final = 10_000
-"""Decisions that wait until the half messages are read after a restart. Above it, producers are asked."""
+"""Most decisions that wait until the half messages are read after a restart. Beyond it, producers are asked."""
 PASSES_MS: Final = 50
 RETRY_MS: Final = 1_000
 
@@ -65,7 +65,7 @@ class _Early(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An end that is to be noted."""
+    """An end without a durable note."""
 
     half: Half
     receipts: Sequence[Receipt]
@@ -73,7 +73,7 @@ class _Pending(NamedTuple):
 
 
 class HalfMessages(Generic[M]):
-    """``run`` and ``wake`` are as those of ``LevelQueues``."""
+    """Ends half messages and asks producers; ``run`` and ``wake`` as in ``LevelQueues``."""
 
     def __init__(
         self, log: HalfLog[M], mover: Mover[M], state: State, wake: Callable[[], None], policy: AskPolicy | None = None
@@ -91,14 +91,14 @@ class HalfMessages(Generic[M]):
         self._retry_ms = 0
         self._to_ask: deque[Half] = deque()
         self._next_run_ms: int | None = None
-        self._check()  # before there are new half messages, which are not to count as ended
+        self._check()  # before new half messages arrive, which must not count as ended
 
     def __len__(self) -> int:
         """How many are open."""
         return len(self._ledger)
 
     def positions(self) -> Positions:
-        """Return from where a restart would read half messages and notes."""
+        """Return the ordinals from which a restart would read half messages and notes."""
         return self._ledger.positions()
 
     @property
@@ -108,14 +108,16 @@ class HalfMessages(Generic[M]):
         return len(self._ledger) + not_read >= self.policy.open_max
 
     def stored(self, half: Half) -> None:
-        """A half message was stored. Those of which nobody says so are read when they are needed."""
+        """A half message was stored. Unreported ones are read when they are needed."""
         if self.recovered and half.ordinal == self._ledger.next_half:
             self._ledger.add(half)
 
     # ---- deciding
 
     def decide(self, ordinal: int, origin: int, group: str, commit: bool, done: Done) -> None:
-        """Commit or roll back; ``done`` is called once, when that is durable or with why nothing was done."""
+        """Commit or roll back; ``done`` is called once, when that is durable, or with the reason why nothing
+        was done.
+        """
         if not self.recovered:
             if len(self._early) < EARLY_MAX:
                 self._early.append(_Early(ordinal, origin, group, commit, done))
@@ -174,7 +176,7 @@ class HalfMessages(Generic[M]):
                 half.deciding = False
                 done(outcome)
                 return
-            done(None)  # delivered, whatever becomes of the note
+            done(None)  # delivered, even if the note fails
             self._end(half, (outcome,), lambda failed: None)
 
         self._mover.move(queue, [message], moved)
@@ -230,7 +232,7 @@ class HalfMessages(Generic[M]):
         return found[0] if found else HalfUnknown(half.ordinal)
 
     def _read_up_to(self, ordinal: int) -> Half | None:
-        """Read half messages that were stored meanwhile; return the one that is asked for, if it is open."""
+        """Read half messages that were stored meanwhile; return the requested one, if it is open."""
         while self._ledger.next_half <= ordinal < self._log.ends()[0] and self._read_halves():
             pass
         return self._ledger.get(ordinal)
@@ -247,10 +249,10 @@ class HalfMessages(Generic[M]):
         return self._ledger.next_half > first
 
     def _check(self) -> bool:
-        """Go back to the ends of the topics if positions are behind them: they are of a newer copy than this log.
+        """Reset positions behind the ends of the topics, which belong to a newer copy of the log, to the ends.
 
-        Where a topic was numbered anew, begin at its start: nothing tells which messages the positions meant.
-        Say whether that could be looked at: the topics can be read now.
+        In a renumbered topic, begin at its start, because the positions' messages are unknown. Return whether the
+        topics could be read.
         """
         refusal, (half_end, notes_end) = self._log.fault(), self._log.ends()
         self._readable = refusal is None
@@ -261,7 +263,7 @@ class HalfMessages(Generic[M]):
         half_first, notes_first = self._log.renumbered()
         if half_first is not None or notes_first is not None:
             fields = {"positions": positions, "firsts": (half_first, notes_first)}
-            _LOG.warning("half messages: a topic was numbered anew; producers are asked", extra={"fields": fields})
+            _LOG.warning("half messages: a topic was renumbered; producers are asked", extra={"fields": fields})
             positions = Positions(
                 positions.half if half_first is None else half_first,
                 positions.notes if notes_first is None else notes_first,
@@ -275,7 +277,7 @@ class HalfMessages(Generic[M]):
         return True
 
     def _recover(self) -> bool:
-        """Read a part of what was there at the start; return whether all of it is read."""
+        """Read a part of the messages stored before the start; return whether all are read."""
         half_end, notes_end = self._log.ends()
         if not self._checked and not self._check():
             return False
@@ -303,7 +305,7 @@ class HalfMessages(Generic[M]):
     # ---- as time passes
 
     def run(self, now_ms: int) -> int:
-        """Ask about those that wait for long, and write notes; return when to look again."""
+        """Ask about old half messages, and write notes; return when to call again."""
         if not self.recovered:
             if not self._recover():
                 return now_ms if self._readable else now_ms + RETRY_MS
@@ -320,7 +322,7 @@ class HalfMessages(Generic[M]):
         return min(next_ms, now_ms + RETRY_MS) if self._pending or self._refused else next_ms
 
     def _retry(self, now_ms: int) -> None:
-        """Carry out again what the disk has refused."""
+        """Retry the decisions that the disk has refused."""
         if now_ms < self._retry_ms <= now_ms + RETRY_MS:
             return
         self._retry_ms = now_ms + RETRY_MS

@@ -1,13 +1,13 @@
-"""Which half messages are open, when their producers are to be asked, and from where a restart has to read. No I/O.
+"""The open half messages, when to ask their producers, and from where a restart must read. No I/O.
 
 ::
 
     open ──decide──▶ deciding ──ended──▶ (forgotten)
      ▲                  │
-     └──────────────────┘   what was decided could not be stored
+     └──────────────────┘   the decision could not be stored
 
-Ordinals below ``first_open`` are ended. Those above it that are ended are remembered, with the note that says so, as
-are the first notes about open ones: ``positions`` are what a restart reads from.
+Ordinals below ``first_open`` are ended. Ended ones above it are remembered with their notes, and so are the first notes
+about open ones: they determine ``positions``, from which a restart reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HALF_MESSAGES_MAX: Final = 100_000
 
 @dataclass(slots=True, eq=False)
 class Half:
-    """A half message: ``origin`` is its place, ``group`` may decide, ``patience_ms`` if it has one of its own."""
+    """A half message: ``origin`` is its position, ``group`` may decide, ``patience_ms`` if it has its own."""
 
     ordinal: int
     origin: int
@@ -57,15 +57,15 @@ class Ledger:
         return iter(list(self._open.values()))
 
     def get(self, ordinal: int) -> Half | None:
-        """Return an open half message, one that is being decided included."""
+        """Return an open half message, also while it is being decided."""
         return self._open.get(ordinal)
 
     def is_ended(self, ordinal: int) -> bool:
-        """Say whether a half message was there and is ended."""
+        """Return whether a half message existed and is ended."""
         return ordinal < self._low or ordinal in self._ended
 
     def add(self, half: Half) -> None:
-        """Take note of a half message. Notes about it may be known already."""
+        """Add a half message. Notes about it may be known already."""
         if half.ordinal < self.next_half:
             return
         self.next_half = half.ordinal + 1
@@ -78,7 +78,7 @@ class Ledger:
         self._open[half.ordinal] = half
 
     def noted(self, ordinal: int, note: int, *, ended: bool) -> None:
-        """Take note of what note number ``note`` says about a half message, which may not be read yet."""
+        """Apply note number ``note`` to a half message, which may not be read yet."""
         self.next_note = max(self.next_note, note + 1)
         half = self._open.get(ordinal)
         if half is None:
@@ -92,7 +92,7 @@ class Ledger:
             half.first_note = note
 
     def positions(self) -> Positions:
-        """Return what a restart has to read from now."""
+        """Return the ordinals from which a restart must read."""
         self._low = min(self._open, default=self.next_half)
         for ordinal in [each for each in self._ended if each < self._low]:
             del self._ended[ordinal]
@@ -107,6 +107,6 @@ class Ledger:
 
 def _waited(half: Half, now_ms: int, patience_ms: int) -> bool:
     waited_ms = now_ms - half.stored_ms
-    if waited_ms < 0:  # the clock was set back: nobody knows, and it is not to wait until it is there again
+    if waited_ms < 0:  # the clock was set back: do not wait until it has caught up
         return True
     return waited_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)

@@ -1,4 +1,4 @@
-"""What the note topic says about half messages: the only durable state that there is beside the messages themselves.
+"""Notes about half messages: the only durable state beside the messages themselves.
 
 A note is the body of a message; its *kind* is one letter, its text the ordinals of half messages, in decimal, with
 commas between. The kind is kept beside the body, as a tag.
@@ -29,7 +29,7 @@ class Note(NamedTuple):
 
     @property
     def ordinals(self) -> list[int]:
-        """The half messages that it is about; what is no number is left out."""
+        """The ordinals of its half messages; parts that are not numbers are ignored."""
         return [int(part) for part in self.body.split(b",") if part.isdigit()]
 
 

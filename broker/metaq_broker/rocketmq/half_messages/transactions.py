@@ -1,8 +1,8 @@
 """Transactions: half messages are sent (TRAN_MSG), ended by their producers (37), or asked about (39).
 
-A half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``; notes about it are in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``. What is
-ended twice, or by another group, is not delivered again: RocketMQ does that. A producer is asked about the same half
-message each time; RocketMQ stores it anew for each question. Source: docs/rocketmq-broker.md, "Transactions".
+A half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``; notes about it are in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``. A message
+that is ended twice, or by another group, is not delivered again, unlike in RocketMQ. A producer is asked about the same
+half message each time; RocketMQ stores a new copy for each question. Source: docs/rocketmq-broker.md, "Transactions".
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Producers = Callable[[str, str], Sequence["RemotingSession"]]
 
 @dataclass(frozen=True, slots=True)
 class TooManyHalfMessages(Refusal):
-    """As many half messages are open as are allowed."""
+    """The limit of open half messages is reached."""
 
     reason: str
 
@@ -97,7 +97,7 @@ class Transactions:
         rounds.add(self.half_messages.run)
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have ends of transactions carried out here."""
+        """Register the handler."""
         dispatcher.add([RequestCode.END_TRANSACTION], self._end)
 
     def needed_from(self, topic: str, queue: int) -> int | None:
@@ -113,7 +113,7 @@ class Transactions:
         return (TRANSACTION_MESSAGE,)
 
     def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
-        """Take over a half message; say whether it is one."""
+        """Take over a half message; return whether it is one."""
         properties = parse_properties(message.properties)
         is_prepared = message.sys_flag & TRANSACTION == PREPARED
         if properties.get(TRANSACTION_MESSAGE, "").lower() != "true" and not is_prepared:
@@ -156,7 +156,7 @@ class Transactions:
     def _end(self, call: Call) -> RemotingCommand | None:
         asked = EndTransaction.from_ext({"msgId": "", **call.request.ext})
         if asked.commit_or_rollback == UNKNOWN:
-            call.leave_unanswered()  # the producer does not know, and is asked again
+            call.leave_unanswered()  # unknown to the producer, which is asked again
             return None
         if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
             allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
@@ -258,7 +258,7 @@ class HalfTopics:
             try:
                 session.oneway(command)
                 return True
-            except MetaqError as error:  # too much waits for this one, or it is gone
+            except MetaqError as error:  # it does not read, or is disconnected
                 _LOG.debug("a producer was not asked", extra={"fields": {"peer": session.client.peer, "reason": error}})
         return False
 

@@ -1,1 +1,1 @@
-"""Finds messages by their keys: an index beside the log, which can be made again from it."""
+"""An index of message keys beside the log, which can be rebuilt from it."""

@@ -1,4 +1,4 @@
-"""Which messages an index has looked at: ranges of ordinals of each partition."""
+"""The messages that an index covers: ranges of ordinals of each partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from metaq_broker.rocketmq.key_index.run_file import Covered
 
 Partition = tuple[str, int]
-"""A name and an index; the name is another one when the partition was made anew."""
+"""A name and an index; a recreated partition has another name."""
 
 
 class Coverage:
@@ -23,7 +23,7 @@ class Coverage:
         if covered.first >= covered.end:
             return
         ranges = self._ranges.setdefault((covered.topic, covered.partition), [])
-        if ranges and ranges[-1][0] <= covered.first <= ranges[-1][1]:  # what goes on where it was, as most do
+        if ranges and ranges[-1][0] <= covered.first <= ranges[-1][1]:  # extends the last range, the usual case
             ranges[-1] = ranges[-1][0], max(ranges[-1][1], covered.end)
             return
         joined: list[tuple[int, int]] = []

@@ -1,13 +1,12 @@
 """Finds messages by topic and key.
 
 New entries are kept in memory, ``MEMORY_ENTRIES`` at most; a full memory becomes a file of sorted entries
-(``run_file``), written by a thread. Files are never changed. Each says which messages it has looked at, so that after a
-restart it is known which ones no file knows: those that were in memory, and those of files that are gone or damaged.
-They are read from the log and added again (``gaps``), so an index is never lost for good: without its files it is made
-anew.
+(``run_file``), written by a thread. Files are never changed. Each records the messages that it covers, so that after a
+restart the missing ones are known: those that were in memory, and those of lost or damaged files. They are read from
+the log and added again (``gaps``), so an index is never lost: without its files it is rebuilt.
 
-A hash stands for topic and key; an entry may be of another key with the same hash, or of a message that is gone. Who
-asks compares the message itself.
+A hash represents topic and key; an entry may belong to another key with the same hash, or to a deleted message. The
+caller compares the message itself.
 
 Used on the event loop; files are written and searched by one thread.
 """
@@ -41,7 +40,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 MEMORY_ENTRIES: Final = 1 << 15
 FULL_MEMORIES_MAX: Final = 4
-"""Memories that wait to be written. Above it, the oldest is dropped, and its messages are read again later."""
+"""Most memories that wait to be written. Beyond it, the oldest is dropped, and its messages are read again later."""
 
 Ends = Callable[[], Mapping[Partition, int]]
 """Returns, for all partitions, the ordinals below which ``add`` was called for every message that has keys."""
@@ -53,15 +52,14 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def topic_seed(topic: str) -> int:
-    """Return what the hashes of a topic's keys begin with."""
+    """Return the initial value of the hashes of a topic's keys."""
     return crc32(topic.encode("utf-8", "replace"))
 
 
 class _Memory:
-    """Encoded entries that are in no file yet, and what they cover.
+    """Encoded entries that are not in a file yet, and their coverage.
 
-    Of each partition that is added to, all from ``first`` to where it is added to next, but for what is ``missing``;
-    ``old`` is what was read again.
+    For each partition, all messages from ``first`` to the next one to add, except ``missing``; ``old`` was read again.
     """
 
     def __init__(self) -> None:
@@ -70,7 +68,7 @@ class _Memory:
         self.missing, self.old = Coverage(), Coverage()
 
     def coverage(self, seen: Mapping[Partition, int]) -> Coverage:
-        """Return what is covered when the partitions end at ``seen``."""
+        """Return the coverage when the partitions end at ``seen``."""
         covered = Coverage(self.old)
         for queue, first in self.first.items():
             for low, high in self.missing.gaps(*queue, first, seen[queue]):
@@ -79,7 +77,7 @@ class _Memory:
 
 
 class KeyIndex:
-    """Make one with ``open``."""
+    """The index. Made by ``open``."""
 
     def __init__(self, files: Files, folder: Path, runs: Iterable[Run], ends: Ends) -> None:
         self._files, self._folder, self._ends = files, folder, ends
@@ -94,10 +92,10 @@ class KeyIndex:
 
     @classmethod
     def open(cls, files: Files, folder: Path, ends: Ends) -> KeyIndex:
-        """Open the index in ``folder``, made if there is none (blocking). Damaged files are removed.
+        """Open or create the index in ``folder`` (blocking). Damaged files are removed.
 
         Raises:
-            OSError: The folder cannot be made or read.
+            OSError: The folder cannot be created or read.
         """
         files.make_folders(folder)
         runs = []
@@ -110,16 +108,16 @@ class KeyIndex:
             try:
                 runs.append(open_run(files, path))
             except (RunDamaged, ValueError, TypeError) as error:
-                _LOG.warning("index of keys: a damaged file is built anew", extra={"fields": {"reason": error}})
+                _LOG.warning("index of keys: a damaged file is rebuilt", extra={"fields": {"reason": error}})
                 files.unlink(path)
         return cls(files, folder, runs, ends)
 
     # ---- adding
 
     def add(self, topic: str, partition: int, first: int, end: int, entries: Iterable[bytes]) -> None:
-        """Take note of messages with the ordinals from ``first`` to below ``end``: the encoded entries of their keys.
+        """Add the encoded entries of messages with the ordinals from ``first`` to below ``end``.
 
-        Messages between the last ones of the partition and these have no keys, since this is called for all that have.
+        Messages between these and the previous ones have no keys, because this is called for all that have.
         """
         queue, memory, seen = (topic, partition), self._memory, self._seen
         memory.entries.extend(entries)
@@ -132,27 +130,27 @@ class KeyIndex:
             self._begin_memory()
 
     def add_old(self, covered: Covered, entries: Iterable[bytes]) -> None:
-        """Take note of what was read from the log to fill a gap."""
+        """Add entries that were read from the log to fill a gap."""
         self._memory.entries.extend(entries)
         self._memory.old.add(covered)
         if len(self._memory.entries) >= MEMORY_ENTRIES:
             self._begin_memory()
 
     def missed(self, covered: Covered) -> None:
-        """Take note of messages that may have keys, and for which ``add`` will not be called: a gap."""
+        """Record a gap: messages that may have keys, and for which ``add`` will not be called."""
         self._memory.missing.add(covered)
 
     def watch_from_now(self) -> None:
-        """From now on ``add`` is called for every message with keys; what is in the partitions now may have gaps.
+        """From now on ``add`` is called for every message with keys; existing messages may have gaps.
 
-        A file that knows more messages than there are is of another log, such as one before an older copy of the data
-        was restored. It is removed: other messages get those ordinals.
+        A file that covers more messages than exist belongs to another log, as after an older copy of the data was
+        restored. It is removed: other messages get these ordinals.
         """
         ends = self._seen = dict(self._ends())
         for run in list(self._runs):
             if any(each.end > ends.get((each.topic, each.partition), each.end) for each in run.coverage):
                 fields = {"path": run.path}
-                _LOG.warning("index of keys: a file of other messages is built anew", extra={"fields": fields})
+                _LOG.warning("index of keys: a file of other messages is rebuilt", extra={"fields": fields})
                 self._remove(run)
 
     def coverage(self) -> Coverage:
@@ -165,13 +163,13 @@ class KeyIndex:
 
     @property
     def latest(self) -> Entry:
-        """The entry that was added last, zeros if there is none in memory."""
+        """The entry added last, zeros if there is none in memory."""
         return decode_entry(self._memory.entries[-1]) if self._memory.entries else self._latest
 
     # ---- writing
 
     def _begin_memory(self) -> None:
-        for queue, end in self._ends().items():  # what was stored and not added has no keys
+        for queue, end in self._ends().items():  # stored messages that were not added have no keys
             self._memory.first.setdefault(queue, self._seen.get(queue, 0))
             self._seen[queue] = max(end, self._seen.get(queue, 0))
         self._latest = self.latest
@@ -216,7 +214,7 @@ class KeyIndex:
         return self._folder / f"{self._number:012d}{SUFFIX}"
 
     async def flush(self) -> None:
-        """Write what is in memory; return when it is written or the disk has refused it."""
+        """Write the entries in memory; return when they are written or the disk has refused them."""
         ends = self._ends()
         if self._memory.entries or self._memory.old or any(end > self._seen.get(each, 0) for each, end in ends.items()):
             self._begin_memory()
@@ -225,7 +223,7 @@ class KeyIndex:
             await self._writing
 
     async def close(self) -> None:
-        """Write what is in memory, and end the thread."""
+        """Write the entries in memory, and end the thread."""
         await self.flush()
         self._thread.shutdown(wait=True)
 
@@ -252,12 +250,12 @@ class KeyIndex:
             try:
                 found += find_in_run(self._files, run, wanted)
             except (RunDamaged, OSError) as error:
-                _LOG.warning("index of keys: a damaged file is built anew", extra={"fields": {"reason": error}})
+                _LOG.warning("index of keys: a damaged file is rebuilt", extra={"fields": {"reason": error}})
                 damaged.append(run)
         return found, damaged
 
     def _remove(self, run: Run) -> None:
-        """Take a file out; what it covered is a gap again."""
+        """Remove a file; its coverage becomes a gap again."""
         if run not in self._runs:
             return
         self._runs.remove(run)
@@ -267,7 +265,9 @@ class KeyIndex:
             _LOG.error("index of keys: a file cannot be removed", extra={"fields": {"reason": error}})
 
     def drop_before(self, starts: Mapping[Partition, int]) -> None:
-        """Remove files all of whose messages are gone: below the first ordinal of their partition, or without one."""
+        """Remove files whose messages are all deleted: below the first ordinal of their partition, or without a
+        partition.
+        """
         for run in list(self._runs):
             if all(each.end <= starts.get((each.topic, each.partition), each.end) for each in run.coverage):
                 self._remove(run)

@@ -51,7 +51,7 @@ _PADDING: Final = bytes(BLOCK_BYTES - _DATA_BYTES - _CRC.size)
 
 
 class Entry(NamedTuple):
-    """A key of a message: its hash, where the message is, and when it was stored."""
+    """A key of a message: its hash, the message's position, and its store time."""
 
     hash: int
     place: int
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 encode_entry: Final[Callable[[int, int, int], bytes]] = _ENTRY.pack
-"""Returns an entry (hash of a key, place, time in ms) as it is in a file. They sort as their hashes do."""
+"""Encodes an entry (hash of a key, position, time in ms). Encoded entries sort like their hashes."""
 
 
 def decode_entry(data: bytes) -> Entry:
@@ -77,7 +77,7 @@ class Covered(NamedTuple):
 
 
 class RunDamaged(Exception):
-    """A file of the index is not what was written."""
+    """A file of the index is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def write_run(files: Files, path: Path, entries: Sequence[bytes], coverage: Iter
     """Write a file durably (blocking); ``entries`` are encoded, and sorted.
 
     Raises:
-        OSError: It cannot be written; there is none then, or a whole one.
+        OSError: It cannot be written; the file is then missing or complete.
     """
     covered = list(coverage)
     times = [entry[_TIME_AT:] for entry in entries] or [bytes(8)]
@@ -120,7 +120,7 @@ def open_run(files: Files, path: Path) -> Run:
     """Read the front of a file (blocking).
 
     Raises:
-        RunDamaged: It is none, or damaged.
+        RunDamaged: It is not an index file, or is damaged.
         OSError: It cannot be read.
     """
     fd = files.open_read(path)
@@ -189,7 +189,9 @@ class _Blocks:
 
 
 def _first_block(blocks: _Blocks, key_hash: int) -> int:
-    """Return the first block with a hash that is not below: near where it should be, in growing steps, then halving."""
+    """Return the first block whose last hash is not below: from the expected position in growing steps, then by
+    bisection.
+    """
     count = blocks.run.block_count
     low, high = 0, count
     guess, step, ups = min(count - 1, key_hash * count // HASH_LIMIT), 1, set()

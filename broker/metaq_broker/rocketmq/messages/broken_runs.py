@@ -1,4 +1,4 @@
-"""Where reading goes on when a run of the log holds no whole frame: the frame is damaged, or longer than the run."""
+"""Continues reading when a run of the log has no whole frame: the frame is damaged, or longer than the run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
-    """Return where the message behind a damaged one begins, of which nobody knew: one wrong frame costs one frame.
+    """Return where the message behind a newly found damaged one begins: one damaged frame costs one frame.
 
     Raises:
-        CorruptFrame: There is no intact message where the damaged one says that it ends.
+        CorruptFrame: There is no intact message at the end of the damaged one.
         OSError: The segment cannot be read.
     """
     front = log.read(offset, 4)

@@ -1,7 +1,7 @@
 """Records of pulls made by machine code, some ten times faster on small messages. Needs numba and isal.
 
-It makes those of RocketMQ's messages from IPv4 addresses, for pulls that want every message; the plain code makes all
-others. A broker loads it in a background thread when it has been asked for more than a few records.
+It handles RocketMQ's messages from IPv4 addresses, for pulls without a filter; the plain code handles all others. A
+broker loads it in a background thread when it has served more than a few records.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def compiled() -> RecordLoop:
 
 
 class RecordMaker(LazyLoop[RecordLoop]):
-    """Makes records with the plain loop at first, and with the compiled one once that is worth it."""
+    """Makes records with the plain loop at first, and with the compiled one when that pays off."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         super().__init__("pulls", compiled, _agrees, plain_bytes_max)
@@ -106,7 +106,7 @@ class RecordMaker(LazyLoop[RecordLoop]):
         into: Collected,
         where: str,
     ) -> int:
-        """Do what ``QueueRecords.of_run`` does. Raises as it does."""
+        """Convert a run as ``QueueRecords.of_run`` does, and raise as it does."""
         if self.loop is None or into.wanted.picks or not queue.has_plain_host:
             passed = queue.of_run(run, offset, ordinal, physical_base, known_ms, into, where)
             if self.loop is None:
@@ -126,7 +126,7 @@ class RecordMaker(LazyLoop[RecordLoop]):
 
 
 def _agrees(loop: RecordLoop) -> bool:
-    """Say whether the loop does exactly what the plain code does, on runs that meet all its branches."""
+    """Return whether the loop has the same results as the plain code, on runs that reach all its branches."""
     queue, born = QueueRecords("orders", 3, host_bytes("127.0.0.1", 10911)), host_bytes("10.1.2.3", 4)
     usual = [
         encode_stored(

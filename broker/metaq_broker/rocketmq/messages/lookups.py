@@ -1,10 +1,10 @@
-"""Messages by key: 12, on an index of KEYS and UNIQ_KEY that can be made again from the log.
+"""Messages by key: 12, on an index of KEYS and UNIQ_KEY that can be rebuilt from the log.
 
-Every message that is stored is added to the index. Messages that no file of it knows are read from the log, a part at a
-time with pauses, so that clients are served meanwhile: after a restart, and every ten minutes what could not be added.
+Every stored message is added to the index. Messages that are not in its files are read from the log in parts, with
+pauses, so that clients are served meanwhile: after a restart, and every ten minutes for messages that could not be
+added.
 
-The index knows a partition by a name that has its incarnation: a topic that is deleted and made anew has other messages
-with the same ordinals.
+The index's name of a partition contains its incarnation: a recreated topic has other messages with the same ordinals.
 
 Source: docs/rocketmq-broker.md, "Lookups".
 """
@@ -36,20 +36,20 @@ from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 _LOG: Final = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 64
-"""Of one answer, however many are asked for."""
+"""Most messages of one response."""
 ANSWER_BYTES_MAX: Final = 4 << 20
 CANDIDATES_MAX: Final = 512
-"""Entries of the index that one request looks at."""
+"""Most entries of the index that one request checks."""
 REQUESTS_MAX: Final = 64
-"""Lookups under way at a time."""
+"""Most look-ups in progress."""
 READ_MESSAGES: Final = 256
 PAUSE_SHARE: Final = 4
 """Reading old messages takes at most one part in so many of the event loop's time."""
 LOOK_S: Final = 600.0
-"""Between two looks for what retention has removed, and for what is to be written."""
+"""Seconds between two checks for deleted messages, and for entries to write."""
 
 _KEYS: Final = re.compile(b"KEYS?\x01([^\x02]+)")
-"""Values of KEYS and UNIQ_KEY, and perhaps of others that end so: who finds an entry looks at the message itself."""
+"""Values of KEYS and UNIQ_KEY, and possibly of properties with this suffix: a look-up checks the message itself."""
 
 SEEDS_MAX: Final = 10_000
 
@@ -57,7 +57,7 @@ Ranges = Callable[[], Mapping[Partition, tuple[int, int]]]
 """Returns first and next queue offset of all queues that can be read."""
 
 Name = Callable[[str, int], str]
-"""Returns the name by which the index knows a partition."""
+"""Returns the index's name of a partition."""
 
 
 class LookupRequests:
@@ -74,16 +74,16 @@ class LookupRequests:
         self._seeds: dict[str, int] = {}
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Have lookups answered here."""
+        """Register the handler."""
         dispatcher.add([RequestCode.QUERY_MESSAGE], self._query)
 
     def start(self) -> None:
-        """Index what is stored from now on, and read what is not known."""
+        """Index new messages from now on, and read missing ones."""
         self._index.watch_from_now()
         self._reading = asyncio.get_running_loop().create_task(self._look_after())
 
     async def stop(self) -> None:
-        """Write what is in memory. Lookups under way are not answered."""
+        """Write the entries in memory. Look-ups in progress are not answered."""
         tasks = [*self._tasks, *([self._reading] if self._reading else [])]
         for task in tasks:
             task.cancel()
@@ -93,7 +93,7 @@ class LookupRequests:
     def stored(
         self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int] | None, ms: int
     ) -> None:
-        """Take note of messages that were stored in one unit."""
+        """Add messages that were stored in one unit."""
         name, end = self._name_of(topic, queue), first + len(frames)
         if places is None:
             self._index.missed(Covered(name, queue, first, end))
@@ -138,7 +138,7 @@ class LookupRequests:
             call.answer(call.request.reply(ResponseCode.QUERY_NOT_FOUND, ext, remark=remark))
 
     async def _find(self, asked: QueryMessage) -> list[bytes]:
-        """Return the latest messages, as many as are asked for, in the order in which they were stored."""
+        """Return the latest messages, up to the requested number, in the order in which they were stored."""
         count = min(max(asked.max_num, 0), MESSAGES_MAX)
         entries = await self._index.find(
             asked.topic, asked.key, asked.begin_timestamp, asked.end_timestamp, CANDIDATES_MAX
@@ -158,7 +158,7 @@ class LookupRequests:
             found.append((record.store_timestamp, record.physical_offset, data))
         return [data for _, _, data in sorted(found)]
 
-    # ---- what the index does not know
+    # ---- gaps of the index
 
     async def _look_after(self) -> None:
         await self._read_gaps()

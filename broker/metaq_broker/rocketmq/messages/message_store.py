@@ -1,7 +1,7 @@
-"""The broker's messages as RocketMQ's clients know them: by topic, queue and queue offset, or by physical offset.
+"""The broker's messages in RocketMQ's terms: by topic, queue and queue offset, or by physical offset.
 
 Queues are the engine's partitions, queue offsets their ordinals, records are made of frames when they are read
-(``metaq.formats.stored_records``). No handler of the front end touches an engine's log: all go through here.
+(``metaq.formats.stored_records``). Handlers of the front end access the engine's logs only through this module.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ READ_BYTES: Final = 1 << 16
 """Of a log, so many bytes are read at once, unless a message is longer."""
 
 READ_BYTES_MIN: Final = 1 << 12
-"""The same when that is enough for what is wanted."""
+"""Bytes of a read that needs no more."""
 
 LOOKED_AT_BYTES_MAX: Final = 1 << 20
-"""Bytes of the log that one read looks at, about."""
+"""Approximate limit on the bytes of the log that one read scans."""
 
 QUEUES_MAX: Final = 10_000
 """Queues of which something is kept ready."""
 
 EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
-"""What the body of a frame may have beside the message: tag, fields, properties."""
+"""Most bytes of a frame's body beside the message: tag, fields, properties."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -87,7 +87,7 @@ class StoredBatch(NamedTuple):
     store_host: bytes
 
     def message_ids(self) -> list[str]:
-        """Return the messages' ids as RocketMQ's clients know them (``OffsetMessageId``)."""
+        """Return the messages' ids in RocketMQ's form (``OffsetMessageId``)."""
         host, offsets = self.store_host.hex().upper(), self.physical_offsets
         if len(offsets) == 1:
             return [f"{host}{offsets[0]:016X}"]
@@ -110,9 +110,9 @@ OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int] | None, int],
 
 
 class Batch(NamedTuple):
-    """What a read found: ``records`` as the body of a pull has them, and the queue offset to go on from.
+    """The result of a read: ``records`` as in the body of a pull, and the next queue offset.
 
-    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were looked at.
+    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were scanned.
     """
 
     records: list[bytes]
@@ -140,7 +140,9 @@ class StoredRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumberPending(Refusal):
-    """The messages at ``offset`` have no physical offsets yet; ``MessageStore.when_numbered`` tells when they have."""
+    """The messages at ``offset`` have no physical offsets yet; ``MessageStore.when_numbered`` calls back when they
+    have.
+    """
 
     topic: str
     queue: int
@@ -193,11 +195,11 @@ class MessageStore:
         self.append_frames(topic, queue, frames, done)
 
     def together(self) -> AbstractContextManager[None]:
-        """Return what makes messages of several queues durable together; they are stored in its ``with``."""
+        """Return a context manager for storing messages of several queues that become durable together."""
         return self._engine.together()
 
     def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
-        """Do the same with frames in the stored form; their ids are given here."""
+        """Append frames in the stored form; their ids are assigned here."""
         step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
 
         def durable(refusal: Refusal | None) -> None:
@@ -206,7 +208,7 @@ class MessageStore:
                 done(refusal)
                 return
             log = self._engine.stores.get(topic, queue)
-            if log is None:  # removed by an operator in this moment
+            if log is None:  # just deleted by an operator
                 self._reported(topic, queue, ordinal)
                 done(StorageFailed("the partition was removed"))
                 return
@@ -241,7 +243,7 @@ class MessageStore:
 
     def _reported(self, topic: str, queue: int, ordinal: int) -> None:
         unreported = self._unreported[topic, queue]
-        unreported.remove(ordinal)  # the first, unless the topic was deleted and made anew meanwhile
+        unreported.remove(ordinal)  # the first, unless the topic was recreated meanwhile
         if not unreported:
             del self._unreported[topic, queue]
 
@@ -258,11 +260,11 @@ class MessageStore:
         condition: Condition | None = None,
         looked_at_max: int = LOOKED_AT_MAX,
     ) -> Batch | Refusal:
-        """Return messages from ``queue_offset`` on; ``tags``: only those with one of them, ``None`` = all.
+        """Return messages from ``queue_offset`` on; ``tags``: only with one of these tags, ``None`` = all.
 
-        ``condition``: only those whose properties it is true for. ``looked_at_max`` messages are looked at, at most. At
-        least one message, if one was found, then at most so many and so many bytes. No message, and the same offset
-        to go on from, if ``queue_offset`` is not one of the queue's. Damaged messages are left out.
+        ``condition``: only messages whose properties satisfy it. At most ``looked_at_max`` messages are scanned.
+        Returns at least one message, if one was found, else within the given number and bytes. If ``queue_offset`` is
+        outside the queue's range: no message, and the same next offset. Damaged messages are skipped.
         """
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
@@ -314,10 +316,10 @@ class MessageStore:
     def stored(
         self, topic: str, queue: int, queue_offset: int, messages_max: int, bytes_max: int
     ) -> StoredRun | Batch | Refusal:
-        """Return where messages from ``queue_offset`` on are stored: no work is done for each of them.
+        """Return where messages from ``queue_offset`` on are stored, without work for each message.
 
-        At least one message, then at most so many and so many bytes, as far as they are in one file and not known to be
-        damaged. An empty batch if ``queue_offset`` is not one of the queue's.
+        At least one message, within the given number and bytes, as far as they are in one file and not known to be
+        damaged. An empty batch if ``queue_offset`` is outside the queue's range.
         """
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
@@ -354,10 +356,10 @@ class MessageStore:
         )
 
     def _whole_frames(self, log: PartitionLog, at: Boundary, found: Slice, messages_max: int) -> Boundary:
-        """Return where whole frames end in a slice that begins with one, at most so many, and one at least.
+        """Return where whole frames end in a slice that begins with one: at least one, at most ``messages_max``.
 
         Raises:
-            CorruptFrame: The first is longer than what is there.
+            CorruptFrame: The first is longer than the stored bytes.
         """
         limit = min(at.offset + found.length, at.offset + STRETCH_BYTES - at.offset % STRETCH_BYTES)
         end = self._ordinals.find(log, at.ordinal + messages_max)
@@ -369,7 +371,7 @@ class MessageStore:
         return Boundary(at.offset + frame_bytes_of(log, at.offset, header), at.ordinal + 1)
 
     def when_numbered(self, pending: NumberPending, then: Callable[[Refusal | None], None]) -> None:
-        """Call ``then`` when the partition has its number, with ``None``, or with why it gets none."""
+        """Call ``then`` when the partition has its number, with ``None``, or with the reason why it gets none."""
         log = self._log(pending.topic, pending.queue)
         if isinstance(log, Refusal):
             then(log)
@@ -381,7 +383,7 @@ class MessageStore:
             )
 
     def find(self, physical_offset: int) -> Record | Refusal:
-        """Return the message at a physical offset, or why there is none."""
+        """Return the message at a physical offset, or the reason why there is none."""
         found = self._numbers.find(physical_offset)
         if found is None:
             return NothingAt(physical_offset)
@@ -406,7 +408,7 @@ class MessageStore:
     # ---- positions
 
     def min_offset(self, topic: str, queue: int) -> int:
-        """Return the queue offset of the oldest message that is kept, 0 where nothing was ever stored."""
+        """Return the queue offset of the oldest stored message, 0 if none was ever stored."""
         log = self._log(topic, queue)
         return 0 if isinstance(log, Refusal) else first_ordinal(log)
 
@@ -416,7 +418,7 @@ class MessageStore:
         return 0 if isinstance(log, Refusal) else log.durable_ordinal
 
     def reported_offset(self, topic: str, queue: int) -> int:
-        """Return the queue offset below which listeners have heard of every message that they will hear of."""
+        """Return the queue offset below which listeners were notified of all messages."""
         unreported, end = self._unreported.get((topic, queue)), self.max_offset(topic, queue)
         return min(unreported[0], end) if unreported else end
 
@@ -426,7 +428,7 @@ class MessageStore:
         return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
 
     def steady_ms(self) -> int:
-        """Return the time on the line without jumps, by which it is told what is due (``log.engine.steady_time``)."""
+        """Return the time without jumps, which determines due messages (``log.engine.steady_time``)."""
         return self._engine.id_clock.steady_ms()
 
     def steady_time_of(self, wall_ms: int) -> int:
@@ -434,7 +436,7 @@ class MessageStore:
         return self._engine.id_clock.steady.of(wall_ms)
 
     def renumbered(self, topic: str, queue: int) -> int | None:
-        """Return the first queue offset if the queue was numbered anew when it was opened, else ``None``."""
+        """Return the first queue offset if the queue was renumbered when it was opened, else ``None``."""
         log = self._log(topic, queue)
         return None if isinstance(log, Refusal) else log.recovery.renumbered
 
@@ -449,7 +451,7 @@ class MessageStore:
             return StorageFailed(str(error))
 
     def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
-        """Return when a message was stored, in milliseconds; ``None`` if it is not there or nobody knows."""
+        """Return a message's store time in milliseconds; ``None`` if it does not exist or the time is unknown."""
         log = self._log(topic, queue)
         if isinstance(log, Refusal) or not first_ordinal(log) <= queue_offset < log.durable_ordinal:
             return None
@@ -463,7 +465,7 @@ class MessageStore:
             return None
 
     def watch(self, topic: str, queue: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` whenever there are more messages to read in a queue; return what ends it."""
+        """Call ``callback`` whenever a queue has more readable messages; return a function that ends it."""
         return self._engine.watch(topic, queue, lambda _end: callback())
 
     def _log(self, topic: str, queue: int) -> PartitionLog | Refusal:

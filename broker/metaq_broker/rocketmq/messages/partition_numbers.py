@@ -1,4 +1,4 @@
-"""The physical offset of a message: a number that leads back to its frame, as RocketMQ's commit-log offset does.
+"""The physical offset of a message: a number that identifies its frame, like RocketMQ's commit-log offset.
 
 ::
 
@@ -6,11 +6,11 @@
         number        | offset in the stretch          number: of one stretch of 1 TiB of one partition
 
 A stretch gets its number when its first message is sent or read by a RocketMQ client, and keeps it: the table of state
-has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. A number is given out when
-it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
-table is replaced by an older copy (``StateMark``): a partition that was removed and made anew has another incarnation,
-and gets others. A slave that is promoted may not know the last ones that its master gave: it leaves ``LEFT_OUT`` out.
-The mark says so, and for slaves of its own, which copy only the table, key ``partition-number-floor``.
+has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. A number is used when it is
+durable, so that after a crash no other stretch gets it. A number is never reused, even if the table is replaced by an
+older copy (``StateMark``): a recreated partition has another incarnation, and gets new numbers. A promoted slave may
+not know its master's last numbers: it skips ``LEFT_OUT``. This is recorded in the mark, and for its own slaves, which
+copy only the table, under the key ``partition-number-floor``.
 
 Source: docs/log-format.md, "Physical offsets".
 """
@@ -31,7 +31,7 @@ NUMBERS_MAX: Final = 1 << 63 - STRETCH_BITS
 KEY_PREFIX: Final = "partition-number/"
 FLOOR_KEY: Final = "partition-number-floor"
 LEFT_OUT: Final = 1 << 16
-"""Numbers that a master may have given since its state was copied last."""
+"""Numbers that a master may have assigned since its state was last copied."""
 _UNKNOWN: Final = "-"
 
 OnNumber = Callable[[int | Exception], None]
@@ -55,11 +55,11 @@ class Reserved(Protocol):
         """Lower numbers may be in use."""
 
     def reserve(self, number: int) -> None:
-        """See to it that a number is not given again, whatever becomes of the table. Raises ``OSError``."""
+        """Ensure that a number is never assigned again, even if the table is lost. Raises ``OSError``."""
 
 
 class Stretch(NamedTuple):
-    """One stretch of a partition: its bytes from ``number * STRETCH_BYTES`` on; ``incarnation`` is of the partition."""
+    """One stretch of a partition: its bytes from ``number * STRETCH_BYTES`` on; ``incarnation`` is the partition's."""
 
     topic: str
     queue: int
@@ -75,7 +75,7 @@ class PartitionNumbers:
         self._stretches: dict[int, Stretch] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
         self._known: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
-        # No message is at 0, which stands for none where a message names another.
+        # No message is at 0, which means none in references between messages.
         self._next = max(1, 0 if reserved is None else reserved.first_number)
         self._waiting: dict[int, list[OnNumber]] = {}
         for key, value in state.items(KEY_PREFIX):
@@ -89,9 +89,9 @@ class PartitionNumbers:
         return self._next
 
     def base(self, log: PartitionLog, offset: int) -> int | None:
-        """Return what makes offsets of the stretch of ``offset`` physical when it is added.
+        """Return the number to add to offsets in the stretch of ``offset`` to make them physical.
 
-        ``None``: it has no number that is on the disk; ``require`` sees to it.
+        ``None``: it has no durable number yet; call ``require``.
         """
         stretch = offset >> STRETCH_BITS
         known = self._known.get(log)
@@ -104,7 +104,8 @@ class PartitionNumbers:
         return (number - stretch) << STRETCH_BITS
 
     def require(self, log: PartitionLog, offset: int, then: OnNumber) -> None:
-        """Call ``then`` with what ``base`` returns, or with why there is none. At least one byte of it is durable.
+        """Call ``then`` with the result of ``base``, or the reason why there is none. At least one byte of it is
+        durable.
 
         May call it before this returns.
         """
@@ -120,7 +121,7 @@ class PartitionNumbers:
             self._waiting[number].append(then)
 
     def _number_of(self, log: PartitionLog, stretch: int) -> int | None:
-        """Return the number of a stretch, on the disk or on its way there."""
+        """Return the number of a stretch, durable or being written."""
         number = self._numbers.get((log.topic, log.index, stretch))
         if number is None:
             return None
@@ -129,9 +130,9 @@ class PartitionNumbers:
         return number if known else None
 
     def find(self, physical_offset: int) -> tuple[Stretch, int] | None:
-        """Return the stretch that a physical offset is in, and the offset in its partition; ``None`` if nobody has it.
+        """Return the stretch of a physical offset, and the offset in its partition; ``None`` if it is not assigned.
 
-        Whether the partition is still the one of that incarnation is for the caller to see.
+        The caller checks whether the partition still has that incarnation.
         """
         stretch = self._stretches.get(physical_offset >> STRETCH_BITS) if physical_offset >= 0 else None
         if stretch is None:
@@ -181,13 +182,13 @@ class PartitionNumbers:
 
 
 def leave_numbers_out(state: State, reserved: Reserved) -> None:
-    """Have the next number be one that nobody can have got, whatever the copied ``state`` does not know.
+    """Skip numbers that the master may have assigned after the copy of ``state``.
 
     Raises:
         OSError: The disk refuses (it is written at once).
     """
     reserved.reserve(PartitionNumbers(state).next + LEFT_OUT)
-    with suppress(StateFull):  # only a slave of this broker would have to know
+    with suppress(StateFull):  # only a slave of this broker would need it
         state.put(FLOOR_KEY, str(reserved.first_number).encode())
 
 

@@ -3,8 +3,8 @@
 It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def" numba compiles these functions; it has no types
+# for mypy.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for _value, _digit in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst
 
 @numba.njit(inline="always")
 def _decode_fields(source, target):
-    """Decode 48 base64 digits into 36 bytes; say whether all are digits."""
+    """Decode 48 base64 digits into 36 bytes; return whether all are digits."""
     for _ in range(12):
         first, second = DIGITS[byte_at(source)], DIGITS[byte_at(source + 1)]
         third, fourth = DIGITS[byte_at(source + 2)], DIGITS[byte_at(source + 3)]
@@ -58,7 +58,7 @@ def _decode_fields(source, target):
 
 @numba.njit(inline="always")
 def _put_places(record, fields, ordinal, physical_offset, store_ms, host):
-    """Write what lies between the queue and the length of the body."""
+    """Write the fields between the queue and the length of the body."""
     copy_bytes(record + 16, fields, 4)
     put_number(record + 20, np.int64(ordinal))
     put_number(record + 28, np.int64(physical_offset))

@@ -1,1 +1,1 @@
-"""Moves a message that waits in one topic to the topic it is for, once, whatever crashes between."""
+"""Moves waiting messages to their target topics, exactly once across crashes."""

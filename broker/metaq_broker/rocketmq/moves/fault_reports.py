@@ -1,4 +1,4 @@
-"""When a fault that comes back each round is to be logged: the first time, then once a minute."""
+"""Limits the log of a recurring fault: the first time, then once a minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FaultReports:
         self._times: dict[Hashable, int] = {}
 
     def count(self, key: Hashable, now_ms: int) -> int:
-        """Count a fault. Return how often it came since it was last logged if it is to be logged now, else 0."""
+        """Count a fault. Return how often it occurred since it was last logged if it is due for logging, else 0."""
         self._times[key] = times = self._times.get(key, 0) + 1
         last_ms = self._reported_ms.get(key)
         if last_ms is not None and last_ms <= now_ms < last_ms + INTERVAL_MS:

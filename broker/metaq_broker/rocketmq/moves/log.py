@@ -1,4 +1,4 @@
-"""What moves need of the log and of the state table. The frontend that owns the form of messages implements it."""
+"""The interface of moves to the log and the state table. The frontend that owns the form of messages implements it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Origins(NamedTuple):
 
 
 class MoveLog(Protocol[M_contra]):
-    """The log. A message that is moved names where it came from: its *origin*, the waiting message's place (not 0)."""
+    """The log. A moved message contains its *origin*, the position of the waiting message (not 0)."""
 
     def append(self, queue: Queue, messages: Sequence[M_contra], stored: Stored) -> None:
         """Append messages as one unit: all of them or none."""
@@ -49,7 +49,7 @@ class State(Protocol):
         """Return a value."""
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-        """Return keys that begin with ``prefix``, and their values, those of this moment."""
+        """Return the keys that begin with ``prefix``, and their current values."""
 
     def put(self, key: str, value: bytes, on_durable: Saved | None = None) -> None:
         """Set a value; ``None``: it gets durable within about a second."""

@@ -1,4 +1,4 @@
-"""Moves several messages to the queues that they are for, those of a queue as one unit."""
+"""Moves several messages to their target queues, all messages for a queue as one unit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def move_all(
 ) -> None:
     """Move messages; ``moved`` is called once, when all of them are durable or some are not.
 
-    After a refusal those of other queues may have been moved. They count as moved (``was_moved``), so that the next
-    attempt moves the rest only.
+    After a refusal, messages for other queues may have been moved. They count as moved (``was_moved``), so that the
+    next attempt moves only the rest.
     """
     queues: dict[Queue, list[Movable[M]]] = {}
     for each in waiting:

@@ -1,17 +1,17 @@
 """Moves waiting messages to their queues so that a crash between two steps neither loses nor doubles one.
 
-A move has three steps, and each begins when the one before is durable::
+A move has three steps, each of which begins when the previous one is durable::
 
     floor      the end of the target queue is in the state table
-    append     the message is in the target queue, and names its origin: where it waited
-    note       whoever kept it waiting has noted that it waits no more; the caller says so with ``noted``
+    append     the message is in the target queue, with its origin: the position where it waited
+    note       the owner of the waiting message has recorded the move, and calls ``noted``
 
-A crash after the append and before the note is what would deliver a message twice. After a restart ``recover`` reads
-the target queues from their floors on: the origins that are found there were moved, and ``was_moved`` tells so.
+A crash between append and note would deliver a message twice. So after a restart ``recover`` reads the target queues
+from their floors on: the origins found there were moved, and ``was_moved`` returns true for them.
 
-A floor stays good for later moves to the same queue, so that only the first of them waits for the table. Floors rise
-about once a second (``tick``) so that there is little to read: to the ends that queues had at a moment when
-no move was under way that is not noted now. Queues to which nothing was moved meanwhile have their floors dropped.
+A floor remains valid for later moves to the same queue, so only the first of them waits for the table. About once a
+second (``tick``) floors rise, so that there is little to read, to ends that the queues had at a time such that all
+moves in progress then are noted now. Floors of queues without moves meanwhile are dropped.
 
 Everything runs on the event loop. Source: docs/rocketmq-broker.md.
 """
@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger(__name__)
 M = TypeVar("M")
 KEY: Final = "move/floors"
 REFUSED_MAX: Final = 100
-"""Attempts to read what was moved before a restart, if all of them are refused."""
+"""Most refused attempts to read the moves before a restart."""
 QUEUES_MAX: Final = 1024
 """Queues with a floor at a time; above it a move is refused until floors have been dropped."""
 
@@ -46,7 +46,7 @@ class _Period:
 
 
 class Receipt:
-    """A message was moved. Give it to ``noted`` when the note of that is durable."""
+    """A moved message. Pass it to ``noted`` when the note is durable."""
 
     __slots__ = ("_period",)
 
@@ -64,7 +64,7 @@ Moved = Callable[[Receipt | Refusal], None]
 
 
 class Mover(Generic[M]):
-    """Nothing may be moved before ``recover`` has returned ``True``."""
+    """Moves messages. Do not move any before ``recover`` has returned ``True``."""
 
     def __init__(self, log: MoveLog[M], state: State) -> None:
         self._log, self._state = log, state
@@ -86,7 +86,7 @@ class Mover(Generic[M]):
     # ---- after a restart
 
     def recover(self) -> bool:
-        """Read a part of what may hold moves that were not noted; return whether all is read."""
+        """Read a part of the messages that may be moves without notes; return whether all are read."""
         if not self._to_read:
             return True
         queue, first = self._to_read[-1]
@@ -109,20 +109,20 @@ class Mover(Generic[M]):
         return not self._to_read
 
     def was_moved(self, origin: int) -> bool:
-        """Say whether the message that waited at ``origin`` was moved (before a restart or since) and is not noted."""
+        """Return whether the message that waited at ``origin`` was moved (before a restart or since) without a note."""
         return origin in self._moved
 
     def remember(self, origins: Iterable[int], receipt: Receipt | None) -> None:
-        """Take note of messages that were moved and will be asked about again, since others of theirs were not."""
+        """Remember moved messages for the next attempt, because others of the same unit were not moved."""
         self._moved.update(dict.fromkeys(origins, receipt))
 
     def forget(self, origins: Iterable[int]) -> list[Receipt]:
-        """Nobody will ask about these again; return the receipts that were remembered."""
+        """Forget these messages; return their remembered receipts."""
         found = (self._moved.pop(origin, None) for origin in origins)
         return [receipt for receipt in found if receipt is not None]
 
     def hold(self) -> Receipt:
-        """Keep the floors that were found until what was moved before the restart is noted; see ``Receipt``."""
+        """Keep the found floors until all moves before the restart are noted; see ``Receipt``."""
         self._before.open_moves += 1
         return Receipt(self._before)
 
@@ -144,11 +144,11 @@ class Mover(Generic[M]):
 
             def stored(refusal: Refusal | None) -> None:
                 nonlocal answered
-                if answered:  # what the caller does with the answer failed: that is not for the log to answer
+                if answered:  # the caller's callback failed: do not report that as a refusal of the log
                     return
                 answered = True
                 if refusal is not None:
-                    receipt.noted()  # nothing is there to be noted
+                    receipt.noted()  # there is nothing to note
                 moved(receipt if refusal is None else refusal)
 
             try:
@@ -171,7 +171,7 @@ class Mover(Generic[M]):
             return
         self._waiting[queue] = [ready]
         self._durable.discard(queue)
-        self._floors[queue] = end  # lower than a floor that is there: the topic was deleted and made anew
+        self._floors[queue] = end  # may be lower than an existing floor if the topic was recreated
 
         def written(error: Exception | None) -> None:
             if error is None:
@@ -186,7 +186,7 @@ class Mover(Generic[M]):
     # ---- raising floors
 
     def tick(self) -> None:
-        """Raise the floors as far as moves are noted. Call it about once a second."""
+        """Raise the floors as far as moves are noted. Call this about once a second."""
         if self._before.open_moves or not (self._floors or self._now.queues):
             return
         for queue in [each for each in self._floors if each not in self._waiting]:

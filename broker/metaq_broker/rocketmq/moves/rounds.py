@@ -1,4 +1,4 @@
-"""Calls what moves messages as time passes: one timer for all that waits."""
+"""One timer for all that move waiting messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaq_broker.rocketmq.moves.mover import Mover
 _LOG: Final = logging.getLogger(__name__)
 
 Run = Callable[[int], int]
-"""Does what is due at a time in ms and returns when to be called again, in ms."""
+"""Does the work due at a time in ms; returns when to call it again, in ms."""
 
 TICK_MS: Final = 1_000
 BLOCKED_S: Final = 0.05
@@ -21,11 +21,10 @@ WAIT_MS_MIN: Final = 2
 
 
 class Rounds:
-    """Calls each ``Run`` when it asked for it and after ``wake``, on the running event loop, and lets floors rise.
+    """Calls each ``Run`` when it is due and after ``wake``, on the running event loop, and raises floors.
 
-    ``now_ms`` is on a line on which every second is a second, whatever becomes of the wall clock.
-
-    Nothing is called while ``may_run`` says no, such as on a slave; it is asked again every second.
+    ``now_ms`` is a time without jumps of the wall clock. Nothing is called while ``may_run`` is false, such as on a
+    slave; it is checked every second.
     """
 
     def __init__(
@@ -44,11 +43,11 @@ class Rounds:
         self._runs.append(run)
 
     def start(self) -> None:
-        """Read what was moved before the restart, then begin."""
+        """Recover the moves before the restart, then begin."""
         self._recovering = asyncio.get_running_loop().create_task(self._recover())
 
     def stop(self) -> None:
-        """Call nothing any more."""
+        """Stop calling."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -56,7 +55,7 @@ class Rounds:
             self._recovering.cancel()
 
     def wake(self) -> None:
-        """Have everything called as soon as the loop has done what it is at."""
+        """Call everything in the loop's next iteration."""
         if self._ready and not self._stopped:
             self._schedule(0)
 
@@ -92,7 +91,7 @@ class Rounds:
         return now_ms + TICK_MS
 
     def _call(self, run: Run, now_ms: int) -> int:
-        """Call one; whatever goes wrong with it, the others go on, and this one is tried again."""
+        """Call one; log any error, so that the others continue, and call it again later."""
         try:
             return run(now_ms)
         except Exception as error:

@@ -33,7 +33,7 @@ _LOG: Final = logging.getLogger(__name__)
 _OTHER_PORT: Final = "set another listenPort (0 = any free port)"
 
 STOP_S: Final = 5.0
-"""How long clients may take for what they are owed when the name server stops."""
+"""Seconds that clients may take to read their responses when the name server stops."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class NameServer:
         """The port it listens on; 0 before it does."""
 
     async def start(self) -> None:
-        """Read what is kept and listen.
+        """Read the files and listen.
 
         Raises:
             ConfigError: A file cannot be used.
@@ -91,7 +91,7 @@ class NameServer:
         self._schedule_scan()
 
     async def stop(self) -> None:
-        """Answer what was received, then close everything."""
+        """Answer received requests, then close everything."""
         if self._scan is not None:
             self._scan.cancel()
         if self._remoting is not None:

@@ -1,7 +1,7 @@
 """The name server's configuration: RocketMQ's keys in a properties file, checked once, before anything starts.
 
-Keys of RocketMQ that mean nothing here (numbers of threads, sizes of socket buffers) and unknown ones are accepted, as
-there, and warned of. A value that cannot be is an error that says what is allowed.
+Keys of RocketMQ without a meaning here (numbers of threads, sizes of socket buffers) and unknown ones are accepted with
+a warning. An invalid value raises an error that says what is allowed.
 
 Source: docs/name-server.md, "Keys".
 """
@@ -167,14 +167,14 @@ IGNORED_KEYS: Final = frozenset(
         *("unRegisterBrokerQueueCapacity", "serverNettyWorkerGroupEnable", "enableShutdownGracefully"),
     }
 )
-"""Keys of RocketMQ that say how it does its work, not what it does."""
+"""Keys of RocketMQ for its implementation, not its behaviour."""
 
 CHANGEABLE: Final = frozenset({"orderMessageEnable", "productEnvName", "clusterTest"})
 """Keys that request 318 may change. The others would let any client of the port move files or end TLS."""
 
 
 def load(text: str, where: str) -> tuple[NameServerConfig, list[str]]:
-    """Return what a properties file says, and what to warn of; ``where`` names the file in both.
+    """Parse a properties file; return the configuration and warnings. ``where`` names the file in errors and warnings.
 
     Raises:
         ConfigError: A value is not allowed.

@@ -1,7 +1,7 @@
 """Texts under keys of namespaces, kept in one JSON file that RocketMQ's own name server reads as well.
 
-A change is answered when it is on the disk, and seen by others then. The file is replaced as a whole (a crash leaves
-the old one or the new one), in a thread; changes that come meanwhile share the next replacement.
+A change is answered, and visible to others, when it is durable. The file is replaced as a whole (a crash leaves the old
+or the new one), in a thread; changes made meanwhile share the next replacement.
 
 Source: docs/name-server.md, "Key-value pairs".
 """
@@ -50,7 +50,7 @@ class Change:
 
 
 class KeyValues:
-    """``open`` reads the file; then it belongs to the event loop."""
+    """The key-value pairs. ``open`` reads the file; afterwards, use it on the event loop only."""
 
     def __init__(self, files: Files, path: Path, limits: KeyValueLimits | None = None) -> None:
         self._files, self.path = files, path
@@ -65,7 +65,7 @@ class KeyValues:
         """Lock and read the file.
 
         Raises:
-            ConfigError: It cannot be read, is none, or another name server uses it.
+            ConfigError: It cannot be read, is not valid, or another name server uses it.
         """
         try:
             self._files.make_folders(self.path.parent)
@@ -81,7 +81,7 @@ class KeyValues:
             _LOG.warning("the file of key-value pairs is empty", extra={"fields": {"file": self.path}})
 
     async def close(self) -> None:
-        """Wait until what was asked is kept, and unlock the file."""
+        """Wait until all changes are durable, and unlock the file."""
         if self._writing is not None:
             await self._writing
         self._thread.shutdown()
@@ -146,10 +146,10 @@ class KeyValues:
 
 
 def read_table(content: bytes, path: Path) -> Table:
-    """Return what a file of key-value pairs says, ours or Java's. Java may have written nulls: they are no values.
+    """Parse a file of key-value pairs, of this name server or Java's. Nulls, which Java may write, are ignored.
 
     Raises:
-        ConfigError: It is no such file.
+        ConfigError: It is not such a file.
     """
     try:
         value = load_json(content, "kvConfig.json")

@@ -15,12 +15,12 @@ _SHORT: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return keys and values; of a key that stands there twice, the last value."""
+    """Return keys and values; for a repeated key, the last value."""
     return dict(pair for pair in map(_pair, _logical_lines(text)) if pair is not None)
 
 
 def changed_properties(text: str, values: Mapping[str, str]) -> str:
-    """Return ``text`` with these values: each in the place of its key, or at the end."""
+    """Return ``text`` with these values replaced, or appended for new keys."""
     missing = dict(values)
     lines = []
     for line in _logical_lines(text, keep=True):
@@ -41,7 +41,7 @@ def write_property(key: str, value: str) -> str:
 
 
 def _logical_lines(text: str, *, keep: bool = False) -> Iterator[str]:
-    """Yield the lines with their continuations: joined, or as they stand if they are to be kept."""
+    """Yield the lines with their continuations: joined, or unchanged with ``keep``."""
     logical_line: list[str] = []
     for line in re.split(r"\r\n|\r|\n", text.removesuffix("\n")):
         comment = not logical_line and line.lstrip()[:1] in ("#", "!")

@@ -1,7 +1,7 @@
-"""What a name server answers: one method for each request code, on the route table and the key-value pairs.
+"""The name server's handlers: one method for each request code, on the route table and the key-value pairs.
 
-Answers are those of RocketMQ 4.9.7, where no answer of another form serves all its clients better; what differs is in
-docs/name-server.md.
+Responses are as in RocketMQ 4.9.7, unless another form serves all its clients better; docs/name-server.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READ_AT_ONCE_BYTES: Final = 1 << 16
 """Registrations up to this length are read on the event loop, in about a millisecond."""
 
 WAITING_BYTES_MAX: Final = 64 << 20
-"""Of longer ones that wait for the thread, about; when there are more, the next are read on the loop all the same."""
+"""Approximate bytes of long registrations that wait for the thread; beyond that, the next are parsed on the loop."""
 
 STANDARD_JSON_FROM: Final = 401
 """Clients of this version (4.9.4) and above get keys in quotation marks."""
@@ -72,7 +72,7 @@ class Settings(Protocol):
         """Return all of them as a properties file."""
 
     async def change(self, text: str) -> str | None:
-        """Change those that ``text`` names; return why that is refused, ``None`` if it is done and kept."""
+        """Change the settings in ``text``; return the reason of a refusal, ``None`` if the change is durable."""
 
 
 class NameServerRequests:
@@ -138,13 +138,15 @@ class NameServerRequests:
         return self._registered(call, header, body)
 
     async def _register_large(self, call: Call, header: RegisterBroker) -> None:
-        """Read the body in a thread: others are served meanwhile. One at a time, so those of a broker stay in order."""
+        """Parse the body in a thread, so that others are served meanwhile. One at a time, so a broker's stay
+        in order.
+        """
         command, loop = call.request, asyncio.get_running_loop()
         try:
             body = await loop.run_in_executor(
                 self._reader, read_registration, command.body, bool(header.compressed), command.version
             )
-            if not call.session.finished:  # else its connection ended meanwhile, and it would never be removed
+            if not call.session.finished:  # if its connection ended meanwhile, it would never be removed
                 call.answer(self._registered(call, header, body))
         except FieldError as error:
             call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))
@@ -180,7 +182,7 @@ class NameServerRequests:
         return command.reply(0, response.ext(), b"" if order is None else KVTable(table=dict(order)).to_json())
 
     def _other_address(self, who: Registration) -> str | None:
-        """Return the address of a broker that is alive and has this one's name and id; ``None`` if there is none."""
+        """Return the address of another live broker with this one's name and id; ``None`` if there is none."""
         address = self._routes.address_of(who.name, who.broker_id)
         is_other = address not in (None, who.address)
         return address if is_other and self._routes.data_version(who.cluster, address or "") is not None else None
@@ -231,7 +233,7 @@ class NameServerRequests:
         return command.reply(0, body=route.to_json(bare_number_keys=not standard))
 
     def _cluster_info(self, call: Call) -> RemotingCommand:
-        # Bare keys for everybody, as 4.9.7 does: no client reads this as standard JSON, and old ones cannot.
+        # Bare keys for all clients, as in 4.9.7: no client needs standard JSON here, and old ones cannot read it.
         return call.request.reply(0, body=self._routes.cluster_info().to_json(bare_number_keys=True))
 
     def _topics(self, call: Call) -> RemotingCommand:
@@ -309,9 +311,9 @@ class NameServerRequests:
 
 
 def _check_body(command: RemotingCommand, expected: int) -> None:
-    """Check the body against ``expected``; 0 = there is nothing to check."""
+    """Check the body against ``expected``; 0 = no check."""
     if expected and zlib.crc32(command.body) & 0x7FFFFFFF != expected:
-        raise FieldError("REGISTER_BROKER", "bodyCrc32", expected, "that of the body: crc32 not match")
+        raise FieldError("REGISTER_BROKER", "bodyCrc32", expected, "the body's checksum: crc32 not match")
 
 
 def _is_true(ext: Mapping[str, str], name: str) -> bool:

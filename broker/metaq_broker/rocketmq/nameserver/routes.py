@@ -1,4 +1,4 @@
-"""Who has which queues: what brokers registered, as long as they are alive. No socket, no clock.
+"""The route table: registrations of live brokers. No socket, no clock.
 
 ::
 
@@ -8,8 +8,8 @@
     live       (cluster, address) -> when it registered last, its data version, its connection
 
 A broker is alive until it unregisters, its connection ends, or it was silent for its timeout; then its address is
-forgotten, and with the last address of its name its queues. All is kept in memory only: brokers register again within
-30 s. ``owner`` is whatever the caller knows a connection by.
+removed, and with the last address of its name its queues. Everything is in memory only: brokers register again within
+30 s. ``owner`` is the caller's identifier of a connection.
 
 Source: RocketMQ's name server document; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/ns_routes.jsonl.
 """
@@ -33,7 +33,7 @@ from metaq.protocols.remoting.bodies.routes import (
 )
 
 BROKER_TIMEOUT_MS: Final = 120_000
-"""How long a broker may be silent unless it says itself."""
+"""Default time after which a silent broker is removed."""
 
 NAME_CHARACTERS_MAX: Final = 255
 """Of the names of topics, brokers and clusters, and of addresses."""
@@ -56,9 +56,9 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Who registers. ``broker_id`` 0 is a master; ``timeout_ms``: how long it may be silent.
+    """A registering broker. ``broker_id`` 0 is a master; ``timeout_ms``: how long it may be silent.
 
-    ``filter_servers`` are texts that clients get with routes.
+    ``filter_servers`` are texts that are sent with routes.
     """
 
     cluster: str
@@ -103,7 +103,7 @@ class _Broker:
 
 
 class RouteTable:
-    """``now_ms`` is a clock that never goes back."""
+    """The route table. ``now_ms`` is a clock that never goes back."""
 
     def __init__(self, now_ms: Callable[[], int], limits: RouteLimits | None = None) -> None:
         self._now_ms = now_ms
@@ -118,28 +118,28 @@ class RouteTable:
         self._reserved: dict[str, object] = {}
 
     def reserve(self, name: str, owner: object) -> None:
-        """Have nobody but ``owner`` register, replace or unregister the master of this name."""
+        """Allow only ``owner`` to register, replace or unregister the master of this name."""
         self._reserved[name] = owner
 
-    # ---- what brokers say
+    # ---- registrations
 
     def register(
         self, who: Registration, topics: Mapping[str, TopicConfig], version: DataVersion, owner: object
     ) -> Live | None:
-        """Take a broker's registration; return its master if it is a slave whose master is alive.
+        """Register a broker; return its master if it is a slave whose master is alive.
 
-        A master's topics are taken when it is new or its data version differs from the last; those that are new here
-        are taken under any version, as RocketMQ 5 does. Topics that it leaves out stay. A slave's are not taken.
+        A master's topics are stored when it is new or its data version differs from the last; unknown topics are stored
+        with any version, as in RocketMQ 5. Omitted topics are kept. A slave's topics are ignored.
 
         Raises:
-            FieldError: There would be more brokers or topics than allowed; a broker of this name is in another cluster;
-                or name or address are reserved. Nothing was changed then.
+            FieldError: The limit of brokers or topics would be exceeded; a broker of this name is in another cluster;
+                or name or address are reserved. Nothing is changed then.
         """
         key, known = (who.cluster, who.address), self._live.get((who.cluster, who.address))
         self._check_reserved(who, known, owner)
         self._check(who, topics, known)
         if known is not None and known.registration.name != who.name:
-            self._forget_address(known.registration)  # nothing would, once this address is known by the new name
+            self._forget_address(known.registration)  # it could not be removed after this address has the new name
         broker = self._brokers.setdefault(who.name, _Broker(who.cluster))
         self._clusters.setdefault(who.cluster, set()).add(who.name)
         for other in [each for each, address in broker.addresses.items() if address == who.address]:
@@ -160,7 +160,7 @@ class RouteTable:
         return self._live.get((who.cluster, master))
 
     def unregister(self, who: Registration, owner: object = None) -> None:
-        """Forget a broker. One that is not known under this name, id and address is left alone, or that is reserved."""
+        """Remove a broker, unless it is reserved or not registered with this name, id and address."""
         live = self._live.get(key := (who.cluster, who.address))
         if live is not None and (live.registration.name, live.registration.broker_id) == (who.name, who.broker_id):
             if self._is_reserved(who, owner):
@@ -170,7 +170,7 @@ class RouteTable:
             self._forget_address(who)
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Return what a broker registered last, ``None`` if it is not known."""
+        """Return a broker's last data version, ``None`` if it is unknown."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
@@ -195,7 +195,7 @@ class RouteTable:
             self.unregister(live.registration, live.owner)
         return silent
 
-    # ---- what clients and operators ask
+    # ---- queries
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the brokers of a topic and their queues, ``None`` if no broker has it."""
@@ -247,11 +247,11 @@ class RouteTable:
         return self._set_permission(name, lambda perm: perm & ~WRITABLE)
 
     def add_write_permission(self, name: str) -> int:
-        """Let everybody read and write the topics of a broker; return how many there are."""
+        """Allow reading and writing of all topics of a broker; return their number."""
         return self._set_permission(name, lambda _: READABLE | WRITABLE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or only what the brokers of a cluster have of it."""
+        """Remove a topic, or only its queues at the brokers of a cluster."""
         for name in list(self._topics.get(topic, ())):
             if cluster is None or name in self._clusters.get(cluster, ()):
                 self._remove_queues(name, topic)
@@ -261,7 +261,7 @@ class RouteTable:
         return set(self._topics_of.get(name, ()))
 
     def delete_topic_of(self, name: str, topic: str) -> None:
-        """Forget what the brokers of one name have of a topic, if they have anything."""
+        """Remove a topic's queues at the brokers of one name, if there are any."""
         if topic in self._topics_of.get(name, ()):
             self._remove_queues(name, topic)
 
@@ -362,7 +362,7 @@ class RouteTable:
         return BrokerData(broker_name=name, cluster=broker.cluster, broker_addrs=addresses)
 
     def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
-        """Return what brokers gave for their clients, by address."""
+        """Return the brokers' filter servers, by address."""
         places = ((broker.cluster, address) for broker in brokers for address in broker.broker_addrs.values())
         registrations = (self._live.get(place) for place in places)
         found = (live.registration for live in registrations if live is not None)

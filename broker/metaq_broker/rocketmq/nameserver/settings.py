@@ -1,7 +1,7 @@
-"""The settings while the name server runs: request 319 shows them, 318 changes some of them for good.
+"""The settings of a running name server: request 319 shows them, 318 changes some of them permanently.
 
-A change is kept in the file that the name server was started with, or in ``configStorePath``, and answered then. Each
-line of the file that it does not concern stays.
+A change is written to the name server's configuration file, or to ``configStorePath``, and then answered. Other lines
+of the file are kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LiveSettings:
         return to_text(self.config)
 
     async def change(self, text: str) -> str | None:
-        """Change those that ``text`` names; return why that is refused, ``None`` if it is done and kept."""
+        """Change the settings in ``text``; return the reason of a refusal, ``None`` if the change is durable."""
         if len(text) > CHANGE_CHARACTERS_MAX:
             return f"a change of {len(text)} characters; at most {CHANGE_CHARACTERS_MAX} are allowed"
         wanted = read_properties(text)

@@ -1,7 +1,7 @@
-"""Which messages a subscription picks: by tag or, where ``enablePropertyFilter`` is on, by a condition in SQL92.
+"""Filters of subscriptions: by tag or, with ``enablePropertyFilter``, by a condition in SQL92.
 
-A condition is compiled once, and asked about the properties of each message that a pull looks at. A pull with a long
-one looks at fewer messages, so that it takes no longer than others.
+A condition is compiled once, and evaluated for each message that a pull scans. A pull with a long condition scans fewer
+messages, so that it takes no longer than others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 LOOKED_AT_MAX: Final = 800
-"""Messages that one read looks at, at most, when few of them are wanted."""
+"""Most messages that one read scans if few of them match."""
 
 KEPT_CHARACTERS_MAX: Final = 256
-"""Of an expression whose tags are kept for the next pull. Clients send as many others as they like."""
+"""Longest expression whose tags are cached."""
 
 LOOKED_AT_MIN: Final = 8
 SHORT_CHARACTERS: Final = 100
-"""Of a condition that costs little beside reading the message."""
+"""Longest condition that costs little compared with reading the message."""
 
 Condition = Callable[[Mapping[str, str]], bool]
 """Whether a message with certain properties is wanted."""
@@ -36,7 +36,7 @@ CheckFilter = Callable[[str, str], str | None]
 class Picked(NamedTuple):
     """The messages with one of ``tags`` (``None`` = all) for which ``condition`` is true.
 
-    One read looks at ``looked_at_max`` messages at most.
+    One read scans ``looked_at_max`` messages at most.
     """
 
     tags: Collection[bytes] | None = None
@@ -45,7 +45,7 @@ class Picked(NamedTuple):
 
 
 def filter_checker(has_conditions: bool) -> CheckFilter:
-    """Return what checks the filters of a broker, which knows conditions or does not."""
+    """Return the check of filters for a broker with or without conditions."""
     return partial(_fault, has_conditions)
 
 
@@ -84,10 +84,10 @@ _kept_tags: Final = lru_cache(maxsize=4096)(_tags)
 
 @lru_cache(maxsize=256)
 def wanted_by_condition(expression: str) -> Picked:
-    """Return what a condition picks; it is compiled.
+    """Return the filter for a condition, which is compiled.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a condition.
     """
     characters = max(SHORT_CHARACTERS, len(expression))
     looked_at_max = max(LOOKED_AT_MIN, LOOKED_AT_MAX * SHORT_CHARACTERS // characters)

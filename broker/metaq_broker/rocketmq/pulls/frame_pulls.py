@@ -1,8 +1,8 @@
-"""Request 31002: messages as they are stored, for readers of this project. Not one of RocketMQ's.
+"""Request 31002: messages as stored frames, for this project's readers. Not a request of RocketMQ.
 
-A pull (11) costs work for each message. Here the broker finds where whole frames begin and end, and the bytes go from
-the file to the socket, or the reader, if it is on this machine, reads the file itself. Who may ask is checked as for a
-pull without subscription.
+A pull (11) costs work for each message. Here the broker only finds the boundaries of whole frames, and the bytes are
+sent from the file, or a reader on this machine reads the file itself. Permissions are checked as for a pull without
+subscription.
 
 Source: docs/remoting-protocol.md, "Frames instead of records".
 """
@@ -26,20 +26,20 @@ from metaq_broker.rocketmq.refusals import worded
 from metaq_broker.rocketmq.session import Call
 
 BODY_BYTES_MAX: Final = 4 << 20
-"""Of frames in one answer, unless it is one message."""
+"""Most bytes of frames in one response, unless it is a single message."""
 
 MESSAGES_MAX: Final = 1 << 20
 """In one answer."""
 
 
 class FramePulls:
-    """``pulls`` knows what a pull must be like; ``lends_files``: whether readers may read files."""
+    """Handler of frame pulls. ``pulls`` checks requests; ``lends_files``: whether readers may read files."""
 
     def __init__(self, store: MessageStore, pulls: Pulls, lends_files: Callable[[], bool]) -> None:
         self._store, self._pulls, self._lends_files = store, pulls, lends_files
 
     def add_to(self, dispatcher: Dispatcher) -> None:
-        """Have such pulls carried out here."""
+        """Register the handler."""
         dispatcher.add([RequestCode.PULL_FRAMES], self.pull)
 
     def pull(self, call: Call) -> RemotingCommand | None:
@@ -79,7 +79,7 @@ class FramePulls:
         return call.request.reply(ResponseCode.SUCCESS, fields.ext(), encode_file_location(place).encode())
 
     def _numbered(self, call: Call, asked: PullFrames, refusal: Refusal | None) -> None:
-        """Go on when the partition has its number, or gets none."""
+        """Continue when the partition has its number, or gets none."""
         response = self._look(call, asked) if refusal is None else _without_messages(call.request, asked, refusal)
         if response is not None:
             call.answer(response)

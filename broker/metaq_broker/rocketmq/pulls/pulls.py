@@ -1,6 +1,6 @@
-"""Pulls (11, and 361 of newer clients), also such that wait for a message, and messages by their id (33).
+"""Pulls (11, and 361 of newer clients), including waiting ones, and messages by their id (33).
 
-A pull finds messages, or it says why it finds none::
+A pull returns messages, or the reason why there are none::
 
     where the offset is             code   nextBeginOffset
     messages there, some wanted      0     behind the last one
@@ -42,7 +42,7 @@ from metaq_broker.serve.accounts.account_list import Permission
 CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 SUSPEND_MS_MAX: Final = 120_000
-"""Longest time that a pull is held, whatever it asks for."""
+"""Longest time that a pull is held."""
 
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get two fields more."""
@@ -58,7 +58,7 @@ _DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersio
 
 @dataclass(slots=True)
 class PullFigures:
-    """Pulls that were answered since the start, held ones when they were, and the messages in those answers."""
+    """Pulls answered since the start, including held ones, and the messages in their responses."""
 
     pulls: int = 0
     messages: int = 0
@@ -66,7 +66,7 @@ class PullFigures:
 
 @dataclass(slots=True)
 class GroupState:
-    """What is known of consumer groups: settings, members with their subscriptions, offsets."""
+    """The state of consumer groups: settings, members with their subscriptions, offsets."""
 
     settings: Groups
     members: Members
@@ -82,7 +82,7 @@ class Pulls:
         self._loop = asyncio.get_running_loop()
 
     def add_to(self, dispatcher: Dispatcher) -> None:
-        """Have pulls and lookups by id carried out here."""
+        """Register the handlers of pulls and look-ups by id."""
         dispatcher.add(CODES, self.pull)
         dispatcher.add([RequestCode.VIEW_MESSAGE_BY_ID], self.view)
         dispatcher.when_lost(self._held.connection_lost)
@@ -116,7 +116,7 @@ class Pulls:
         return found if isinstance(found, Refused) else None
 
     def _refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | Picked:
-        """Check a pull in RocketMQ's order; return why it is refused, or what it wants."""
+        """Check a pull in RocketMQ's order; return its refusal or its filter."""
         group = self._groups.settings.find(asked.consumer_group)
         if group is None:
             text = f"subscription group [{asked.consumer_group}] does not exist, apply first please!"
@@ -159,7 +159,7 @@ class Pulls:
         return self._condition(expression or "", kind, is_own=bool(asked.sys_flag & SUBSCRIPTION))
 
     def _condition(self, expression: str, kind: str, *, is_own: bool) -> Refused | Picked:
-        """Return what a condition picks; ``is_own``: it came with the pull, not with a heartbeat."""
+        """Return the filter for a condition; ``is_own``: it is in the pull, not in a heartbeat."""
         if kind != SQL92 or not self._config.has_conditions:
             text = f"The broker does not support consumer to filter message by {kind}"
             return Refused(ResponseCode.SYSTEM_ERROR, text)
@@ -173,7 +173,7 @@ class Pulls:
             return Refused(ResponseCode.FILTER_DATA_NOT_EXIST, text)
 
     def read(self, asked: PullMessage, offset: int, picked: Picked) -> Batch | Refusal:
-        """Read what a pull wants from ``offset`` on."""
+        """Read the messages of a pull from ``offset`` on."""
         bytes_max, messages_max = self._config.pull_bytes_max, self._config.pull_messages_max
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
@@ -186,28 +186,28 @@ class Pulls:
         self.figures.messages += messages
 
     def may_hold(self, call: Call, asked: PullMessage) -> bool:
-        """Say whether a pull that finds nothing waits."""
+        """Return whether a pull without messages waits."""
         wants = asked.sys_flag & SUSPEND and asked.suspend_timeout_millis > 0 and not call.request.is_oneway
         return bool(wants) and self._config.long_polling and self._held.has_space_for(call.session)
 
     def hold(self, pull: _Pull) -> None:
-        """Keep a pull until there is a message, or its time is up."""
+        """Hold a pull until there is a message, or its time is over."""
         asked = pull.asked
         deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
         self._held.hold(WaitingPull(pull.call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire))
 
     def when_numbered(self, pending: NumberPending, pull: _Pull) -> None:
-        """Go on with a pull when the partition has its number."""
+        """Continue a pull when the partition has its number."""
         self._store.when_numbered(pending, pull.numbered)
 
 
 def _read_header(command: RemotingCommand) -> tuple[PullMessage, int, int]:
     """Return the header of a pull, its queue offset, and the offset that it commits.
 
-    The header may be that of an earlier pull from which this one differs in the two offsets only.
+    The header may belong to an earlier pull from which this one differs only in the two offsets.
 
     Raises:
-        FieldError: A field is missing or of another type.
+        FieldError: A field is missing or has another type.
     """
     ext = command.ext
     if type(ext) is LikePull:
@@ -220,9 +220,9 @@ def _read_header(command: RemotingCommand) -> tuple[PullMessage, int, int]:
 
 
 class _Pull:
-    """One pull that passed the checks, from the first look until it is answered.
+    """A checked pull, from the first read until it is answered.
 
-    ``asked`` is its header, but for the offsets (``_read_header``).
+    ``asked`` is its header, except for the offsets (``_read_header``).
     """
 
     __slots__ = ("_first", "_offset", "_picked", "_pulls", "asked", "call")
@@ -232,7 +232,7 @@ class _Pull:
         self._offset = self._first = queue_offset
 
     def start(self) -> RemotingCommand | None:
-        """Look for messages; return the response, ``None`` if it comes later."""
+        """Read messages; return the response, ``None`` if it is sent later."""
         found = self._pulls.read(self.asked, self._offset, self._picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
@@ -243,18 +243,18 @@ class _Pull:
         return self._response(found)
 
     def numbered(self, refusal: Refusal | None) -> None:
-        """Go on when the partition has its number, or gets none."""
+        """Continue when the partition has its number, or gets none."""
         response = self._response(refusal) if refusal is not None else self.start()
         if response is not None:
             self.call.answer(response)
 
     def resume(self) -> bool:
-        """Look again; answer if there are messages that are wanted. Say whether the pull is over."""
+        """Read again; answer if there are matching messages. Return whether the pull is finished."""
         found = self._pulls.read(self.asked, self._offset, self._picked)
-        for _ in range(LOOKS_MAX):  # then the client hears how far it got, and asks from there
+        for _ in range(LOOKS_MAX):  # then the client gets the next offset, and continues there
             if not isinstance(found, Batch) or found.records or found.next_offset <= self._offset:
                 break
-            self._offset = found.next_offset  # none of them is wanted: the wait goes on behind them
+            self._offset = found.next_offset  # none of them matches: continue to wait behind them
             found = self._pulls.read(self.asked, self._offset, self._picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
@@ -266,7 +266,7 @@ class _Pull:
         return True
 
     def expire(self) -> None:
-        """Answer that there is nothing."""
+        """Answer without messages."""
         response = self._response(self._pulls.read(self.asked, self._offset, self._picked))
         if response is not None:
             self.call.answer(response)
@@ -277,7 +277,7 @@ class _Pull:
         return isinstance(found, PartitionEmpty) and self._offset == 0
 
     def _response(self, found: Batch | Refusal) -> RemotingCommand | None:
-        """Return the response, ``None`` if it is on its way already."""
+        """Return the response, ``None`` if it was sent already."""
         command, offset = self.call.request, self._offset
         if isinstance(found, NumberPending):  # the time is up just before it has one
             found = Batch([], offset, 0, offset)

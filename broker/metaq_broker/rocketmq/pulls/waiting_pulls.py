@@ -1,6 +1,6 @@
-"""Pulls that wait for a message: woken when there is one, answered at their deadline, forgotten with their connection.
+"""Pulls that wait for a message: woken when there is one, answered at their deadline, dropped with their connection.
 
-Their number is limited, for each connection and of all together; a pull beyond that is answered at once.
+Their number is limited, for each connection and in total; further pulls are answered at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDED_MAX: Final = 1024
 
 @dataclass(slots=True, eq=False)
 class WaitingPull:
-    """One pull. ``resume`` is called when there is more to read; it says whether the pull is answered now.
+    """A waiting pull. ``resume`` is called when there is more to read; it returns whether the pull was answered.
 
     ``expire`` is called at the deadline (a time of the event loop) and answers it.
     """
@@ -64,13 +64,13 @@ class WaitingPulls:
         """Pulls that wait."""
 
     def has_space_for(self, session: RemotingSession) -> bool:
-        """Say whether one more pull of a connection may wait."""
+        """Return whether one more pull of a connection may wait."""
         if self._stopped:
             return False
         return self.held < self._held_max and len(self._sessions.get(session, ())) < self._per_connection_max
 
     def hold(self, pull: WaitingPull) -> None:
-        """Keep a pull until it is answered. The caller has seen that there is nothing to read now."""
+        """Hold a pull until it is answered. The caller has checked that there is nothing to read now."""
         key = pull.topic, pull.queue
         queue = self._queues.get(key)
         if queue is None:

@@ -1,7 +1,7 @@
-"""Frames of the messages in a batch: by machine code where numba and isal are, some thirty times faster, or in Python.
+"""Frames of the messages in a batch: by machine code with numba and isal, some thirty times faster, or in Python.
 
-The machine code makes those of usual elements: all with one flag, tags in their usual form. A batch with others is made
-by the plain code. A broker loads it in a background thread when it has been given more than a few batches.
+The machine code handles usual elements: all with one flag, tags in the usual form. The plain code handles other
+batches. A broker loads the machine code in a background thread when it has received more than a few batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FLAG_AT: Final = 12
 
 
 class Shared(NamedTuple):
-    """What the messages of a batch have in common: ``properties`` stand behind each one's own.
+    """Fields shared by the messages of a batch: ``properties`` are appended to each message's own.
 
     ``born_host`` has 8 or 20 bytes, ``born_timestamp`` is in milliseconds.
     """
@@ -46,16 +46,16 @@ class Shared(NamedTuple):
     reconsume_times: int = 0
 
     def head(self, flag: int) -> bytes:
-        """Return what stands between tag and properties of a message with this flag. Raises as ``encode_head``."""
+        """Return the part between tag and properties of a message with this flag. Raises as ``encode_head``."""
         return encode_head(flag, self.sys_flag, self.born_timestamp, self.born_host, self.reconsume_times)
 
 
 FrameLoop = Callable[[bytes, Shared], "list[bytes] | None"]
-"""Makes the frames of a batch; ``None``: it is one for the plain code."""
+"""Makes the frames of a batch; ``None``: use the plain code."""
 
 
 def frames_plainly(data: bytes, shared: Shared) -> list[bytes] | None:
-    """Do what ``BatchFramer.frames`` promises, in plain Python."""
+    """Implement ``BatchFramer.frames`` in plain Python."""
     frames: list[bytes] = []
     heads: dict[int, bytes] = {}
     at, total, unpack = 0, len(data), _ELEMENT.unpack_from
@@ -120,7 +120,7 @@ def compiled() -> FrameLoop:
 
 
 class BatchFramer(LazyLoop[FrameLoop]):
-    """Makes frames with the plain code at first, and with the compiled one once that is worth it."""
+    """Makes frames with the plain code at first, and with the compiled one when that pays off."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         super().__init__("batched sends", compiled, _agrees, plain_bytes_max)
@@ -128,10 +128,10 @@ class BatchFramer(LazyLoop[FrameLoop]):
     def frames(self, data: bytes, shared: Shared) -> list[bytes] | None:
         """Return the frames of the elements of a batch (``data``); their ids are 0.
 
-        ``None``: there is none, or the properties of one are too long.
+        ``None``: the batch is empty, or an element's properties are too long.
 
         Raises:
-            CorruptRecord: ``data`` is no batch.
+            CorruptRecord: ``data`` is not a batch.
             FieldError: A number does not fit.
         """
         if self.loop is None:
@@ -142,7 +142,7 @@ class BatchFramer(LazyLoop[FrameLoop]):
 
 
 def _agrees(loop: FrameLoop) -> bool:
-    """Say whether the loop does exactly what the plain code does, on batches that meet all its branches."""
+    """Return whether the loop has the same results as the plain code, on batches that reach all its branches."""
     shared = [
         Shared(b"CLUSTER\x01c", 3, 1 << 40, host_bytes("10.1.2.3", 4), 2),
         Shared(b"x", 0, 5, host_bytes("2001:db8::1", 6)),

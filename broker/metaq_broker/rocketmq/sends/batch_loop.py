@@ -4,8 +4,8 @@ needs it.
 It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def" numba compiles these functions; it has no types
+# for mypy.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T, A, G, S = ord("T"), ord("A"), ord("G"), ord("S")
 
 @numba.njit(inline="always")
 def _is_tags(at):
-    """Say whether the name TAGS and the byte behind it are here."""
+    """Return whether the name TAGS and its separator are at ``at``."""
     return (
         byte_at(at) == T
         and byte_at(at + 1) == A
@@ -93,7 +93,7 @@ def _frames(batch, at, wanted_flag, head, common, out, ends, crc32):
             return at, IS_UNUSUAL
         if used + longest > space:
             break
-        # The properties first, where they stand without a tag: it is found in them, and they are moved behind it.
+        # Copy the properties to their place without a tag; if a tag is found in them, move them behind it.
         frame = target + used
         content = frame + HEADER_BYTES
         properties = content + LENGTH_BYTES + head_bytes

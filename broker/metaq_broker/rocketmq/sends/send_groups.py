@@ -1,8 +1,9 @@
-"""Sends that arrive in one turn of the event loop: those to one queue are stored as one block, each has its own answer.
+"""Groups sends of one iteration of the event loop: sends to one queue are stored as one block, each with its own
+response.
 
-A block costs one write, one wait for the disk and one pass of the engine's checks, however many sends are in it. No
-send waits for others: the block is made when everything that has arrived by now is read. If a block is refused, its
-sends are tried one by one, so that only those are refused that are wrong themselves.
+A block costs one write, one wait for the disk and one pass of the engine's checks for any number of sends. No send
+waits for later ones: the block is made when all received data is processed. If a block is refused, its sends are
+retried one by one, so that only invalid ones are refused.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, StoredBatch
 
 GROUP_BYTES_MAX: Final = 1 << 20
-"""A group of this size takes no more sends: no roll divides a block."""
+"""A group of this size accepts no more sends: a block is never divided between segments."""
 
 
 class _Group:
-    """Sends to one queue: the frames of all, and for each how many of them are its own, and who waits for it."""
+    """Sends to one queue: all frames, and for each send its number of frames and its callback."""
 
     __slots__ = ("byte_count", "frames", "sends")
 
@@ -77,7 +78,7 @@ class SendGroups:
     def _append(self, key: tuple[str, int], frames: Sequence[bytes], done: OnStored) -> None:
         try:
             self._store.append_frames(*key, frames, done)
-        except Exception as failure:  # a defect is not to leave a client without an answer
+        except Exception as failure:  # even after a bug, every client must get a response
             _report("a send failed", failure)
             done(StorageFailed(f"{type(failure).__name__}: {failure}"))
 

@@ -1,6 +1,6 @@
-"""Headers of sends, read quickly: sends of one producer differ in the time of birth and in the properties.
+"""Fast parsing of headers of sends: sends of one producer differ only in the time of birth and the properties.
 
-What they have in common is read once, and kept for the next sends. Only small headers are kept.
+The common fields are parsed once, and cached for later sends. Only small headers are cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIGITS_THAT_FIT: Final = 18
 
 
 class SendHeader(NamedTuple):
-    """What a send says: ``born_timestamp`` in milliseconds and ``properties`` go before those of ``common``."""
+    """The header of a send: ``born_timestamp`` (milliseconds) and ``properties`` override the fields in ``common``."""
 
     common: SendMessage
     born_timestamp: int
@@ -35,7 +35,7 @@ class SendHeader(NamedTuple):
 
 
 def has_short_names(command: RemotingCommand) -> bool:
-    """Say whether the fields of a send have names of one letter."""
+    """Return whether the fields of a send have names of one letter."""
     return command.code in SendMessage.SHORT_CODES
 
 
@@ -65,7 +65,7 @@ def read_send_header(command: RemotingCommand) -> SendHeader:
 
 @lru_cache(maxsize=KEPT_MAX)
 def _common(code: int, fields: tuple[str, ...]) -> SendMessage:
-    """Return a header whose fields have these names, and behind them as many values. It was born at 0."""
+    """Return a header from names, followed by as many values. Its time of birth is 0."""
     is_short, count = code in SendMessage.SHORT_CODES, len(fields) // 2
     ext = dict(zip(fields[:count], fields[count:], strict=True))
     return SendMessage.from_ext({**_DEFAULTS[is_short], **ext, _VARYING[is_short][0]: "0"}, code)

@@ -1,8 +1,8 @@
 """Sends: one message (10, 310) or a batch (320 and, by its flag, any other) into a queue.
 
-A send is checked, made into frames of the stored form in one pass, and answered when its frames may be acknowledged.
-What is not to be stored where it was sent to, such as a delayed message, is given to an ``Interceptor``. A batch that
-is marked as such a message is refused, as RocketMQ does; properties of its elements count for nothing.
+A send is checked, made into frames of the stored form in one pass, and answered when its frames may be acknowledged. A
+message that is stored elsewhere first, such as a delayed one, is passed to an ``Interceptor``. A batch marked as such a
+message is refused, as in RocketMQ; its elements' properties are ignored for this.
 
 Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/b_send_pull.jsonl.
 """
@@ -47,7 +47,7 @@ NEW_CLIENTS_FROM: Final = 413
 
 TOPIC_CHARACTERS_MAX: Final = 127
 RETRY_TOPIC_CHARACTERS_MAX: Final = 255
-"""Of retry topics and dead letters, whose names have the group's in them."""
+"""Limit for retry topics and dead letters, whose names contain the group's."""
 
 _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
@@ -61,19 +61,19 @@ class Interceptor(Protocol):
 
     @property
     def markers(self) -> Sequence[str]:
-        """Names of properties of which such a message has one. A topic with ``%`` in front, or a flag, counts, too."""
+        """Names of properties that mark such a message. A topic that begins with ``%``, or a flag, marks it, too."""
 
     def accept(self, send: Send, message: OutgoingMessage, done: OnStored) -> bool:
-        """Say whether the message is taken over; then ``done`` is called once, with where it is or why it is not."""
+        """Return whether the message is taken over; then ``done`` is called once, with its position or the refusal."""
 
     def fault_of_batch(self, topic: str, sys_flag: int, properties: Mapping[str, str]) -> Refusal | None:
-        """Return why no batch may go to ``topic`` with these properties of its own; ``None`` if one may."""
+        """Return why a batch to ``topic`` with these properties is refused; ``None`` if it is allowed."""
 
 
 class Send:
-    """One send: its request's header, the queue that it goes to, and who sent it.
+    """One send: its request's header, its queue, and its client.
 
-    ``born_timestamp`` and ``properties`` are this send's; ``header`` says them of another one.
+    ``born_timestamp`` and ``properties`` belong to this send; in ``header`` they may belong to another one.
     """
 
     __slots__ = ("born_timestamp", "call", "fields", "header", "properties", "queue")
@@ -83,7 +83,7 @@ class Send:
         self.header, self.born_timestamp, self.properties = read_send_header(call.request)
         self.queue = self.header.queue_id
         self.fields: dict[str, str] = {}
-        """What the response to a client of 5.x has beside the usual fields."""
+        """Additional fields of the response for a client of 5.x."""
 
 
 class Sends:
@@ -95,11 +95,13 @@ class Sends:
         self._cluster = f"CLUSTER\x01{config.cluster_name}"
 
     def add_to(self, dispatcher: Dispatcher) -> None:
-        """Have sends carried out here."""
+        """Register the handlers."""
         dispatcher.add(CODES, self.send)
 
     def intercept(self, interceptor: Interceptor) -> None:
-        """Have ``interceptor`` asked before a single message is stored; those that were added first are asked first."""
+        """Call ``interceptor`` before a single message is stored; interceptors are called in the order of
+        registration.
+        """
         self._interceptors.append(interceptor)
         names = {re.escape(name) for each in self._interceptors for name in each.markers}
         self._markers = re.compile(f"(?:^|\x02)(?:{'|'.join(sorted(names))})\x01") if names else None
@@ -122,7 +124,7 @@ class Sends:
         return None
 
     def _create_topic(self, send: Send) -> RemotingCommand | None:
-        """Make the topic that a message was sent to; the send goes on when its settings are on the disk."""
+        """Create the topic of a message; the send continues when its settings are durable."""
         call, header = send.call, send.header
 
         def created(error: Exception | None) -> None:
@@ -188,7 +190,7 @@ class Sends:
         return None
 
     def _is_marked(self, header: SendMessage, properties: str) -> bool:
-        """Say whether an interceptor may want a send."""
+        """Return whether an interceptor may take over a send."""
         if self._markers is None:
             return False
         return header.topic[0] == "%" or bool(header.sys_flag & TRANSACTION or self._markers.search(properties))
@@ -262,7 +264,7 @@ _kept_fault: Final = lru_cache(maxsize=4096)(_fault)
 
 
 def born_host(call: Call) -> bytes:
-    """Return the address of the client in 8 or 20 bytes; of zeros where nobody knows it."""
+    """Return the address of the client in 8 or 20 bytes; zeros if it is unknown."""
     return _host_of(call.session.client.peer)
 
 

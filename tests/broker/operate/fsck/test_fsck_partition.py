@@ -73,7 +73,7 @@ def test_numbers_that_nothing_tells_are_a_problem(tmp_path: Path) -> None:
     findings = run(tmp_path)
     renumbered = orders(findings).renumbered
     assert renumbered is not None
-    assert f"the queue is numbered anew from {renumbered} on" in "".join(as_text(findings))
+    assert f"the queue is renumbered from {renumbered} on" in "".join(as_text(findings))
     assert exit_status(findings) == 1
     assert snapshot(tmp_path) == before
     assert run(tmp_path, repair=True).all_repaired

@@ -190,7 +190,7 @@ def test_all_is_delivered_of_a_queue_that_was_numbered_anew(position: int, caplo
     again = Broker(disk)
     again.run(NOW + 1000)
     assert again.delivered() == ["0", "1", "2"]
-    assert "delayed messages: the queue was numbered anew; all are delivered" in caplog.messages
+    assert "delayed messages: the queue was renumbered; all are delivered" in caplog.messages
 
 
 def test_a_position_stays_while_its_queue_cannot_be_read() -> None:

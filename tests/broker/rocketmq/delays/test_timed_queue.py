@@ -149,7 +149,7 @@ def test_all_is_delivered_of_a_queue_that_was_numbered_anew(below: bytes, caplog
         broker.store(str(number), NOW)
     broker.run(NOW)
     assert broker.delivered() == ["0", "1", "2", "3"]
-    assert "timed messages: the queue was numbered anew; all are delivered" in caplog.messages
+    assert "timed messages: the queue was renumbered; all are delivered" in caplog.messages
     disk = broker.log.crash(Random(1))
     disk.renumbered.clear()
     assert disk.values["delay/timed"] == b"4"

@@ -338,7 +338,7 @@ def test_topics_that_were_numbered_anew_are_read_from_their_starts(
     broker.run()
     assert broker.delivered() == ["first", "second"]
     assert broker.outcomes == [Decided(True)] * 2
-    assert caplog.messages.count("half messages: a topic was numbered anew; producers are asked") == 1
+    assert caplog.messages.count("half messages: a topic was renumbered; producers are asked") == 1
 
 
 def test_positions_stay_while_the_topics_cannot_be_read() -> None:
