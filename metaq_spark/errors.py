@@ -300,15 +300,21 @@ class ExactlyOnceError(ConnectorError):
 
 
 class ParticipantMissing(ExactlyOnceError):
-    """A batch has messages on ``broker_id``, which is not found by ``found_by`` (as text)."""
+    """A batch has messages on ``broker_id``, which is not found by ``found_by`` (as text).
 
-    def __init__(self, broker_id: int, found_by: str) -> None:
-        self.broker_id, self.found_by = broker_id, found_by
+    Not ``decided``: it may have, because that broker took part in the batch before it.
+    """
+
+    def __init__(self, broker_id: int, found_by: str, decided: bool = True) -> None:
+        self.broker_id, self.found_by, self.decided = broker_id, found_by, decided
+        there = f"broker {broker_id}, which is none of the brokers found by {found_by}"
         super().__init__(
-            f"the batch has messages on broker {broker_id}, which is none of the brokers found by {found_by}; it has "
-            "to be among them until the batch is finished"
+            f"the batch has messages on {there}; it has to be among them until the batch is finished"
+            if decided
+            else f"an earlier run of the query may have written the batch on {there}; start it, or if it is gone for "
+            f"good, set the option goneBrokers to {broker_id}"
         )
-        self.args = broker_id, found_by
+        self.args = broker_id, found_by, decided
 
 
 class WriteFailed(ConnectorError):

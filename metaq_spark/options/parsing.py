@@ -396,6 +396,11 @@ class TransactionOptions(WriteOptions):
         "Batches of an exactly-once write that its brokers do not know and that it goes on behind, as `FIRST-LAST`; "
         "the error about them names the value.",
     )
+    gone_brokers: frozenset[int] | None = option(
+        "goneBrokers", values.broker_ids, UNSET, WRITE,
+        "Broker ids, separated by commas, of brokers that took part in an exactly-once write and are gone for good; "
+        "the error about one names it.",
+    )
     # fmt: on
     checkpoint_location: str | None
     """The option ``checkpointLocation``, if the stream has it."""

@@ -138,6 +138,14 @@ def span(raw: str) -> tuple[int, int]:
     return found
 
 
+def broker_ids(raw: str) -> frozenset[int]:
+    """Ids of MetaQ brokers, separated by commas."""
+    words = [word.strip() for word in raw.split(",")]
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise ValueError("expected broker ids, separated by commas, such as 0,7")
+    return frozenset(map(int, words))
+
+
 def pattern(raw: str) -> re.Pattern[str]:
     """A regular expression of Python's."""
     if not raw.strip():

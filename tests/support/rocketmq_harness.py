@@ -15,6 +15,7 @@ from metaq.model import Partition
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
 from metaq.testing.rocketmq_server import ScriptedCluster
+from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID
 from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
 from metaq_spark.backends.rocketmq.source import RocketMQSource
@@ -102,6 +103,8 @@ class RocketMQHarness(MicroBatches):
         return found
 
 
-def stream_task(number: int = 0, *, query: str = "q1", batch: int = 0, attempt: int = 0) -> WriteTask:
-    properties = {QUERY_ID: query, BATCH_ID: str(batch)}
+def stream_task(
+    number: int = 0, *, query: str = "q1", batch: int = 0, attempt: int = 0, run: str | None = None
+) -> WriteTask:
+    properties = {QUERY_ID: query, BATCH_ID: str(batch)} | ({} if run is None else {RUN_ID: run})
     return WriteTask(number, attempt, properties.get)

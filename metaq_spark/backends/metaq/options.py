@@ -122,6 +122,11 @@ class BrokerOptions(ConnectionOptions):
     def found_by(self) -> str:
         return f"{'the option brokers' if self.zookeeper is None else 'ZooKeeper'} ({', '.join(self.places)})"
 
+    @property
+    def finds_brokers(self) -> bool:
+        """Whether brokers are found, not named one by one: then one that is away may be missing."""
+        return self.zookeeper is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(BrokerOptions, ReadOptions):

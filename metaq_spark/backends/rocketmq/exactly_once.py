@@ -104,6 +104,10 @@ class BundledOptions(MetaQOptions):
     def found_by(self) -> str:
         return self.found
 
+    @property
+    def finds_brokers(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class BundledPlan:
@@ -150,9 +154,14 @@ class BundledTransaction:
     def commit(self, messages: Messages, batch_id: int | None) -> None:
         """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_stream``."""
 
+        asked: set[int] = set()
+
         def attempt() -> None:
             found = self.bundled(begun=True)
             try:
+                if left := sorted(asked - set(found.plan.participants)):  # it may have decided the batch just now
+                    raise ParticipantMissing(left[0], found.options.found_by)
+                asked.update(found.plan.participants)
                 commit(found.plan, messages, batch_id, RetryingSessions(found.options))
             except ParticipantMissing as missing:
                 self._connections()[1].invalidate()

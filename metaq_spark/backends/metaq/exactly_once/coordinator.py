@@ -93,6 +93,7 @@ class Coordinator:
         Raises:
             BatchSuperseded: A later batch of the query was decided; nothing was done.
             BatchesMissing: A broker does not know batches that were written before; nothing was done.
+            ParticipantMissing: A broker that may have decided the batch is not found; nothing was done.
             BatchConflict: It was decided before, with other rows, which are readable; ``branches`` were rolled back.
             ExactlyOnceError: A decided branch is on a broker that is not named, was completed manually, or is missing.
             MetaqError: A broker refused or could not be reached, even after retries. Call again.
@@ -100,6 +101,8 @@ class Coordinator:
 
         def steps(conversation: Conversation) -> DecidedBatch:
             known = conversation.known(batch, branches)
+            if missing := self._gaps.missing_brokers(batch, known, "" if contents is None else contents.run):
+                raise ParticipantMissing(missing[0], self._sessions.found_by, decided=False)
             try:
                 self._gaps.require_known(batch, known, self._participants)
             except BatchesMissing:

@@ -13,6 +13,10 @@ batch writes may have gaps themselves, so only the table applies to them, and on
 of older versions. A gap is accepted if the option ``missingBatches`` names it, or if the checkpoint says that the query
 was moved back to before it.
 
+A broker that is found by ZooKeeper or a name server may be missing because it is away. If it took part in the newest
+decision, it may have decided this batch alone before it left, in an earlier run of the query; the others would decide
+it again. So the first batch of a run needs all of them (``missing_brokers``).
+
 Source: docs/transactions.md, "Exactly once".
 """
 
@@ -72,6 +76,21 @@ def find_gap(batch: BatchName, known: Known) -> Gap | None:
     return Gap(tuple(sorted(behind)), oldest, newest - repeated, alone=True)
 
 
+def missing_brokers(batch: BatchName, known: Known, run: str) -> list[int]:
+    """Return the brokers without which ``batch`` must not be decided: one of them may have decided it already.
+
+    They took part in the newest decision, do not take part now, and ``run`` of the query is not that of the decision:
+    a run decides every batch once, behind its last one.
+    """
+    newest = newest_batch(known)
+    if newest is None or newest >= batch.batch_id:
+        return []
+    said = _contents(known, newest)
+    if said is None or (said.run == run and (run or batch.in_a_stream)):
+        return []
+    return sorted(set(said.brokers) - set(known))
+
+
 def newest_batch(known: Known) -> int | None:
     """The newest batch that any broker has decided."""
     return max((one.batch_id for one in known.values() if one is not None), default=None)
@@ -81,11 +100,17 @@ def _took_part(known: Known, newest: int) -> Mapping[int, int | None]:
     """Return the participants of the newest decision and what they knew before; empty for an older version's
     decision.
     """
+    said = _contents(known, newest)
+    return {} if said is None else said.brokers
+
+
+def _contents(known: Known, newest: int) -> Contents | None:
+    """Return what the newest decision says; ``None`` for an older version's."""
     said = next(one.contents for one in known.values() if one is not None and one.batch_id == newest)
     try:
-        return Contents.from_json(said).brokers
+        return Contents.from_json(said)
     except ValueError:
-        return {}
+        return None
 
 
 def _batch_of(decision: LastDecision | None) -> int | None:
@@ -94,10 +119,20 @@ def _batch_of(decision: LastDecision | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class GapRule:
-    """Which gap is accepted: one named in ``missing_batches``, or before which the query was moved back."""
+    """Which gap is accepted: one named in ``missing_batches``, or before which the query was moved back.
+
+    ``found``: brokers are found, not named one by one, so one may be missing because it is away; ``gone`` are those
+    that do not come back.
+    """
 
     missing_batches: tuple[int, int] | None = None
     checkpoint: str | None = None
+    found: bool = False
+    gone: frozenset[int] = frozenset()
+
+    def missing_brokers(self, batch: BatchName, known: Known, run: str) -> list[int]:
+        """Return the brokers that must be waited for before ``batch`` is decided."""
+        return [one for one in missing_brokers(batch, known, run) if one not in self.gone] if self.found else []
 
     def require_known(self, batch: BatchName, known: Known, participants: Participants) -> None:
         """Check that the brokers of a batch know the earlier batches.

@@ -53,7 +53,8 @@ def plan_transaction(
     sessions = sessions or RetryingSessions(options)
     participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
     accept = options.repeated_batch == "accept"
-    gaps = GapRule(options.missing_batches, options.checkpoint_location)
+    gone = options.gone_brokers or frozenset()
+    gaps = GapRule(options.missing_batches, options.checkpoint_location, options.finds_brokers, gone)
     if streaming:
         return TransactionPlan(participants, timeout_s_max=timeout_s_max, accept_repeated=accept, gaps=gaps)
     if options.txn_app_id is None or options.txn_version is None:

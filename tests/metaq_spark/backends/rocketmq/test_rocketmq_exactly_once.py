@@ -114,6 +114,7 @@ class Query:
 
     def __init__(self, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
         self._brokers, self._monkeypatch = brokers, monkeypatch
+        self.run: str | None = None
 
     def sink(self, **more: str) -> RocketMQSink:
         raw = {"nameServers": self._brokers.name_server, "topic": TOPIC, "delivery": "exactly_once"}
@@ -121,7 +122,7 @@ class Query:
         return RocketMQSink(options, SCHEMA, streaming=True)
 
     def task(self, sink: RocketMQSink, batch: int, number: int, values: Sequence[bytes]) -> WriterCommitMessage:
-        task = stream_task(number, batch=batch)
+        task = stream_task(number, batch=batch, run=self.run)
         self._monkeypatch.setattr(WriteTask, "current", lambda: task)
         rows = [{"value": value, "tags": "hot", "properties": [("price", "3")]} for value in values]
         there: RocketMQSink = pickle.loads(pickle.dumps(sink))
@@ -211,6 +212,26 @@ def test_a_broker_that_is_away_when_a_batch_is_committed_is_waited_for(
     (sentence,) = said
     if orderly:
         assert "messages on broker 7, which is none of the brokers found by the name servers 127.0.0.1:" in sentence
+
+
+@pytest.mark.process
+def test_a_new_run_waits_for_a_broker_that_may_have_decided_its_first_batch(brokers: Brokers, query: Query) -> None:
+    query.run = "first"
+    query.write(0, [b"0"])
+    brokers.stop(7)
+    with when_waited_for(lambda: None) as said:
+        query.write(1, [b"1"])
+    assert said == []
+    brokers.start(7)
+    brokers.restart()
+    brokers.forget()
+    query.write(2, [b"2"])
+    brokers.stop(7)
+    query.run = "second"
+    with when_waited_for(lambda: brokers.start(7)) as said:
+        query.write(3, [b"3"])
+    assert "an earlier run of the query may have written the batch on broker 7, which is none of" in said[0]
+    assert brokers.values() == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.process

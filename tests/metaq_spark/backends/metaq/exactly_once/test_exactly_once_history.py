@@ -9,7 +9,7 @@ import pytest
 
 from metaq.backends.metaq.transactions import LastDecision
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
-from metaq_spark.backends.metaq.exactly_once.history import Gap, GapRule, find_gap
+from metaq_spark.backends.metaq.exactly_once.history import Gap, GapRule, find_gap, missing_brokers
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.errors import BatchesMissing
 
@@ -84,6 +84,14 @@ def test_versions_of_batch_writes_may_have_gaps(name: BatchName) -> None:
 
 
 ADDRESSES = {4: "a:1", 7: "b:1"}
+
+
+def test_decisions_of_older_versions_name_no_brokers() -> None:
+    assert missing_brokers(BatchName(QUERY, 6), {4: OLDER}, "run") == []
+    assert missing_brokers(BatchName(QUERY, 6), {4: OLDEST}, "run") == []
+    assert missing_brokers(BatchName(QUERY, 6), {4: None}, "run") == []
+    assert missing_brokers(BatchName(QUERY, 6), {4: BOTH}, "run") == [7]
+    assert missing_brokers(BatchName(QUERY, 5), {4: BOTH}, "run") == []
 
 
 def test_the_option_lets_one_gap_pass(caplog: pytest.LogCaptureFixture) -> None:
