@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +56,12 @@ def running_broker(
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[RunningBroker]:
-    """``metaq-broker`` with these arguments, from when it is ready until it is stopped at the end."""
-    command = [sys.executable, "-m", "metaq_broker.cli", *arguments]
+def started(*arguments: str, program: Sequence[str] = ("-m", "metaq_broker.cli")) -> Iterator[RunningBroker]:
+    """``metaq-broker`` with these arguments, from when it is ready until it is stopped at the end.
+
+    ``program``: what the interpreter is given to run it.
+    """
+    command = [sys.executable, *program, *arguments]
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

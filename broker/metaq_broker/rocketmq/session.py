@@ -171,9 +171,9 @@ class RemotingSession:
             frame_bytes = there - decoder.pending_bytes
             self._arrived(command, frame_bytes)
             requests_max -= 1 + frame_bytes // LARGE_BYTES
-            if quantum_over() or self._replies.ready_bytes > REPLY_BYTES_AHEAD:
-                return True
-        return True
+            if self._replies.full or self._replies.ready_bytes > REPLY_BYTES_AHEAD or quantum_over():
+                break
+        return decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
         """End the session; pending requests to the client fail."""

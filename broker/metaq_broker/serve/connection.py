@@ -16,7 +16,8 @@ answer what the client sends is read and dropped for a moment, until it closes i
 there is unread input takes answers back that are on their way.
 
 Quanta. One thread serves all connections, so each works for a quantum, bounded by commands, bytes and time, and then
-waits until the others had theirs (see ``RoundRobin``).
+waits until the others had theirs (see ``FairQueue``). Requests whose answers are made when their turn comes (reads) are
+carried out only a few ahead of those that the client takes; the others wait as the bytes that were received.
 
 Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
 server, which keeps the sum over all connections in bounds.
@@ -30,17 +31,17 @@ import logging
 import math
 import os
 import socket
-from typing import Final, NoReturn, Protocol, cast
+from typing import Final, NoReturn, cast
 
 from metaq.model import Buffer
 from metaq.net.loopback import disable_pacing, same_host
 from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.borrowed_socket import BorrowedSocket, borrow
+from metaq_broker.serve.fair_queue import QUANTUM_S
 from metaq_broker.serve.foreign import Foreign, foreign_client
+from metaq_broker.serve.host import Host
 from metaq_broker.serve.replies import ReplyQueue
-from metaq_broker.serve.round_robin import RoundRobin
-from metaq_broker.serve.session import Client, Limits, SessionFactory
+from metaq_broker.serve.session import Client
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -63,14 +64,8 @@ QUANTUM_REQUESTS: Final = 4096
 QUANTUM_BYTES: Final = 1 << 22
 """Bytes that one connection may send before others get their turn."""
 
-QUANTUM_S: Final = 0.005
-"""Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
-
 LITTLE_BYTES: Final = 1 << 14
-"""A connection with no more than this to carry out and to send does not queue for its quantum."""
-
-SHORT_QUANTUM_S: Final = 0.0002
-"""Seconds of the quantum that it takes instead."""
+"""Answers of no more than this do not wait for a quantum; commands of no more than this wait while more is read."""
 
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
@@ -84,60 +79,6 @@ LINGER_S: Final = 0.5
 """Behind the last answer of a server that stops, the client has so long to close its side."""
 
 
-class Peer(Protocol):
-    """A client that counts as a connection. ``buffered_bytes`` of input and output wait in it."""
-
-    peer: str
-    buffered_bytes: int
-
-    def finish(self) -> None:
-        """Answer what was received, take nothing more, then close."""
-
-    def abort(self) -> None:
-        """Close at once."""
-
-    def idle_since(self, monotonic: float, /) -> bool:
-        """Say whether nothing happened since ``monotonic`` (loop time)."""
-
-
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def sessions(self) -> SessionFactory: ...
-
-    @property
-    def round_robin(self) -> RoundRobin: ...
-
-    @property
-    def step(self) -> LoopStep: ...
-
-    @property
-    def received(self) -> memoryview:
-        """Where connections receive what is copied at once."""
-
-    def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
-        """Return the names in a client's certificate, ``None`` where it need not show one."""
-
-    def opened(self, connection: Peer) -> None:
-        """Note a new connection."""
-
-    def closed(self, connection: Peer) -> None:
-        """Note that a connection is gone."""
-
-    def replaced(self, connection: Peer) -> None:
-        """Note that a handshake is done; its connection opens at once."""
-
-    def holds(self, connection: Connection, buffered_bytes: int) -> None:
-        """Note how many bytes wait in a connection."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """Its ``server`` gives it a session and the limits, and keeps the list of connections."""
 
@@ -148,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "_file_sent",
         "_finishing",
         "_fresh",
+        "_heavy",
         "_input",
         "_into_block",
         "_limits",
@@ -164,6 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_socket",
         "_transport",
+        "_unsent",
+        "_used_s",
         "_working",
         "buffered_bytes",
         "last_activity",
@@ -178,6 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         self._file: Slice | None = None
         self._file_sent = 0
         self._scheduled = False
+        self._heavy = False  # its last quantum did not suffice, see ``FairQueue``
+        self._unsent = False  # the quantum did not suffice for all answers that the socket would take
         self._blocked = False  # the transport holds bytes that the socket did not take
         self._paused = False  # not carrying out commands
         self._working = False  # carrying out commands now
@@ -190,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fresh = True  # nothing was received
         self._linger: asyncio.TimerHandle | None = None
         self._quantum_end = 0.0
+        self._used_s = 0.0  # of the broker's thread, since it is heavy or light
         self.last_activity = self._loop.time()
         self.buffered_bytes = 0
         """Bytes of input and output that wait in this connection, as reported to the server."""
@@ -220,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         buffer = None if self._finishing else self._session.buffer
         self._into_block = buffer is not None
         if buffer is not None:
-            return buffer[:RECEIVE_BYTES] if self._server.round_robin.spent else buffer
+            return buffer if self._server.queue.free else buffer[:RECEIVE_BYTES]
         received = self._received = self._server.received
         return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
@@ -327,42 +274,49 @@ class Connection(asyncio.BufferedProtocol):
     """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
 
     def _wait(self) -> None:
-        # For its quantum: there is more to do than others are to wait for.
+        # For its quantum.
         if not self._scheduled:
             self._scheduled = True
-            self._server.round_robin.wait(self._run_waited_quantum)
+            little = not self._heavy and self._session.pending_bytes <= LITTLE_BYTES
+            self._server.queue.wait(self._used_s, self._run_waited_quantum, heavy=self._heavy, little=little)
 
     def _run_quantum(self) -> None:
         self._scheduled = False
         if self._transport.is_closing():
             return  # nothing is sent any more, and nothing of it counts
-        if not self._server.round_robin.spent:
-            self._work(QUANTUM_S)
-        elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:
-            self._work(SHORT_QUANTUM_S)
+        replies = self._replies
+        if self._server.queue.free:
+            self._run_waited_quantum(QUANTUM_S)
+        elif not (self._input or self._file or replies.questions) and replies.ready_bytes <= LITTLE_BYTES:
+            self._work(QUANTUM_S)  # sends answers that are ready: that takes no longer than to wait
         else:
-            self._read(False)
+            if self._session.pending_bytes > LITTLE_BYTES:
+                self._read(False)
             self._report()
             self._wait()
 
-    def _run_waited_quantum(self) -> None:
+    def _run_waited_quantum(self, quantum_s: float) -> None:
         self._scheduled = False
-        self._work(QUANTUM_S)
+        self._used_s = self._server.queue.used_s(self._used_s, heavy=self._heavy)
+        self._work(quantum_s)
 
     def _work(self, quantum_s: float) -> None:
         if self._transport.is_closing() or self._linger is not None:
             return
-        began = self._loop.time()
+        queue, replies, began = self._server.queue, self._replies, self._loop.time()
         self._quantum_end = began + quantum_s
-        replies = self._replies
         if self._file is not None or not replies.empty:
             self._send()
         if self._input:
             self._carry_out_some()
-        self._server.round_robin.charge(self._loop.time() - began)
+        worked_s = self._loop.time() - began
+        self._used_s += worked_s
+        queue.charge(worked_s)
         self._quantum_end = 0.0
         self._regulate()
-        if self._input and not self._paused:
+        if (heavy := self._unsent or self._input) != self._heavy:
+            self._heavy, self._used_s = heavy, 0.0
+        if self._unsent or (self._input and not self._paused and not replies.full):
             self._wait()
         self._report()
         if self._eof or replies.ended:
@@ -377,6 +331,8 @@ class Connection(asyncio.BufferedProtocol):
             allowed = min(requests, self._limits.pipelined_requests_max - replies.unanswered)
             if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
                 break
+            if replies.full:
+                break  # the client does not take the answers, or they wait for that of an earlier request
             self._working = True
             try:
                 self._input = self._session.handle(allowed, self._quantum_over)
@@ -405,10 +361,10 @@ class Connection(asyncio.BufferedProtocol):
             self._server.holds(self, buffered_bytes)
 
     def _send(self) -> None:
-        quota, replies = QUANTUM_BYTES, self._replies
+        self._unsent, quota, replies = False, QUANTUM_BYTES, self._replies
         while not self._blocked and (self._file is not None or not replies.empty):
             if quota <= 0 or self._loop.time() >= self._quantum_end:
-                self._wait()
+                self._unsent = self._file is not None or not replies.waiting
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)

@@ -13,7 +13,8 @@ import socket
 import ssl
 from typing import Final, cast
 
-from metaq_broker.serve.connection import Connection, Host, peer_text
+from metaq_broker.serve.connection import Connection, peer_text
+from metaq_broker.serve.host import Host
 from metaq_broker.serve.tls import TlsHandshake
 
 TLS_HANDSHAKE: Final = 0x16

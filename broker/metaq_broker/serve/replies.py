@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from metaq_broker.log.partitions.reads import Slice
 
@@ -37,6 +37,10 @@ class Output(NamedTuple):
     data: bytes
     file: FileReply | None
     slow: bool = False
+
+
+QUESTIONS_MAX: Final = 64
+"""Questions of one connection that wait for their turn. What else it asks waits as the bytes that were received."""
 
 
 def _nobody() -> None:
@@ -77,7 +81,7 @@ class PendingReply:
 class ReplyQueue:
     """``wake`` is called when a slot was completed, so that the owner comes and takes."""
 
-    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "ready_bytes", "unanswered", "wake")
+    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "questions", "ready_bytes", "unanswered", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -86,6 +90,8 @@ class ReplyQueue:
         self._abandoned = False
         self.unanswered = 0
         """Requests that have a slot here, or were announced by ``expect``."""
+        self.questions = 0
+        """Questions that are not answered yet."""
         self.ready_bytes = 0
         """Bytes of replies that are ready and not yet taken."""
         self.ended = False
@@ -96,6 +102,11 @@ class ReplyQueue:
         """Whether the next reply depends on the broker, not on the client."""
         first = self._slots[0] if self._slots else None
         return isinstance(first, PendingReply) and first.data is None
+
+    @property
+    def full(self) -> bool:
+        """Whether some questions are to be answered before further requests are carried out."""
+        return self.questions >= QUESTIONS_MAX
 
     @property
     def empty(self) -> bool:
@@ -149,6 +160,7 @@ class ReplyQueue:
             slots = self._new_queue()
         slots.append(question)
         self.unanswered += 1
+        self.questions += 1
 
     def end(self) -> None:
         """Queue the end of the connection."""
@@ -194,6 +206,7 @@ class ReplyQueue:
                 size += len(data)
                 continue
             self.unanswered -= 1
+            self.questions -= 1
             answer = slot()
             slots.popleft()
             if isinstance(answer, FileReply):

@@ -13,9 +13,10 @@ from typing import Final
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.acceptor import Acceptor
-from metaq_broker.serve.connection import Connection, Peer
+from metaq_broker.serve.connection import Connection
+from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.serve.first_byte import FirstByte
-from metaq_broker.serve.round_robin import RoundRobin
+from metaq_broker.serve.host import Peer
 from metaq_broker.serve.session import ConnectionCounts, Limits, SessionFactory
 from metaq_broker.serve.socket_transport import SocketWatch
 from metaq_broker.serve.tls import TlsHandshake, names_of
@@ -73,7 +74,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._connections: set[Peer] = set()
         self._files = OpenFiles.of_process()
-        self.round_robin: Final = RoundRobin(self.loop)
+        self.queue: Final = FairQueue.of(self.loop)
         self.step: Final = LoopStep.of(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._buffered_bytes = 0
@@ -164,7 +165,7 @@ class Server:
             return self._received[:RECEIVE_BYTES_LOW]
         return self._received
 
-    def holds(self, connection: Connection, buffered_bytes: int) -> None:
+    def holds(self, connection: Peer, buffered_bytes: int) -> None:
         """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
         connection.buffered_bytes = buffered_bytes

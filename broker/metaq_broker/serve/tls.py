@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, cast
 
 from metaq_broker.operate.config.ini import ConfigError
-from metaq_broker.serve.connection import Connection, Host, peer_text
+from metaq_broker.serve.connection import Connection, peer_text
+from metaq_broker.serve.host import Host
 
 _LOG: Final = logging.getLogger(__name__)
 

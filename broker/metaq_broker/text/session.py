@@ -73,7 +73,7 @@ Send = Callable[[Sequence[bytes]], None]
 """Takes the replies of some puts, in their order."""
 
 PLAIN_PUTS: Final = 64
-"""Puts that are carried out together without compiled loops: some milliseconds. More would hardly cost less each."""
+"""Puts that are carried out together by plain code: a millisecond or two. More would hardly cost less each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,7 @@ class TextSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
 
+        Until the queue of replies is full, too.
         Plain puts are gathered: they are quick, and the more the quicker each.
         Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
         """
@@ -161,7 +162,7 @@ class TextSession:
             while left > 0:
                 if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
                     break
-                run = self._decoder.next_puts(left if self._services.text_puts.compiled else min(left, PLAIN_PUTS))
+                run = self._decoder.next_puts(left, PLAIN_PUTS)
                 if run is not None:
                     if isinstance(run, PutRun):
                         self._put(run.behind(puts) if puts else run)
@@ -191,7 +192,7 @@ class TextSession:
                     puts = []
                 if command is NEED_DATA or not self._dispatch(command):
                     return False
-                if quantum_over():
+                if self._replies.full or quantum_over():
                     break
         except ProtocolError as error:
             self._end(error)

@@ -153,11 +153,11 @@ class CommandDecoder(_Decoder):
             self._fail(error)
             raise
 
-    def next_puts(self, count_max: int) -> FramedPuts | PutRun | None:
+    def next_puts(self, count_max: int, plain_max: int | None = None) -> FramedPuts | PutRun | None:
         """Return the next puts, up to ``count_max``, if they are complete and of the usual form.
 
-        Many puts to one partition are returned as frames, if the framer accepts them. ``None``: the next command is
-        another one or incomplete; call ``next_command``.
+        They are frames if they are many, to one partition, and the framer accepts them, else columns of at most
+        ``plain_max``. ``None``: the next command is not such a put, or not complete; call ``next_command``.
         """
         inbox = self._inbox
         if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
@@ -165,12 +165,12 @@ class CommandDecoder(_Decoder):
         if self._singly:
             self._singly -= 1
             return None
-        limits = count_max, self._fast_line_bytes_max, self._body_bytes_max
+        limits = self._fast_line_bytes_max, self._body_bytes_max
         if self._framer is not None:
-            framed = take_framed(inbox, self._framer, *limits)
+            framed = take_framed(inbox, self._framer, count_max, *limits)
             if framed is not None:
                 return framed
-        run = take_run(inbox, *limits)
+        run = take_run(inbox, count_max if plain_max is None else min(count_max, plain_max), *limits)
         if isinstance(run, int):
             self._singly = max(0, run - 1)
             return None

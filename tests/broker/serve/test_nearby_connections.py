@@ -11,7 +11,7 @@ import pytest
 from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import Connection
-from metaq_broker.serve.round_robin import RoundRobin
+from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.text.session import TextSession
 from metaq_broker.text.text_puts import TextPuts
 
@@ -38,7 +38,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         opened=lambda connection: None,
         closed=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
-        round_robin=RoundRobin(loop),
+        queue=FairQueue(loop),
         step=LoopStep(loop),  # type: ignore[arg-type]
     )
 

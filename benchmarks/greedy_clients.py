@@ -1,0 +1,189 @@
+"""Greedy clients in a process of their own, and an honest one that waits for every answer: what ``fairness`` measures.
+
+A greedy connection sends the same request again and again, as many as the broker takes. It reads the answers and keeps
+a number of requests under way, or it never reads. An honest client sends a request, waits for its answer, sends the
+next.
+
+The processes share the machine's cores in a fixed way, so that what is measured is the broker's order of work, not the
+system's: the broker has one core alone, all clients another one, and the greedy ones have a lower priority there, so
+that the honest one runs at once when its answer is there. On a machine with one core nothing is fixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from metaq.net.loopback import disable_pacing
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.frames import FrameDecoder
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
+DEADLINE_S: Final = 120.0
+CHUNK_BYTES: Final = 1 << 18
+NICE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """So many connections, which send ``request`` to ``port``.
+
+    ``window`` requests of each are under way, and answers are read: each has ``mark`` in it once. Without a ``mark``
+    answers are not read, and a connection sends ``window`` requests at all, or without end where that is 0.
+    """
+
+    port: int
+    request: bytes
+    connections: int
+    window: int
+    mark: bytes | None = None
+
+
+def pin(pid: int, core: int) -> None:
+    """Let a process, with its threads, run on one core alone."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), {core})
+
+
+def connect(port: int) -> socket.socket:
+    """A connection as clients of this project make it: what is sent leaves at once."""
+    made = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    disable_pacing(made)
+    return made
+
+
+class _Connection:
+    """One of the greedy ones: what it has to send, and how many answers it has read."""
+
+    def __init__(self, greedy: Greedy) -> None:
+        self.socket = connect(greedy.port)
+        self.socket.setblocking(False)
+        self._greedy = greedy
+        self._chunk = greedy.request * max(1, CHUNK_BYTES // len(greedy.request))
+        self._left_bytes = len(greedy.request) * greedy.window if greedy.window else None
+        self._sent = 0  # of the chunk, which ends where a request ends
+        self._tail = b""
+        self.answered = 0
+
+    @property
+    def events(self) -> int:
+        """What it waits for."""
+        writes = selectors.EVENT_WRITE if self._left_bytes is None or self._left_bytes > 0 else 0
+        return (selectors.EVENT_READ if self._greedy.mark is not None else 0) | writes
+
+    def write(self) -> None:
+        end = len(self._chunk)
+        if self._left_bytes is not None:
+            end = min(end, self._sent + self._left_bytes)
+        with contextlib.suppress(BlockingIOError):
+            sent = self.socket.send(memoryview(self._chunk)[self._sent : end])
+            self._sent = (self._sent + sent) % len(self._chunk)
+            if self._left_bytes is not None:
+                self._left_bytes -= sent
+
+    def read(self) -> None:
+        assert self._greedy.mark is not None
+        with contextlib.suppress(BlockingIOError):
+            data = self.socket.recv(CHUNK_BYTES)
+            if not data:
+                raise SystemExit("the broker has closed a greedy connection")
+            data = self._tail + data
+            now = data.count(self._greedy.mark)
+            self._tail = data[-(len(self._greedy.mark) - 1) :]
+            self.answered += now
+            assert self._left_bytes is not None
+            self._left_bytes += now * len(self._greedy.request)
+
+
+def _be_greedy(greedy: Greedy, core: int, begun: Event, end: Event, answered: multiprocessing.SimpleQueue[int]) -> None:
+    """The process of the greedy connections."""
+    os.nice(NICE)
+    pin(os.getpid(), core)
+    connections = [_Connection(greedy) for _ in range(greedy.connections)]
+    with selectors.DefaultSelector() as selector:
+        known = {each.socket.fileno(): 0 for each in connections}
+        for each in connections:
+            known[each.socket.fileno()] = each.events
+            selector.register(each.socket, each.events, each)
+        begun.set()
+        while not end.is_set():
+            for key, events in selector.select(0.1):
+                each = key.data
+                if events & selectors.EVENT_READ:
+                    each.read()
+                if events & selectors.EVENT_WRITE:
+                    each.write()
+                if (wanted := each.events) != key.events:
+                    if wanted:
+                        selector.modify(each.socket, wanted, each)
+                    else:
+                        selector.unregister(each.socket)
+    answered.put(sum(each.answered for each in connections))
+    for each in connections:
+        each.socket.close()
+
+
+@contextmanager
+def greedy_clients(greedy: Greedy, core: int, answered: list[int]) -> Iterator[None]:
+    """The greedy connections, from when all are open; at the end, the number of answers is added to ``answered``."""
+    context = multiprocessing.get_context("spawn")
+    begun, end, count = context.Event(), context.Event(), context.SimpleQueue()
+    process = context.Process(target=_be_greedy, args=(greedy, core, begun, end, count))
+    process.start()
+    try:
+        if not begun.wait(DEADLINE_S):
+            raise SystemExit("the greedy connections were not opened in time")
+        yield
+    finally:
+        end.set()
+    answered.append(count.get())
+    process.join(DEADLINE_S)
+
+
+class HonestClient:
+    """One connection that waits for every answer. ``request`` is answered in MetaQ's or RocketMQ's protocol."""
+
+    def __init__(self, port: int, request: bytes, *, is_rocketmq: bool) -> None:
+        self._request, self._is_rocketmq = request, is_rocketmq
+        self._socket = connect(port)
+        self._replies, self._frames = ReplyDecoder(), FrameDecoder()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def waits_ms(self, lasts_s: float) -> list[float]:
+        """Milliseconds from each request to its answer; a refusal is no answer, the request is sent again."""
+        took_ms: list[float] = []
+        end = time.monotonic() + lasts_s
+        while time.monotonic() < end or not took_ms:
+            start = time.perf_counter()
+            while not self._is_done():
+                pass
+            took_ms.append((time.perf_counter() - start) * 1000)
+        return took_ms
+
+    def _is_done(self) -> bool:
+        self._socket.sendall(self._request)
+        while True:
+            if not (chunk := self._socket.recv(1 << 16)):
+                raise SystemExit("the broker has closed the honest connection")
+            if self._is_rocketmq:
+                for answer in self._frames.receive(chunk):
+                    return answer.code == ResponseCode.SUCCESS
+                continue
+            self._replies.receive_data(chunk)
+            if (reply := self._replies.next_reply()) is not NEED_DATA:
+                return getattr(reply, "code", 200) == 200

@@ -1,0 +1,151 @@
+"""How the connections of all ports share the one thread that serves them: fair queueing by time, in two classes.
+
+The event loop goes in rounds: it looks which sockets have something, then calls what waits. A connection with something
+to do does it at once while nobody waits and the time of this round, ``ROUND_S``, is not spent. Otherwise it waits for a
+quantum, in this round or a later one.
+
+A connection is *heavy* while its last quantum did not suffice for what it had asked, else *light*. In every round light
+connections are served first, for most of the time, so that a client that asks a little and waits for the answer does
+not wait for those that ask more than they can get, however many these are.
+
+Within a class, a connection has the seconds that it has used, which are never less than those of the connection that
+was served last: who was idle has saved nothing up. The next quantum goes to the connection that will have used least
+at the end of it. A quantum is shorter the more connections of its class wait, so that all of them are served within
+``CYCLE_S`` or little more. A command that takes longer than a quantum is not interrupted, but counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary, proxy
+
+from metaq_broker.log.sync.loop_steps import LoopStep
+
+ROUND_S: Final = 0.01
+"""Seconds of work after which all connections wait for the next round."""
+
+LIGHT_S: Final = 0.008
+"""Seconds of a round after which light connections wait for the next one, if heavy ones wait."""
+
+QUANTUM_S: Final = 0.005
+"""Seconds that a connection may work before others are served."""
+
+QUANTUM_S_MIN: Final = 0.0002
+"""The same with very many connections that wait."""
+
+CYCLE_S: Final = 0.1
+"""Seconds in which all connections of a class that wait are served, if a quantum can be shortened that much."""
+
+CARRIED_S: Final = 0.001
+"""Work of earlier rounds that counts for this one, at most: to begin a round costs one of the loop's, so it is not done
+for every little piece of work."""
+
+
+class _Class:
+    """The connections of one class that wait."""
+
+    __slots__ = ("_numbers", "_served_s", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, float, Callable[[float], None]]] = []  # a heap
+        self._numbers = itertools.count()
+        self._served_s = 0.0  # what the connection that was served last had used before
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def quantum_s(self) -> float:
+        """Seconds that the next one may work."""
+        return max(QUANTUM_S_MIN, min(QUANTUM_S, CYCLE_S / (len(self._waiting) + 1)))
+
+    def used_s(self, used_s: float) -> float:
+        """Return what counts of that."""
+        return max(used_s, self._served_s)
+
+    def add(self, used_s: float, needed_s: float, run_quantum: Callable[[float], None]) -> None:
+        """Have a connection wait."""
+        used_s = self.used_s(used_s)
+        heapq.heappush(self._waiting, (used_s + needed_s, next(self._numbers), used_s, run_quantum))
+
+    def serve_next(self) -> None:
+        """Let the one work that will have used least then."""
+        quantum_s = self.quantum_s
+        _, _, used_s, run_quantum = heapq.heappop(self._waiting)
+        self._served_s = max(self._served_s, used_s)
+        run_quantum(quantum_s)
+
+
+class FairQueue:
+    """The time that is spent in this round, and who waits. One for each event loop: ``FairQueue.of``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive
+        self._step = LoopStep.of(loop)
+        self._light, self._heavy = _Class(), _Class()
+        self._spent_s = 0.0
+        self._announced = False
+        self.spent = False
+        """Whether the time of this round is spent."""
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> FairQueue:
+        """Return the one of a loop."""
+        known = _QUEUES.get(loop)
+        if known is None:
+            known = _QUEUES[loop] = cls(loop)
+        return known
+
+    @property
+    def free(self) -> bool:
+        """Whether a connection may work now: nobody waits, and the time of this round is not spent."""
+        return not self.spent and not self._light and not self._heavy
+
+    def used_s(self, used_s: float, *, heavy: bool) -> float:
+        """Return what counts of the seconds that a connection of this class has used, when it begins to work."""
+        return (self._heavy if heavy else self._light).used_s(used_s)
+
+    def charge(self, seconds: float) -> None:
+        """Count time that a connection has worked."""
+        self._spent_s += seconds
+        self.spent = self._spent_s >= ROUND_S
+        if self._spent_s > CARRIED_S and not self._announced:
+            self._announce()
+
+    def wait(self, used_s: float, run_quantum: Callable[[float], None], *, heavy: bool, little: bool) -> None:
+        """Call ``run_quantum`` with the seconds that it may take, when it is the connection's turn.
+
+        ``little``: it seems to need no more than a fraction of a quantum.
+        """
+        (self._heavy if heavy else self._light).add(used_s, 0.0 if little else QUANTUM_S, run_quantum)
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._loop.call_soon(self._begin_round)
+
+    def _begin_round(self) -> None:
+        self._announced = self.spent = False
+        self._spent_s = 0.0
+        try:
+            with self._step:
+                self._serve(self._light, LIGHT_S if self._heavy else ROUND_S)
+                self._serve(self._heavy, ROUND_S)
+        finally:
+            if self._light or self._heavy:
+                self._announce()
+
+    def _serve(self, waiting: _Class, end_s: float) -> None:
+        """Serve those who wait now, until so much of the round is spent, but at least one."""
+        for number in range(len(waiting)):
+            if number and self._spent_s >= end_s:
+                break
+            waiting.serve_next()
+
+
+_QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue]] = WeakKeyDictionary()
