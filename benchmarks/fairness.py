@@ -3,12 +3,11 @@
     python benchmarks/fairness.py [--scale 1] [--json FILE] [--seconds 3] [--only TEXT]
 
 One client puts a message of 100 bytes, waits for the answer, which comes after fsync, and puts the next; over MetaQ's
-protocol and over RocketMQ's. First it is alone (with one other honest client of the other protocol's port open), then
-beside each pattern of greedy ones (``greedy_clients``): many that keep puts under way, many that never read an answer,
-many that have asked for more than they read. All patterns are run at a broker with the compiled loops, and at one
-without (as without numba, or in a broker's first seconds). The median stands beside that of the client that is alone,
-the longest wait beside 0.3 s. ``--runs`` changes nothing, ``--scale`` multiplies the seconds, ``--only`` takes the
-patterns with that text in their name.
+protocol and over RocketMQ's. First it is alone, then beside each pattern of greedy clients (``greedy_clients``): many
+that keep puts under way, many that never read an answer, many that have asked for more than they read. All patterns are
+run at a broker with the compiled loops, and at one without (as without numba, or in a broker's first seconds). The
+median stands beside that of the client that is alone, the longest wait beside 0.3 s. ``--runs`` changes nothing,
+``--scale`` multiplies the seconds, ``--only`` takes the patterns with that text in their name.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -203,7 +202,8 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     cores = sorted(os.sched_getaffinity(0))
     pin(os.getpid(), cores[-1])
-    with Report("An honest client beside greedy ones", options.json) as report:
+    with Report("An honest client beside greedy ones", options.json) as report, ExitStack() as at_end:
+        at_end.callback(os.sched_setaffinity, 0, cores)
         for mode in MODES:
             measure(report, mode, cores, options.only, options.seconds * options.scale)
     return int(any(figure.met is False for figure in report.figures))

@@ -232,8 +232,8 @@ BESIDE: Final[tuple[Program, ...]] = (
     ),
     Program(
         "fairness",
-        "connections.py fairness",
-        "how long a put waits beside 10 to 1,000 connections that send as fast as they can",
+        "fairness.py",
+        "how long an honest client of each protocol waits beside greedy ones, with compiled loops and without",
     ),
     Program(
         "many-partitions",

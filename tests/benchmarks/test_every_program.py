@@ -22,7 +22,7 @@ from suite import BESIDE, SUITE, Program
 SCALE = "0.0005"
 TINY = {
     "open-log": ["--segment-mib", "1", "--scale", "0.005"],
-    "fairness": ["--connections", "2", "--scale", "0.02"],
+    "fairness": ["--only", "10 connections", "--scale", "0.02"],
     "idle-memory": ["--scale", "0.01"],
     "cluster": ["--topics", "5"],
     "idle-clients": ["--seconds", "0.2"],
@@ -42,6 +42,7 @@ LESS = {
     "BACK_S": 0.5,
     "WARM_UP_BATCHES": 0,
     "WARM_UP_MESSAGES": 0,
+    "WARM_UP_S": 0.1,
     "FAILOVERS": 1,
     "COUNTS": (1, 4),
     "SIZES": (100,),
