@@ -29,7 +29,7 @@ OUR_MASTER, OUR_SLAVE = "our master, Java slave", "Java master, our slave"
 REAL_ROCKETMQ: Final = "4.9.7"
 JAVA: Final = Path(__file__).with_name("java")
 COMPILE_DEADLINE_S: Final = 120
-ALL_DEADLINE_S, CLASS_DEADLINE_S = 1800.0, 240.0
+ALL_DEADLINE_S, CLASS_DEADLINE_S = 3600.0, 900.0
 AT_A_TIME: Final = 6
 """Tests of the end-to-end suite mostly wait; its own build runs them concurrently, too."""
 CLASSES_AT_A_TIME: Final = 3
