@@ -275,8 +275,8 @@ class Broker:
         self._retention.start()
         self._closing.push_async_callback(self._replication.stop)
         self._replication.start()
+        await self._replication.slave_was_tried()  # who finds this broker from now on can send
         if self._rocketmq is not None:
-            await self._replication.slave_was_asked()  # a promoted one has this broker's name at name servers
             await self._rocketmq.start(self._tls)
         await self._publish()
         await self._open_to_operators()

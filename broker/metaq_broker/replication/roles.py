@@ -258,13 +258,13 @@ class Replication:
         """Whether clients put messages to this broker, if not always successfully: it is no slave, and not fenced."""
         return not self._gate.slave and not self.fenced
 
-    async def slave_was_asked(self) -> None:
-        """Return once the slave of a pair has said whether it was promoted, or cannot be asked now; behind ``start``.
+    async def slave_was_tried(self) -> None:
+        """Return once the master of a pair is in sync with its slave, or knows that it is not yet; behind ``start``.
 
         A master that returns after its slave was promoted has then heard of it.
         """
         if self.master is not None:
-            await self.master.slave_was_asked.wait()
+            await self.master.tried()
 
     # ---- for operators
 

@@ -81,8 +81,10 @@ class SyncMaster:
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self.slave_was_asked = asyncio.Event()
+        self._slave_was_asked = asyncio.Event()
         """Set when the slave has said for the first time whether it was promoted, or could not be asked."""
+        self._was_tried = asyncio.Event()
+        """Set when the first attempt to bring the slave in sync has ended, in whatever way."""
         self.trouble: str | None = "not connected yet"
         """Why no messages are taken, ``None`` while both brokers are in sync."""
         self._shut("not connected yet")
@@ -91,6 +93,16 @@ class SyncMaster:
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def tried(self) -> None:
+        """Return once the slave is in sync for the first time, or cannot be now.
+
+        If a copy is under way, that is waited for no longer than for an answer of the slave.
+        """
+        await self._slave_was_asked.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.timeout_ms / 1000):
+                await self._was_tried.wait()
 
     async def stop(self) -> None:
         """Stop; if the slave is connected, first send it the accepted messages. No request waits afterwards."""
@@ -123,7 +135,8 @@ class SyncMaster:
                 _LOG.exception("defect in the synchronous pair")
                 self._out_of_step(f"{type(defect).__name__}: {defect}")
             finally:
-                self.slave_was_asked.set()
+                self._slave_was_asked.set()
+                self._was_tried.set()
                 await self._disconnect()
             await self._sleep(self._config.check_interval_ms / 1000)
 
@@ -159,7 +172,7 @@ class SyncMaster:
             raise OutOfSync(f"broker {peer.address} has brokerId {broker_id}, this one has {own_id}")
         self._broken = asyncio.get_running_loop().create_future()
         await self._check_slave(peer)
-        self.slave_was_asked.set()
+        self._slave_was_asked.set()
         logs = list(self._local.engine.stores.logs())
         there = await self._stored_there(peer, logs)
         for log in logs:
@@ -176,6 +189,7 @@ class SyncMaster:
             self._send_synced(log, job)
         self.trouble = None
         self._gate.open()
+        self._was_tried.set()
         _LOG.info("in sync with the slave", extra={"fields": {"slave": peer.address}})
 
     async def _stored_there(self, peer: Peer, logs: Sequence[PartitionLog]) -> Mapping[PartitionKey, Stored]:
