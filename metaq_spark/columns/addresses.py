@@ -4,8 +4,8 @@ Helpers take addresses, not arrays: if an array is passed to an inlined function
 atomically.
 """
 
-# mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def" numba compiles these functions; it
-# has no types for mypy.
+# mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ function or ``array.ctypes`` is used, numba changes its reference count atomical
 time.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
-# mypy.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 

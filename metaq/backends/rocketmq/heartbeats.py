@@ -151,4 +151,4 @@ class Heartbeats:
             _LOG.log(min(self._level, logging.INFO), "heartbeats: %s answers again", who)
         else:
             self._reasons[who] = reason
-            _LOG.log(self._level, "heartbeats: %s does not accept them: %s; trying again", who, reason)
+            _LOG.log(self._level, "heartbeats: not accepted by %s: %s; trying again", who, reason)

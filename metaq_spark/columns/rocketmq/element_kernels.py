@@ -7,8 +7,8 @@ An element (big-endian)::
 Properties are ``name 0x01 value 0x02 ...``. Columns are passed as a table of addresses, as in ``record_kernels``.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
-# mypy.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 

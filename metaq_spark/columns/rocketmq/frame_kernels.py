@@ -8,8 +8,8 @@ Rare cases end the loop with ``UNUSUAL``: a wrong checksum or length, batches in
 record can hold.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
-# mypy.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ A loop gets its columns as a table of addresses (positions ``*_AT`` below), beca
 and a pull has only 32 messages. An unselected column has address 0.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated" numba compiles these functions; it has no types for
-# mypy.
+# mypy: disable-error-code="call-arg, no-untyped-def, var-annotated"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 

@@ -176,8 +176,8 @@ def test_what_is_wrong_is_said(
     path.unlink(missing_ok=True)
     assert command(*to_metaq)[0] == 0
     for arguments, status, says in [
-        (["mirror", str(HERE), rocketmq, "orders", "--checkpoint", str(path)], 1, "it is of a mirror with target"),
-        ([*to_metaq, "--prefix", "x"], 1, "it is of a mirror with prefix '', not 'x'"),
+        (["mirror", str(HERE), rocketmq, "orders", "--checkpoint", str(path)], 1, "it belongs to a mirror with target"),
+        ([*to_metaq, "--prefix", "x"], 1, "it belongs to a mirror with prefix '', not 'x'"),
         (["mirror", "staging", str(THERE), "orders", "--checkpoint", str(path)], 2, "profile 'staging'"),
     ]:
         found = command(*arguments)

@@ -16,7 +16,7 @@ from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.model import Partition, TopicPartition, Xid
 from metaq.testing.memory_server import MemoryServer
 
-CLOSED = r"(client|producer|consumer|transaction) (is closed|is not open.*|has ended|is used inside.*)"
+CLOSED = r"(client|producer|consumer|transaction) (is closed|is not open.*|has ended|can only be used inside.*)"
 P0 = TopicPartition("orders", Partition(0, 0))
 XID = Xid(1, b"g", b"b", "u")
 

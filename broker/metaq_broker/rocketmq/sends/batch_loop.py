@@ -4,8 +4,8 @@ needs it.
 It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def" numba compiles these functions; it has no types
-# for mypy.
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
+# numba compiles these functions, and has no types for mypy.
 
 from __future__ import annotations
 
