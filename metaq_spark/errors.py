@@ -154,9 +154,9 @@ class BranchLost(ConnectorError):
 
     def __str__(self) -> str:
         return (
-            f"broker {self.address} rolled back what a task had written so far, because it was restarted or because "
-            f"the task was silent for too long ({self.reason}). Nothing was written; the task can be run again. If "
-            "this happens without restarts, raise maxTxTimeoutInSeconds in the broker's server.ini, and the option "
+            f"broker {self.address} rolled back what a task had written so far, because the task was silent for too "
+            f"long or another client asked for it ({self.reason}). Nothing was written; the task can be run again. If "
+            "this happens again, raise maxTxTimeoutInSeconds in the broker's server.ini, and the option "
             "transactionTimeoutMs if it is below that"
         )
 

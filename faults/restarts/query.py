@@ -24,8 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from faults.exactly_once.query import reason_of
 
 SOURCE, TARGET = "in", "out"
-FAILURES_MAX: Final = {"at_least_once": 1, "exactly_once": 8}
-"""How often Spark runs a task. A restart of the broker must not fail it, unless it rolls back what it has begun."""
+FAILURES_MAX: Final = 1
+"""How often Spark runs a task: a restart of the broker must not fail it."""
 
 ROWS: Final = 20
 """Of a record batch between source and sink."""

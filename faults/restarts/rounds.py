@@ -99,7 +99,7 @@ class Rounds:
             "checkpoint": str(self._folder / "checkpoint"),
             "marks": str(self._marks),
             "sink": {"delivery": self._delivery},
-            "tries": query.FAILURES_MAX[self._delivery],
+            "tries": query.FAILURES_MAX,
         }
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
         with (self._folder / "driver.log").open("w") as log:

@@ -3,7 +3,11 @@
 A broker bounds a branch in bytes (256 MiB) and in time (``maxTxTimeoutInSeconds``, 60 s unless configured, whatever
 BEGIN asks for). So a branch is prepared, and the next one begun, long before either limit. In a large task that happens
 between two blocks, without waiting: PREPARE and the next BEGIN are pipelined with the blocks, and the bundled broker
-executes them in order. Inside a branch nothing is sent again except BEGIN, which is idempotent.
+executes them in order. Inside a branch nothing is sent again, because it is unknown what was stored.
+
+A broker that restarts rolls open branches back, and a lost connection leaves it open whether a PREPARE was carried out.
+So the blocks of the open branch, and of one whose PREPARE is not answered, are kept; when the broker is back, they are
+put into new branches, in their order. The old ones are rolled back: no decision can list them.
 
 Source: docs/transactions.md, "Exactly once".
 """
@@ -13,12 +17,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.transactions import Posted, Transactions, Vote
-from metaq.errors import BrokerError, MetaqError
+from metaq.errors import BrokerError, MetaqError, TransactionError
 from metaq.model import Address, TopicPartition, Xid
 from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import Transaction
@@ -37,7 +42,6 @@ decision.
 """
 
 _UNKNOWN: Final = "has not been started"
-_T = TypeVar("_T")
 
 Named = Callable[[int], Xid]
 """The key of a branch, by its sequence."""
@@ -53,11 +57,20 @@ class BranchLimits:
 
 
 @dataclass(slots=True)
-class _OpenBranch:
+class _Branch:
+    """``blocks`` that are not certainly stored; ``sent`` of them were given to ``writer``."""
+
     xid: Xid
     writer: BatchWriter
     begun_s: float
     byte_count: int = 0
+    blocks: list[tuple[TopicPartition, Block]] = field(default_factory=list)
+    sent: int = 0
+
+    def send(self) -> None:
+        for target, block in self.blocks[self.sent :]:
+            self.writer.write(target.partition.index, block.data, block.count, target.topic)
+            self.sent += 1
 
 
 class BrokerBranches:
@@ -74,27 +87,33 @@ class BrokerBranches:
         self._lease = sessions.lease(address)
         self._session = self._lease.__enter__()
         self._transactions = Transactions(self._session)
-        self._open: _OpenBranch | None = None
+        self._open: _Branch | None = None
+        self._ended: list[_Branch] = []
+        """Those for which PREPARE was sent, in the order of their blocks."""
+        self._unsure: deque[_Branch] = deque()
+        """Those of them whose PREPARE is not answered."""
         self._under_way: deque[Posted] = deque()
-        self.prepared: list[Xid] = []
-        """Keys in the order of their blocks; each counts once ``settle`` has returned."""
+        self._is_interrupted = self._is_asked = False
         self.decided: int | None = None
         """The newest batch of the query that the broker had decided behind the last PREPARE, once that is settled."""
+
+    @property
+    def prepared(self) -> list[Xid]:
+        """Keys in the order of their blocks; they are final, and count, once ``settle`` has returned."""
+        return [branch.xid for branch in self._ended]
 
     def put(self, target: TopicPartition, block: Block) -> None:
         """Add a block to the open branch, after beginning one if there is none.
 
         Raises:
-            BranchLost: The broker does not know the branch any more.
-            MetaqError: The broker refused the block or could not be reached.
+            BranchLost: The broker does not know the branch any more, although it was not restarted.
+            MetaqError: The broker refused the block or could not be reached, even after retries.
         """
-        self._explaining(lambda: self._put(target, block))
-
-    def _put(self, target: TopicPartition, block: Block) -> None:
-        if self._open is None:
-            self._open = self._begin(target.topic)
-        self._open.writer.write(target.partition.index, block.data, block.count, target.topic)
+        self._carry_out(lambda: self._require_open(target.topic))
+        assert self._open is not None
+        self._open.blocks.append((target, block))
         self._open.byte_count += len(block.data)
+        self._carry_out(self._open.send)
         if self._open.byte_count >= self._limits.bytes_max or self.aged:
             self.prepare()
 
@@ -105,42 +124,53 @@ class BrokerBranches:
 
     def prepare(self) -> None:
         """Send PREPARE for the open branch, if there is one; ``settle`` waits for the outcome. Raises as ``put``."""
-        self._explaining(self._prepare)
+        self._carry_out(self._prepare)
 
     def _prepare(self) -> None:
         if self._open is None:
             return
         self._open.writer.flush()
         self._settle()  # its BEGIN and the previous PREPARE: they are answered before the blocks
-        self._under_way.append(self._transactions.post("PREPARE", self._open.xid))
-        self.prepared.append(self._open.xid)
-        self._open = None
+        branch, self._open = self._open, None
+        self._ended.append(branch)
+        self._unsure.append(branch)
+        self._under_way.append(self._transactions.post("PREPARE", branch.xid))
 
     def prepare_last(self) -> None:
         """Send PREPARE for the open branch, and request the query's last decision. Raises as ``put``."""
         self.prepare()
-        if self.prepared:
-            self._under_way.append(self._transactions.post("DECIDED", None, unique=self.prepared[0].unique))
+        self._is_asked = bool(self._ended)
+        self._carry_out(self._ask_decided)
 
     def settle(self) -> None:
         """Wait until all branches are prepared for which PREPARE was sent. Raises as ``put``."""
-        self._explaining(self._settle)
+        self._carry_out(self._settle)
+
+    def _ask_decided(self) -> None:
+        if self._is_asked:
+            self._under_way.append(self._transactions.post("DECIDED", None, unique=self._ended[0].xid.unique))
 
     def _settle(self) -> None:
         while self._under_way:
-            posted = self._under_way.popleft()
+            posted = self._under_way[0]
             text = self._transactions.settle(posted)
+            self._under_way.popleft()
             type_ = posted.command.type if isinstance(posted.command, Transaction) else ""
             if type_ == "DECIDED":
                 self.decided = self._transactions.read_batch(text)
-            elif type_ == "PREPARE" and self._transactions.read_vote(text) is not Vote.PREPARED:
-                raise BranchLost(str(self._session.address), "it is empty")
+            elif type_ == "PREPARE":
+                self._note_prepared(text)
+
+    def _note_prepared(self, text: str) -> None:
+        if self._transactions.read_vote(text) is not Vote.PREPARED:
+            raise BranchLost(str(self._session.address), "it is empty")
+        self._unsure.popleft().blocks.clear()
 
     def roll_back(self) -> None:
         """Roll back the prepared branches, because the batch was decided without them. Raises as ``put``."""
         for posted in [self._transactions.post("ROLLBACK", key) for key in self.prepared]:
             self._transactions.settle(posted)
-        self.prepared.clear()
+        self._ended.clear()
 
     def close(self) -> None:
         """Return the session."""
@@ -158,31 +188,58 @@ class BrokerBranches:
             pass  # it is only for the sake of space: the next decision of the query does the same
         self._lease.__exit__(type(error), error, error.__traceback__)
 
-    # ---- beginning
+    # ---- beginning, and beginning again
 
-    def _begin(self, topic: str) -> _OpenBranch:
+    def _require_open(self, topic: str) -> None:
+        if self._open is not None:
+            return
         xid = self._named(next(self._sequence))
         if self._under_way:  # right after a PREPARE: an error shows when the blocks are refused
             self._under_way.append(self._transactions.post("BEGIN", xid, self._limits.timeout_s, xid.unique))
         else:
-            self._persist(lambda: self._transactions.begin(xid, self._limits.timeout_s))
-        return _OpenBranch(xid, BatchWriter(self._session, topic, transaction=xid), self._now_s)
+            self._transactions.begin(xid, self._limits.timeout_s)
+        self._open = _Branch(xid, BatchWriter(self._session, topic, transaction=xid), self._now_s)
 
-    def _persist(self, step: Callable[[], None]) -> None:
+    def _carry_out(self, step: Callable[[], None]) -> None:
+        """Run a step that may be run again, also after what was interrupted has been put into new branches."""
         attempts = Attempts(self._policy, self._session.clock)
         while True:
             try:
+                if self._is_interrupted:
+                    self._put_again()
                 return step()
+            except BrokerError as error:
+                if _UNKNOWN in error.text:
+                    raise BranchLost(error.address, error.text) from error
+                raise
             except MetaqError as error:
+                if not error.away:
+                    raise
+                self._is_interrupted = True
                 attempts.recover(self._session, error)
 
-    def _explaining(self, step: Callable[[], _T]) -> _T:
-        try:
-            return step()
-        except BrokerError as error:
-            if _UNKNOWN in error.text:
-                raise BranchLost(error.address, error.text) from error
-            raise
+    def _put_again(self) -> None:
+        """Put the blocks into new branches that were under way when the connection was lost."""
+        self._transactions = Transactions(self._session)
+        self._under_way.clear()
+        interrupted = [*self._unsure, *([self._open] if self._open else [])]
+        for posted in [self._transactions.post("ROLLBACK", branch.xid) for branch in interrupted]:
+            with suppress(TransactionError):  # the broker has done that when it started
+                self._transactions.settle(posted)
+        for branch in interrupted:
+            self._begin_again(branch)
+            if branch is not self._open:
+                branch.writer.flush()
+                self._note_prepared(self._transactions.settle(self._transactions.post("PREPARE", branch.xid)))
+        self._is_interrupted = False
+        self._ask_decided()
+
+    def _begin_again(self, branch: _Branch) -> None:
+        branch.xid, branch.sent, branch.begun_s = self._named(next(self._sequence)), 0, self._now_s
+        self._transactions.begin(branch.xid, self._limits.timeout_s)
+        topic = branch.blocks[0][0].topic if branch.blocks else ""
+        branch.writer = BatchWriter(self._session, topic, transaction=branch.xid)
+        branch.send()
 
     @property
     def _now_s(self) -> float:

@@ -214,22 +214,59 @@ def test_a_branch_that_the_broker_gave_up(harness: Harness) -> None:
     task.give_up(ValueError("x"))
 
 
-@pytest.mark.parametrize("moment", ["before the next block", "before the end"])
-def test_a_broker_that_restarts_in_the_middle_of_a_task(harness: Harness, moment: str) -> None:
+@pytest.mark.parametrize("moment", ["before the next block", "before the end", "before the decision is asked for"])
+def test_a_task_begins_again_what_a_broker_that_restarts_rolls_back(harness: Harness, moment: str) -> None:
+    """Its blocks are put into a new branch; prepared ones are kept by the broker."""
+    task = harness.task(batch(0), limits=BranchLimits(60, 15.0, bytes_max=100))
+    payloads = [f"{number:020}" for number in range(20)]
+    for number, payload in enumerate(payloads):
+        harness.put(task, "4-0", payload)
+        harness.put(task, "7-0", payload)
+        if number == 10 and moment == "before the next block":
+            harness.restart(4)
+    if moment == "before the decision is asked for":
+        for broker in task._brokers.values():
+            broker.prepare()
+            broker.settle()
+    if moment != "before the next block":
+        harness.restart(4)
+    branches = task.finish()
+    assert len(branches) == len(set(branches)) > 10
+    harness.coordinator.finish(batch(0), branches)
+    assert (harness.everything(), harness.prepared()) == ([payloads] * 2, NOTHING_LEFT)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_prepare_whose_answer_is_lost(harness: Harness, is_there: bool) -> None:
+    """It was carried out, or not: the blocks are put into a new branch, and the old one is rolled back."""
     task = harness.task(batch(0))
     harness.put(task, "4-0", "a")
-    harness.restart(4)
+    harness.put(task, "7-0", "a")
+    broker = task._brokers[4]
+    broker.prepare()
+    (old,) = broker.prepared
+    if is_there:
+        wait_until(lambda: harness.prepared()[4] == 1, "the branch is prepared")
+        broker._session.close()
+    else:
+        harness.brokers[4].kill()
+        harness.restart(4)
+    harness.put(task, "4-0", "b")
+    branches = task.finish()
+    assert old not in branches
+    harness.coordinator.finish(batch(0), branches)
+    assert (harness.everything(), harness.prepared()) == ([["a", "b"], ["a"]], NOTHING_LEFT)
 
-    def go_on() -> None:
-        if moment == "before the next block":
-            for _ in range(20):
-                harness.put(task, "4-0", "b")
-        task.finish()
 
+def test_a_broker_that_does_not_come_back_fails_the_task(harness: Harness) -> None:
+    task = harness.task(batch(0))
+    harness.put(task, "4-0", "a")
+    harness.brokers[4].kill()
     with pytest.raises(MetaqError) as failure:
-        go_on()
+        task.finish()
     assert failure.value.retryable
     task.give_up(failure.value)
+    harness.restart(4)
     harness.coordinator.finish(batch(0), harness.write(batch(0)))
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
 
