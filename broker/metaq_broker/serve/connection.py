@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "_file_sent",
         "_finishing",
         "_fresh",
+        "_gone",
         "_heavy",
         "_input",
         "_into_block",
@@ -134,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._eof = False
         self._finishing = False  # the server stops
         self._fresh = True  # nothing was received
+        self._gone = False
         self._linger: asyncio.TimerHandle | None = None
         self._quantum_end = 0.0
         self._used_s = 0.0  # of the broker's thread, since it is heavy or light
@@ -234,13 +236,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
-        self._file = self._socket = None
+        self._let_go()
+        self._socket = None
         if self._linger is not None:
             self._linger.cancel()
         self._server.holds(self, 0)
-        self._replies.abandon()
-        self._session.connection_lost()
         self._server.closed(self)
+
+    def _let_go(self) -> None:
+        # Of what waits in memory; at once, where a connection is cut because there is too much of it.
+        if not self._gone:
+            self._gone = True
+            self._file = None
+            self._replies.abandon()
+            self._session.connection_lost()
 
     # ---- called by the server
 
@@ -254,8 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         self._schedule()
 
     def abort(self) -> None:
-        """Close at once; replies that were not taken are lost."""
+        """Close at once; replies that were not taken are lost, and so is what was not carried out."""
         self._transport.abort()
+        self._let_go()
 
     def idle_since(self, monotonic: float) -> bool:
         """Say whether nothing happened since ``monotonic`` (loop time) that the broker does not itself owe."""

@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -97,6 +97,32 @@ def send_until_blocked(client: WireClient, data: bytes, bytes_max: int) -> int:
     return sent
 
 
+def half_a_block(block_bytes: int) -> bytes:
+    """A batched put of which the second half does not come."""
+    return b"mput t 0 %d 1000 1\r\n" % block_bytes + bytes(block_bytes // 2)
+
+
+def all_at_once(clients: Sequence[WireClient], data: bytes) -> None:
+    """Have all send ``data`` in turn, a part at a time, until it is sent or they are cut."""
+    left = {client.socket: memoryview(data) for client in clients}
+    for client in clients:
+        client.socket.setblocking(False)
+
+    def is_sent() -> bool:
+        for connection, rest in list(left.items()):
+            try:
+                left[connection] = rest[connection.send(rest[:MIB]) :]
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                left[connection] = memoryview(b"")
+            if not left[connection]:
+                del left[connection]
+        return not left
+
+    wait_until(is_sent, "everything is sent or cut")
+
+
 class TestLines:
     def test_the_longest_line_and_one_byte_more(self, broker: RunningBroker) -> None:
         with closing(broker.client()) as client:
@@ -168,6 +194,17 @@ class TestBlocks:
             others_go_on(broker)
             assert memory_bytes(broker, "RssShmem") <= 32 * MIB
             assert memory_bytes(broker) - before < (32 + 48) * MIB, "the rest is 1,000 connections"
+        broker.end()
+
+    def test_blocks_that_come_together_are_cut_before_they_take_more(self, tmp_path: Path) -> None:
+        """What is received in one step of the loop may be much; whoever is cut for it gives its memory up at once."""
+        broker = launch_with(tmp_path, f"maxBufferedBytes={64 * MIB}\n")
+        others_go_on(broker)
+        before = memory_bytes(broker)
+        with ExitStack() as clients:
+            all_at_once([clients.enter_context(closing(broker.client())) for _ in range(100)], half_a_block(8 * MIB))
+            others_go_on(broker)
+            assert memory_bytes(broker, "VmHWM") - before < 1.5 * 64 * MIB, "100 of them have sent 400 MiB"
         broker.end()
 
     def test_blocks_that_begin_and_stop_where_others_were_whole(self, tmp_path: Path) -> None:
