@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _carry_out(self) -> None:
         self._input = True
-        if not self._scheduled:  # else its turn comes, and it is not to have two
+        if not self._scheduled:  # else already scheduled; do not run it twice
             self._run_quantum()
         elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
             self._read(False)

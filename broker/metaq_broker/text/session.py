@@ -152,9 +152,8 @@ class TextSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
 
-        Until the queue of replies is full, too.
-        Plain puts are gathered: they are quick, and the more the quicker each.
-        Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
+        Also stops when the queue of replies is full. Plain puts are gathered: batching amortises their cost. Bytes that
+        are no command end the session: replies to earlier commands go out, then the connection is closed.
         """
         puts: list[Put] = []
         left = requests_max

@@ -1,15 +1,15 @@
 """From a durable commit record to readable messages.
 
 The order that makes a commit whole: first the commit record is durable, then the messages are appended to the
-partitions, one contiguous unit each, then they are durable there, then the journal notes that it need not remember, and
-the committer hears "done". A crash before the first step leaves nothing, a crash after it leaves a commit that recovery
-finishes.
+partitions, one contiguous unit each, then they are durable there, then the journal notes that its records are no longer
+needed, and the committer gets "done". A crash before the first step leaves nothing; after a crash behind it, recovery
+finishes the commit.
 
-If a partition does not take its unit (its disk is full, or has failed), the transaction stays committed: whoever asks
-gets that answer, and it is tried again until the partition takes it (``stalled``).
+If a partition cannot store its unit (its disk is full, or has failed), the transaction stays committed: callers get
+that answer, and the append is retried until it succeeds (``stalled``).
 
-Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
-partition is appended in a quantum of the loop: nobody else waits for more than that.
+Large transactions are read from the journal in a worker thread, each while the previous one is appended. One quantum of
+the event loop appends one partition, so other work waits no longer than that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AT_ONCE_BYTES: Final = MIB
 """A transaction of up to so many bytes is read and appended in one quantum of the loop, without another thread."""
 
 Units = Sequence[Sequence[Unit]]
-"""What goes to the partitions, by partition."""
+"""The units of a transaction, grouped by partition."""
 
 
 class Applier:
@@ -58,20 +58,22 @@ class Applier:
         self.stopped = False
 
     def stop(self) -> None:
-        """Append and note nothing more: the journal is about to close. The next start finishes what is left."""
+        """Stop appending and noting: the journal is about to close. The next start finishes the rest."""
         self.stopped = True
         self.stalled.stop()
 
     def apply(self, transactions: Sequence[Transaction]) -> None:
-        """Append the messages of transactions whose commit is durable, in order, behind all that were given here."""
+        """Append the messages of durably committed transactions, in order, after all earlier calls."""
         self._lane.add(transactions)
 
     def apply_apart(self, transactions: Sequence[Transaction]) -> None:
-        """Append the messages of transactions whose commit is durable, in order; others need not wait for them."""
+        """Append the messages of durably committed transactions, in order; other transactions need not wait
+        for them.
+        """
         _Lane(self).add(transactions)
 
     def resume(self, transaction: Transaction, units: Units) -> None:
-        """Append those units of a committed transaction that a restart has found missing in the partitions."""
+        """Append the units of a committed transaction that a restart found missing in the partitions."""
         self._stores.append(units, partial(self.finished, transaction, unsure=True))
 
     def append(self, transaction: Transaction, units: Units) -> None:
@@ -81,7 +83,7 @@ class Applier:
             self.append_group(group, together)
 
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
-        """Append the units of one partition, unless those of an earlier transaction have to be before them."""
+        """Append the units of one partition, unless units of an earlier transaction are still missing there."""
         before = self.stalled.before(group[0].partition_key)
         if before is None:
             self._stores.append_group(group, together)
@@ -89,13 +91,13 @@ class Applier:
             together.one(group[0].partition_key, before)
 
     def unread(self, transaction: Transaction, error: Exception) -> None:
-        """Take note that the messages of a transaction cannot be read from the journal."""
+        """Record that the messages of a transaction cannot be read from the journal."""
         self.finished(transaction, dict.fromkeys(transaction.contents, error))
 
     def finished(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
-        """Take note that a transaction is readable, or which partitions do not take their messages now.
+        """Record that a transaction is readable, or which partitions cannot store their messages now.
 
-        ``unsure``: some of its messages were there before.
+        ``unsure``: the partitions may already hold some of its messages.
         """
         if self.stopped:
             return
@@ -113,7 +115,7 @@ class Applier:
 
 
 class _Lane:
-    """Transactions that are appended in their order, a partition a quantum; the next large one is read meanwhile."""
+    """Appends transactions in order, one partition per quantum; the next large one is read meanwhile."""
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
@@ -123,7 +125,7 @@ class _Lane:
         self._scheduled = False
 
     def add(self, transactions: Sequence[Transaction]) -> None:
-        """Let these follow those that are here."""
+        """Append these after the waiting transactions."""
         self._waiting.extend(transactions)
         if not self._scheduled:
             self._run_quantum()
@@ -144,7 +146,7 @@ class _Lane:
 
     @property
     def _small_next(self) -> bool:
-        """Whether the next transaction is to be read and appended at once, when those before it are appended."""
+        """Return whether the next transaction is small enough to be read and appended at once."""
         return bool(self._waiting) and not self._reading and self._waiting[0].byte_count <= AT_ONCE_BYTES
 
     def _at_once(self, transaction: Transaction) -> None:
@@ -174,13 +176,13 @@ class _Lane:
 
 
 def settle(transaction: Transaction, refusal: Refusal | None) -> None:
-    """Tell everybody who waits for the end of a transaction."""
+    """Call the waiting callbacks of a transaction with its outcome."""
     waiting, transaction.waiting = transaction.waiting, []
     for done in waiting:
         done(refusal)
 
 
 def fail(transaction: Transaction, refusal: Refusal) -> None:
-    """Note that a transaction cannot come to its end now, and tell everybody who waits."""
+    """Record why a transaction cannot end now, and call its waiting callbacks with the refusal."""
     transaction.failure = refusal
     settle(transaction, refusal)

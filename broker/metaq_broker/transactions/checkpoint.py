@@ -1,25 +1,26 @@
-"""Checkpoints: the journal does not grow for ever.
+"""Checkpoints, which bound the size of the journal.
 
-A journal file goes when no slot of the ledger needs a record in it, and files go from the old end only. Left alone, one
-prepared transaction that its coordinator has forgotten would keep every later file. So when the journal is larger than
+A journal file is removed when no slot of the ledger needs a record in it, and only the oldest file can be removed. So
+one prepared transaction that its coordinator has forgotten would keep every later file. Therefore, when the journal is
+larger than
 
     checkpoints_max * file_bytes + 2 * (bytes of the records that are needed)
 
-the needed records of the oldest file are written again at the young end, and the file goes. The factor 2 bounds the
-work: at that size at least half of the journal is waste, so going once round it writes no more than it frees.
+the needed records of the oldest file are copied to the end, and the file is removed. The factor 2 bounds the work: at
+that size at least half of the journal is garbage, so one pass over it writes no more than it frees.
 
-When a file is begun, and every ``interval_s`` seconds, its size is checked; the latter also puts the notes that
-nobody waits for (``Applied``, ``Forgotten``) on the disk. MetaQ's keys keep a meaning: ``maxCheckpoints`` is the number
-of full files that may pile up, ``checkpointInterval`` the longest time between two looks.
+The size is checked when a file is begun and every ``interval_s`` seconds; the periodic check also makes the notes that
+no caller waits for (``Applied``, ``Forgotten``) durable. MetaQ's keys keep a meaning: ``maxCheckpoints`` is the number
+of full files that may accumulate, ``checkpointInterval`` the longest time between two checks.
 
-A file goes only after everything written until then is durable: the copies of its records, and whatever ended the
-transactions in it.
+A file is removed only after everything written until then is durable: the copies of its records, and the records that
+ended its transactions.
 
 The ledger. Which journal records are still needed, and by whom.
 
-A slot names one thing that a record keeps alive: a chunk of messages, a prepare, a commit that is not yet in the
-partitions, a remembered decision or heuristic outcome. A slot's record may be written again at the young end of the
-journal (``rewrite`` makes the new one from what is true then), so that old files can go.
+A slot names what a record preserves: a chunk of messages, a prepare, a commit that is not yet in the partitions, a
+remembered decision or heuristic outcome. A slot's record may be rewritten at the end of the journal (``rewrite`` makes
+the new record from the current state), so that old files can be removed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Retained:
 
 
 class Ledger:
-    """Slots and where their records stand. Several slots may share one record."""
+    """Maps slots to the locations of their records. Several slots may share one record."""
 
     def __init__(self) -> None:
         self._retained: dict[Slot, _Retained] = {}
@@ -57,22 +58,22 @@ class Ledger:
         return self._live_bytes
 
     def hold(self, slot: Slot, location: Location, rewrite: Rewrite | None = None) -> None:
-        """Note that ``slot`` needs the record at ``location``, instead of any that it needed before.
+        """Record that ``slot`` now needs the record at ``location``, and none that it needed before.
 
-        Without ``rewrite`` a new copy of the record is made of its bytes.
+        Without ``rewrite``, the record's bytes are copied.
         """
         self.release(slot)
         self._retained[slot] = _Retained(location, rewrite)
         self._live_bytes += location.length
 
     def release(self, slot: Slot) -> None:
-        """Note that ``slot`` is over; nothing happens if it never was."""
+        """Remove ``slot``, if it is there."""
         retained = self._retained.pop(slot, None)
         if retained is not None:
             self._live_bytes -= retained.location.length
 
     def location(self, slot: Slot) -> Location:
-        """Return where the record of ``slot`` stands.
+        """Return the location of the record of ``slot``.
 
         Raises:
             KeyError: The slot is not taken.
@@ -84,7 +85,7 @@ class Ledger:
         return min((retained.location.lsn for retained in self._retained.values()), default=otherwise)
 
     def before(self, lsn: int) -> list[Slot]:
-        """Return the slots whose records stand before ``lsn``, oldest first."""
+        """Return the slots whose records are before ``lsn``, oldest first."""
         found = [
             (retained.location.lsn, slot) for slot, retained in self._retained.items() if retained.location.lsn < lsn
         ]
@@ -115,7 +116,7 @@ class CheckpointSettings:
 
 
 class Checkpoint:
-    """Keeps one journal small. At most one pass is under way."""
+    """Bounds the size of one journal. At most one pass runs at a time."""
 
     def __init__(
         self, journal: Journal, sync: GroupSync, ledger: Ledger, call_later: CallLater, settings: CheckpointSettings
@@ -131,7 +132,7 @@ class Checkpoint:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Look at the journal now, and every so often from here on."""
+        """Check the journal now and periodically."""
         self._timer = self._call_later(self._settings.interval_s, self.start)
         self._sync.when_on_disk(lambda failure: self.run())
 
@@ -159,7 +160,7 @@ class Checkpoint:
             copied = False
         self._free_until = min(self._ledger.oldest_lsn(self._journal.end_lsn), self._journal.newest_start)
         if copied or self._journal.oldest_end <= self._free_until:
-            # What made these records unneeded, and the copies, must be on the disk before the records go.
+            # The copies, and the records that made these unneeded, must be on disk before the file is removed.
             self._sync.when_on_disk(self._drop)
         else:
             self._stop()

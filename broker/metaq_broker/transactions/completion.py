@@ -1,10 +1,10 @@
 """How a transaction is completed: prepare, commit, rollback, by an operator or by a decision.
 
 Every step has the same shape: ask the transition table, write the record, change the state, and answer when the record
-is durable. If the journal refuses the record, nothing has changed. If it fails while the record is on its way to the
-disk, the outcome is unknown until a restart: the transaction stays where it is, and all who wait get that answer.
+is durable. If the journal refuses the record, nothing has changed. If it fails before the record is durable, the
+outcome is unknown until a restart: the transaction keeps its state, and all waiting callers get that answer.
 
-Methods raise ``TransactionRefused`` for what is refused at once, and then never call ``done``.
+Methods raise ``TransactionRefused`` for an immediate refusal, and then never call ``done``.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from metaq_broker.transactions.state import Event, State
 from metaq_broker.transactions.transaction import OpenTransactions, Transaction, xid_of
 
 Voted = Callable[[PrepareVote | Refusal], None]
-"""Called exactly once with what PREPARE answers."""
+"""Called exactly once with the vote of PREPARE, or its refusal."""
 
 
 class Proposal(NamedTuple):
-    """Batch ``batch_id`` is to consist of ``branches``, those at the positions ``own`` being this broker's."""
+    """A proposal that batch ``batch_id`` consists of ``branches``; the positions ``own`` are this broker's branches."""
 
     query_id: str
     batch_id: int
@@ -57,11 +57,11 @@ class Proposal(NamedTuple):
 
 
 Answered = Callable[[Decision | Refusal], None]
-"""Called exactly once with what is decided for the batch, now or before."""
+"""Called exactly once with the decision for the batch, made now or earlier, or with the refusal."""
 
 
 class Completion:
-    """Carries out the steps that complete transactions, those that ``transactions`` finds among them."""
+    """Carries out the steps that complete transactions."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Completion:
     # ---- the client's steps
 
     def prepare(self, transaction: Transaction, now_ms: int, done: Voted) -> None:
-        """Make a transaction survive everything; one without messages ends instead."""
+        """Make a transaction durable; one without messages ends instead."""
         state = transaction.after(Event.PREPARE if transaction.messages else Event.PREPARE_EMPTY)
         if state is State.ENDED:
             self._over(transaction)
@@ -129,7 +129,7 @@ class Completion:
             self._applied(transaction)
 
     def roll_back(self, transaction: Transaction, done: Done) -> None:
-        """Give a transaction up; of a prepared one ``done`` is called when that is durable."""
+        """Roll a transaction back. For a prepared one, ``done`` is called when the rollback is durable."""
         state = transaction.after(Event.ROLLBACK)
         if state is State.ENDED:
             self._counters.tx_rollback += 1
@@ -152,7 +152,7 @@ class Completion:
     # ---- operators and decisions
 
     def by_operator(self, transaction: Transaction, outcome: Outcome, done: Done) -> None:
-        """End a prepared transaction by hand; ``done`` as for a commit or a rollback."""
+        """Complete a prepared transaction manually; ``done`` as for a commit or a rollback."""
         transaction.after(Event.OPERATOR)
         committing = outcome is Outcome.COMMITTED
         self._writer.end_by_operator(transaction, outcome, self._ends([transaction]) if committing else {})
@@ -165,7 +165,7 @@ class Completion:
             self._roll_back_when_durable(transaction, done)
 
     def decide(self, proposal: Proposal, done: Answered) -> None:
-        """Record that a batch consists of branches, or find what was recorded for it; see the manager's ``decide``.
+        """Record that a batch consists of branches, or return the recorded decision; see the manager's ``decide``.
 
         Raises:
             TransactionRefused: Nothing was recorded, and ``done`` will not be called.
@@ -188,7 +188,7 @@ class Completion:
             raise TransactionRefused(OwnBranchesUnknown(query_id, batch_id, missing))
         found = {key: known for key in keys if (known := self._transactions.find(key, None)) is not None}
         here = tuple(position for position, key in enumerate(keys) if key in found)
-        # Branches whose commit has begun are not changed.
+        # Do not change branches whose commit has begun.
         chosen = [transaction for transaction in found.values() if transaction.state is State.PREPARED]
         commits = tuple(Branch(each.serial, each.chunks, xid_of(each)) for each in chosen)
         ends = self._ends(chosen)
@@ -199,7 +199,7 @@ class Completion:
         return Decision(batch_id, keys, proposal.contents)
 
     def _is_known(self, key: Xid) -> bool:
-        """Whether the branch is prepared here, or its commit is remembered."""
+        """Return whether the branch is prepared here, or its commit is remembered."""
         if self._transactions.find(key, None) is not None or self._decisions.committed_here(key):
             return True
         return self._heuristics.outcome(key) is Outcome.COMMITTED
@@ -214,15 +214,15 @@ class Completion:
             return False
 
     def resume(self, transaction: Transaction, units: Sequence[Sequence[Unit]]) -> None:
-        """Go on with a commit that a crash interrupted: ``units`` are still missing in the partitions."""
+        """Resume a commit that a crash interrupted: ``units`` are still missing in the partitions."""
         self._applier.resume(transaction, units)
 
     def stalled(self) -> list[Transaction]:
-        """Return the committed transactions whose messages a partition does not take now."""
+        """Return the committed transactions whose messages a partition cannot store now."""
         return self._applier.stalled.transactions()
 
     def stop(self) -> None:
-        """Carry nothing further: the journal is about to close."""
+        """Stop all steps: the journal is about to close."""
         self._applier.stop()
 
     # ---- what follows
@@ -278,7 +278,7 @@ class Completion:
 
 
 def _join(transaction: Transaction, done: Done) -> None:
-    """Let ``done`` wait with those who asked for the same before."""
+    """Call ``done`` together with the callbacks of earlier requests for the same step."""
     if transaction.failure is not None:
         raise TransactionRefused(transaction.failure)
     transaction.waiting.append(done)

@@ -1,27 +1,27 @@
-"""Decisions: which prepared branches are batch N of a query. What makes a sink exactly-once.
+"""Decisions: which prepared branches are batch N of a query. They make a sink exactly-once.
 
-A Spark batch is written by many tasks into branches on several brokers. Some tasks run twice, some drivers die between
-two commits, and then somebody has to know which branches are *the* batch. That is one record on one broker: (query,
-batch, branches). The first one for a batch wins, for ever; whoever asks again, with whatever branches, learns the first
-answer and drives that to its end. A batch before the last one is history: a driver that asks for it has been replaced.
+A Spark batch is written by many tasks into branches on several brokers. Tasks may run twice, and drivers may die
+between two commits; a record on one broker then tells which branches are *the* batch: (query, batch, branches). The
+first record for a batch wins permanently; a later caller, with whatever branches, gets the first decision and completes
+that. A batch before the last one is refused: a driver that asks for it has been replaced.
 
-A branch key says nothing about its broker here (that is the sink's business). Keys that the caller does not call this
-broker's own and that the broker does not know are taken for branches of other brokers and just recorded. Those it knows
-must be prepared, and are committed by the same record: with it they are all committed, without it none. An own key that
-is not known refuses the decision: its messages are not here.
+A branch key says nothing about its broker here (that is the sink's business). Unknown keys that the caller does not
+mark as this broker's own are treated as branches of other brokers and only recorded. Known branches must be prepared,
+and are committed by the same record, all or none. An unknown own key refuses the decision, because its messages are not
+here.
 
-A decision may say what the batch contains. The text is the caller's; it is kept and returned, so that whoever repeats
+A decision may describe what the batch contains. The caller's text is kept and returned, so that a driver that repeats
 the batch can see whether it is the same one.
 
 The last two decisions of a query are remembered. While they are, COMMIT of a branch that they committed here answers
-200 again and again, so a driver may repeat what it is not sure of.
+200 every time, so a driver may repeat it.
 
 Source: docs/adr/0007; the protocol around it is in docs/transactions.md.
 
-An operator may end a prepared transaction by hand, because its coordinator did not (a heuristic outcome).
+An operator may complete a prepared transaction manually if its coordinator does not (a heuristic outcome).
 
-The coordinator must learn what was done in its absence: until it says FORGET, every COMMIT and ROLLBACK of the key
-gets the outcome as an XA error, and RECOVER lists the key.
+The coordinator must learn the outcome: until it sends FORGET, every COMMIT and ROLLBACK of the key gets the outcome as
+an XA error, and RECOVER lists the key.
 
 Source: docs/transactions.md (heuristic outcomes).
 """
@@ -53,11 +53,11 @@ class Decision(NamedTuple):
     batch_id: int
     branches: tuple[Xid, ...]
     contents: str | None = None
-    """What was said of the contents of the batch when it was decided."""
+    """The description of the batch's contents that came with the decision."""
 
 
 class Decisions:
-    """What was decided. ``byte_limit`` is for the keys of all queries together."""
+    """The remembered decisions. ``byte_limit`` limits the keys of all queries together."""
 
     def __init__(self, byte_limit: int) -> None:
         self._byte_limit = byte_limit
@@ -66,7 +66,7 @@ class Decisions:
         self._here: dict[Xid, tuple[str, int]] = {}
 
     def last(self, query_id: str) -> Decision | None:
-        """Return the newest decision of a query, ``None`` if there is none."""
+        """Return the newest decision of a query, or ``None``."""
         kept = self._queries.get(query_id)
         if not kept:
             return None
@@ -74,7 +74,7 @@ class Decisions:
         return Decision(newest.batch_id, newest.branches, newest.contents)
 
     def recorded(self, query_id: str, batch_id: int) -> Decision | None:
-        """Return what was decided for a batch; ``None`` if it may be decided now.
+        """Return the decision for a batch; ``None`` if it may be decided now.
 
         Raises:
             TransactionRefused: A later batch has been decided.
@@ -87,17 +87,17 @@ class Decisions:
         return last
 
     def check_capacity(self, decided: Decided) -> None:
-        """Let pass a decision that fits beside the others.
+        """Check that a decision fits within ``byte_limit``.
 
         Raises:
-            TransactionRefused: The limit would be passed.
+            TransactionRefused: The limit would be exceeded.
         """
         released = sum(_size(old) for old in self._displaced_by(decided))
         if self._byte_count - released + _size(decided) > self._byte_limit:
             raise TransactionRefused(DecisionsFull(self._byte_limit))
 
     def remember(self, decided: Decided) -> list[int]:
-        """Note a decision; return the batches of its query that it displaces."""
+        """Remember a decision; return the batches of its query that it displaces."""
         displaced = self._displaced_by(decided)
         for old in displaced:
             self._drop(old)
@@ -128,7 +128,7 @@ class Decisions:
         return key in self._here
 
     def refuse_decided(self, key: Xid) -> None:
-        """Let pass what no remembered decision has committed here.
+        """Check that no remembered decision has committed this branch here.
 
         Raises:
             TransactionRefused: Names the batch.
@@ -153,7 +153,7 @@ class Decisions:
 
 
 def _topics_only(ends: Ends) -> Ends:
-    """What is kept of the ends of a commit that was applied: the topics, as ends of no partition."""
+    """Return the topics of an applied commit, as ends without a partition."""
     return {(topic, NO_PARTITION): 0 for topic, _ in ends}
 
 
@@ -166,16 +166,16 @@ def _key_bytes(keys: Iterable[Xid]) -> int:
 
 
 QUERIES_MAX: Final = 10_000
-"""How many are remembered, the newest; an older one has no task under way any more."""
+"""Limit of remembered queries: the newest; older ones have no running tasks."""
 
 
 class EndedQueries:
     """The queries that have ended since the start: their writer has finished or given up.
 
-    A task that the writer no longer waits for may still be on its way to PREPARE. What it prepares would lie there for
-    ever, because nobody decides about this query again. So branches of such a query (by their unique qualifier) can be
-    neither begun nor prepared. A restart rolls back what is open, so nothing need be remembered longer than the broker
-    runs.
+        A task that the writer no longer waits for may still send PREPARE. Its branch would stay prepared
+    forever, because no decision about this query follows. So branches of such a query (by their unique qualifier) can
+    be neither begun nor prepared. A restart rolls back open branches, so this needs no memory beyond the broker's
+    process.
     """
 
     def __init__(self) -> None:
@@ -189,10 +189,10 @@ class EndedQueries:
             del self._names[next(iter(self._names))]
 
     def refuse(self, key: TransactionId) -> None:
-        """Let pass the branches of other queries.
+        """Refuse the branches of ended queries.
 
         Raises:
-            TransactionRefused: The query is over.
+            TransactionRefused: The query has ended.
         """
         if isinstance(key, Xid) and key.unique in self._names:
             raise TransactionRefused(QueryOver(key))
@@ -205,7 +205,7 @@ class Heuristics:
         self._outcomes: dict[Xid, Outcome] = {}
 
     def remember(self, key: Xid, outcome: Outcome) -> None:
-        """Note what was done."""
+        """Remember the operator's outcome."""
         self._outcomes[key] = outcome
 
     def forget(self, key: Xid) -> bool:
@@ -213,11 +213,11 @@ class Heuristics:
         return self._outcomes.pop(key, None) is not None
 
     def outcome(self, key: Xid) -> Outcome | None:
-        """Return what was done, ``None`` if nothing was."""
+        """Return the operator's outcome, or ``None``."""
         return self._outcomes.get(key)
 
     def refuse_ended(self, key: TransactionId) -> None:
-        """Let pass what no operator has touched.
+        """Check that no operator has completed this branch.
 
         Raises:
             TransactionRefused: Says what the operator did.

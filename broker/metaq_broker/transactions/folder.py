@@ -1,11 +1,10 @@
-"""The folder of the transaction journal: made, locked against a second broker.
+"""The folder of the transaction journal, locked against a second broker.
 
-Its file ``extent``. The extent of the journal: where it begins and how far it certainly goes, kept beside its files.
+The file ``extent`` beside the journal files records where the journal begins and up to where it is certainly durable.
 
-A journal whose newest file was deleted looks like one that was written less far. So the file ``extent`` says from where
-on there must be files, and up to where everything is known to be durable. It is written when a file is begun, before a
-file is removed, at each start and at a clean stop; no put waits for it but the first in a new file. A journal of an
-older version has none and gets one at its first start.
+Without it, a journal whose newest file was deleted would look like a shorter journal. It is written when a file is
+begun, before a file is removed, at each start and at a clean stop; only the first put in a new file waits for it. A
+journal of an older version has none and gets one at its first start.
 
 ::
 
@@ -29,11 +28,11 @@ LOCK_NAME: Final = "lock"
 
 
 def claim_folder(files: Files, directory: Path) -> int:
-    """Make ``directory`` if it is not there and lock it; return the descriptor that holds the lock.
+    """Create ``directory`` if necessary and lock it; return the descriptor that holds the lock.
 
     Raises:
         StoreLocked: Another broker uses the folder.
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     files.make_folders(directory)
     try:
@@ -54,7 +53,7 @@ class ExtentDamaged(Exception):
 
 
 class Extent:
-    """What is recorded for one journal. ``cover`` runs in a worker thread, ``begin_at`` on the event loop."""
+    """The recorded extent of one journal. ``cover`` runs in a worker thread, ``begin_at`` on the event loop."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         """Name the place; ``load`` reads it."""
@@ -65,7 +64,7 @@ class Extent:
         self.first = self.end = 0
 
     def load(self) -> None:
-        """Read what is recorded.
+        """Read the recorded extent.
 
         Raises:
             ExtentDamaged: The file is not what was written.

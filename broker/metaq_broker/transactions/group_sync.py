@@ -1,7 +1,7 @@
 """Group commit of the journal: when its ``SyncQueue`` starts an fsync, and who waits for one.
 
-What waits for an fsync depends on the durability mode, and only this file knows it: callers always say "when what I
-just wrote is durable", and in the modes 0 and 2 that is at once, by the operator's choice.
+Whether a caller waits for an fsync depends on the durability mode, which only this file knows: callers ask to be called
+when their record is durable; in the modes 0 and 2 that is immediately, by the operator's choice.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class GroupSync:
         self._closed = False
 
     def close(self) -> None:
-        """Forget everybody who waits: their connections are gone already."""
+        """Drop all waiting callbacks: their connections are already closed."""
         self._closed = True
         self._queue.waiters.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def when_durable(self, callback: OnDurable) -> None:
-        """Call back when everything written until now is as durable as the mode asks, or can never be.
+        """Call back when everything written until now is as durable as the mode requires, or has failed.
 
         In the modes 0 and 2 the callback runs before this returns.
         """
@@ -59,7 +59,7 @@ class GroupSync:
         callback(None)
 
     def when_on_disk(self, callback: OnDurable) -> None:
-        """Call back when everything written until now is on the disk, whatever the mode, or can never be."""
+        """Call back when everything written until now is on disk, in every mode, or has failed."""
         if self._journal.failure is not None:
             callback(JournalFailed(self._journal.failure))
         elif self._journal.durable_lsn >= self._journal.end_lsn:
@@ -69,7 +69,9 @@ class GroupSync:
             self._queue.start()
 
     def start_early(self) -> None:
-        """To be called after an append: lets large transactions become durable while their messages still come in."""
+        """Start an fsync early; called after an append, so that large transactions become durable while messages still
+        arrive.
+        """
         unsynced = self._journal.end_lsn - self._journal.durable_lsn
         if self._durability is Durability.COMMIT and unsynced >= self._early_bytes:
             self._queue.start()
@@ -98,4 +100,4 @@ class GroupSync:
 
 
 def _nothing(failure: Exception | None) -> None:
-    """Nobody waits for this fsync; the journal has logged its failure."""
+    """Ignore the result: no caller waits for this fsync, and the journal has logged its failure."""

@@ -1,4 +1,4 @@
-"""What the transactions need from the rest of the broker, and what they promise their callers.
+"""The interfaces between the transactions, the rest of the broker and their callers.
 
 Everything is called on the event-loop thread; only ``RunInWorker`` leaves it.
 """
@@ -24,9 +24,9 @@ Done = Callable[[Refusal | None], None]
 
 
 class Unit(NamedTuple):
-    """What one transaction puts into one partition, or a part of it: ``messages`` whole frames.
+    """All or part of a transaction's messages for one partition: ``messages`` whole frames.
 
-    ``marks`` are some of their starts, for the index of the partition's log; ``None`` where nobody remembers them.
+    ``marks`` are some of their starts, for the index of the partition's log; ``None`` if they are unknown.
     """
 
     topic: str
@@ -45,10 +45,11 @@ class TransactionStore(Protocol):
     """The partitions, as a transaction sees them."""
 
     def check(self, topic: str, partition: int) -> None:
-        """Say whether a message may be put there.
+        """Check that a message may be put into this partition.
 
         Raises:
-            TransactionRefused: Unknown topic, wrong or closed partition, a full disk: what ``Engine.put_refusal`` says.
+            TransactionRefused: Unknown topic, wrong or closed partition, or a full disk: the refusal of
+                ``Engine.put_refusal``.
         """
 
     def log_end(self, topic: str, partition: int) -> int:
@@ -65,9 +66,9 @@ class TransactionStore(Protocol):
 
         ``done`` when all are durable and readable.
 
-        Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``).
-        It must take whatever ``check`` once let through, even if the topic has been removed from the configuration or
-        the partition was closed since: those messages are committed. ``done`` is called exactly once, with the error if
+        Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``). It
+        must accept whatever ``check`` once accepted, even if the topic has been removed from the configuration or the
+        partition was closed since: those messages are committed. ``done`` is called exactly once, with the error if
         they could not be stored.
         """
 
@@ -79,9 +80,9 @@ class TransactionStore(Protocol):
 
 
 SpaceCheck = Callable[[Iterable[tuple[str, int]]], str | None]
-"""Whether the disks have space for messages of these partitions (topic, index) and for the journal: else why not.
+"""Returns why the disks lack space for messages of these partitions (topic, index) or the journal, or ``None``.
 
-Asked before a transaction is promised anything (PREPARE, COMMIT in one phase), never about one that is prepared.
+Called before PREPARE and before COMMIT in one phase, never for a prepared transaction.
 """
 
 
@@ -94,7 +95,7 @@ class Timer(Protocol):
     """A call that was scheduled for later."""
 
     def cancel(self) -> None:
-        """Make it never happen."""
+        """Cancel the call."""
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
@@ -123,7 +124,7 @@ class Durability(IntEnum):
 
 
 class PrepareVote(IntEnum):
-    """What PREPARE answers; the numbers are those of the XA specification."""
+    """The vote of PREPARE, with the numbers of the XA specification."""
 
     OK = 0
     READ_ONLY = 3
@@ -131,9 +132,9 @@ class PrepareVote(IntEnum):
 
 @dataclass(slots=True)
 class TransactionCounters:
-    """What ``stats`` reports about transactions since the broker started; ``tx_begin`` counts local ones only.
+    """The counters of transactions in ``stats``, since the broker's start; ``tx_begin`` counts local ones only.
 
-    Commits and rollbacks are counted when they have happened: a refused one is not, one by timeout is.
+    Commits and rollbacks are counted when they are complete: refused ones are not counted, timeouts are.
     """
 
     tx_begin: int = 0
@@ -147,7 +148,7 @@ class TransactionLimits:
     """How much the transactions may take. All sizes in bytes of frames (header and body)."""
 
     open_max: int = 30_000
-    """Transactions that are begun and not finished, prepared ones included (``maxTxTimeoutTimerCapacity``)."""
+    """Limit of unfinished transactions, including prepared ones (``maxTxTimeoutTimerCapacity``)."""
 
     transaction_bytes_max: int = 256 * MIB
     """One transaction: it is appended in one piece, so it must fit into memory once while it is committed."""
@@ -159,7 +160,7 @@ class TransactionLimits:
     """An open transaction that holds more than this in memory moves it to the journal."""
 
     buffered_bytes_max: int = 256 * MIB
-    """All open transactions together; above it every put goes to the journal at once."""
+    """Limit for all open transactions together; above it every put is written to the journal immediately."""
 
     decision_bytes_max: int = 64 * MIB
     """Keys of all remembered decisions."""

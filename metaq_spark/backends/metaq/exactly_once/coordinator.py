@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 UNKNOWN: Final = -4
 COMMITTED_BY_HAND: Final = 7
 ENDED_BY_HAND: Final = (6, 8)
-ENDED_BY_HAND_ANYHOW: Final = (COMMITTED_BY_HAND, *ENDED_BY_HAND)
+HEURISTIC_CODES: Final = (COMMITTED_BY_HAND, *ENDED_BY_HAND)
 TOO_LATE: Final = 409
 EMPTY_CONTENTS: Final = "{}"
 """Contents without a description; the empty text means a decision of an older version."""
@@ -279,7 +279,7 @@ class Conversation:
         """Roll back branches that no decision lists, by broker id."""
         ended: dict[int, list[Xid]] = {}
         for broker_id, posted, error in self._all("ROLLBACK", places):
-            if error is not None and error.xa_code in ENDED_BY_HAND_ANYHOW:
+            if error is not None and error.xa_code in HEURISTIC_CODES:
                 _log.warning("a branch that is not needed was ended by an operator: %s", error)
                 ended.setdefault(broker_id, []).append(_key(posted))
             elif error is not None and error.xa_code != UNKNOWN:  # another driver was faster
