@@ -121,12 +121,27 @@ class Query:
         options = parse_sink_options(raw | {"retryIntervalMs": "20", "retries": "1"} | more, Use.STREAM_WRITE)
         return RocketMQSink(options, SCHEMA, streaming=True)
 
-    def task(self, sink: RocketMQSink, batch: int, number: int, values: Sequence[bytes]) -> WriterCommitMessage:
+    def task(
+        self,
+        sink: RocketMQSink,
+        batch: int,
+        number: int,
+        *values: Sequence[bytes],
+        between: Callable[[], None] = lambda: None,
+    ) -> WriterCommitMessage:
+        """A task gets ``values`` in one record batch each; ``between`` two of them something happens."""
         task = stream_task(number, batch=batch, run=self.run)
         self._monkeypatch.setattr(WriteTask, "current", lambda: task)
-        rows = [{"value": value, "tags": "hot", "properties": [("price", "3")]} for value in values]
         there: RocketMQSink = pickle.loads(pickle.dumps(sink))
-        return write_batches([pa.RecordBatch.from_pylist(rows, schema=ARROW)], there)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for number, some in enumerate(values):
+                if number:
+                    between()
+                rows = [{"value": value, "tags": "hot", "properties": [("price", "3")]} for value in some]
+                yield pa.RecordBatch.from_pylist(rows, schema=ARROW)
+
+        return write_batches(batches(), there)
 
     def write(
         self, batch: int, *tasks: Sequence[bytes], before_commit: Callable[[], None] = lambda: None
@@ -212,6 +227,16 @@ def test_a_broker_that_is_away_when_a_batch_is_committed_is_waited_for(
     (sentence,) = said
     if orderly:
         assert "messages on broker 7, which is none of the brokers found by the name servers 127.0.0.1:" in sentence
+
+
+@pytest.mark.process
+def test_a_task_begins_again_what_brokers_that_restart_roll_back(brokers: Brokers, query: Query) -> None:
+    rows = [b"%d" % number for number in range(60)]
+    sink = query.sink(blockMessages="2")
+    message = query.task(sink, 0, 0, rows[:30], rows[30:], between=lambda: brokers.restart(4, 7))
+    assert brokers.values() == []
+    query.commit([message], 0)
+    assert brokers.values() == sorted(rows)
 
 
 @pytest.mark.process
