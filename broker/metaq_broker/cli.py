@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import metaq
-from metaq_broker.dev import DEFAULT_PORT, ROCKETMQ_PORT, data_folder, dev_config, rocketmq_port, snippet
+from metaq import ports
+from metaq_broker.dev import data_folder, dev_config, rocketmq_port, snippet
 from metaq_broker.operate.config.access import exposure_warning
 from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning
 from metaq_broker.operate.config.ini import ConfigError
@@ -24,7 +25,7 @@ from metaq_broker.start_errors import StartFailed
 from metaq_broker.text.stats_command import add_stats_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-_ROCKETMQ_HELP = f"for RocketMQ's clients; default {ROCKETMQ_PORT}, or any free port where that is taken"
+_ROCKETMQ_HELP = f"for RocketMQ's clients; default {ports.ROCKETMQ}, or any free port where that is taken"
 _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"
 
 
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
     dev = commands.add_parser("dev", help="run a broker for development: no configuration, every topic accepted")
     dev.add_argument("data", nargs="?", metavar="DATA", help="folder for the messages (default: a temporary one)")
-    dev.add_argument("--port", type=_port, default=DEFAULT_PORT, help="default %(default)s; 0 = any free port")
+    dev.add_argument("--port", type=_port, default=ports.METAQ, help="default %(default)s; 0 = any free port")
     dev.add_argument("--rocketmq-port", type=_port, help=_ROCKETMQ_HELP)
     dev.add_argument("--partitions", type=_partitions, default=1, help="partitions of each topic, default %(default)s")
     dev.set_defaults(command=_dev)

@@ -7,12 +7,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from metaq import ports
 from metaq_broker.operate.config.configuration import BrokerConfig, development
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.serve.server import bind
-
-DEFAULT_PORT = 8123
-ROCKETMQ_PORT = 10911
 
 
 @contextlib.contextmanager
@@ -35,10 +33,10 @@ def rocketmq_port(given: int | None, port: int) -> tuple[int, str | None]:
     if port == 0:
         return 0, None
     try:
-        bind("127.0.0.1", ROCKETMQ_PORT).close()
+        bind("127.0.0.1", ports.ROCKETMQ).close()
     except OSError:
-        return 0, f"port {ROCKETMQ_PORT} is taken by another program, so RocketMQ's clients are served on another one"
-    return ROCKETMQ_PORT, None
+        return 0, f"port {ports.ROCKETMQ} is taken by another program, so RocketMQ's clients are served on another one"
+    return ports.ROCKETMQ, None
 
 
 def dev_config(folder: Path, port: int, partitions: int, for_rocketmq: int | None) -> BrokerConfig:

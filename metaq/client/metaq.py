@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, Unpack
 
+from metaq import ports
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, End, Start
 from metaq.client.checkup.findings import Finding
@@ -34,7 +35,7 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 ZOOKEEPER_SCHEME = "zk://"
 XA_FORMAT: Final = 0x4D51
 """Format id in the XA transaction ids that this client makes."""
-EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
+EXAMPLE = f"{ports.METAQ_HERE}, or zk://127.0.0.1:2181/meta"
 
 
 class MetaQ(Client):
@@ -253,7 +254,7 @@ def _named(cluster: str | None, brokers: Sequence[str] | None) -> str:
     if (cluster is None) == (brokers is None):
         raise ValueError("cluster and brokers: expected one of them")
     if isinstance(brokers, str):
-        raise TypeError(f"brokers {brokers!r}: expected a list, such as ['127.0.0.1:8123']")
+        raise TypeError(f"brokers {brokers!r}: expected a list, such as ['{ports.METAQ_HERE}']")
     if cluster is None:
         return ",".join(brokers or ())
     if not isinstance(cluster, str):

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from metaq import ports
+
 if TYPE_CHECKING:
     from metaq.backends.rocketmq.pool import Credentials
     from metaq.net.tls import TlsSettings
     from metaq.net.transport import Timeouts
 
 ROCKETMQ_SCHEME: Final = "rocketmq://"
-DEFAULT_CLUSTER: Final = "127.0.0.1:8123"
+DEFAULT_CLUSTER: Final = ports.METAQ_HERE
 _KEYS: Final = (
     "cluster",
     "ca_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from metaq import ports
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import SurveyedDirectory
@@ -16,7 +17,7 @@ class FixedDirectory(SurveyedDirectory):
 
     def __init__(self, addresses: Sequence[Address], pool: SessionPool) -> None:
         if not addresses:
-            raise ValueError("addresses: expected at least one broker, for example 127.0.0.1:8123")
+            raise ValueError(f"addresses: expected at least one broker, for example {ports.METAQ_HERE}")
         super().__init__(pool)
         self._named = list(dict.fromkeys(addresses))
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from metaq import ports
 from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES, TEMPLATE_TOPIC
 from metaq.backends.rocketmq.bundled import MetaQBroker
 from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
@@ -36,7 +37,6 @@ from metaq.model import Address, Partition
 AVOID_S: Final = 30.0
 """Seconds for which a silent address is used last, if the broker has another one."""
 
-DEFAULT_PORT: Final = 9876
 
 _NOT_NOW: Final = (NameServersAway, RouteUnusable, TopicNotFound)
 """Errors after which a known route stays valid: name servers that have just started know no topics yet."""
@@ -58,7 +58,7 @@ def parse_name_servers(text: str) -> tuple[Address, ...]:
     except ValueError:
         wrong = next(part for part in parts if not _is_address(part))
         raise ValueError(
-            f"name server {wrong!r}: expected host:port, port 1..65535, for example 127.0.0.1:{DEFAULT_PORT}"
+            f"name server {wrong!r}: expected host:port, port 1..65535, for example 127.0.0.1:{ports.NAME_SERVER}"
         ) from None
 
 

@@ -6,7 +6,6 @@ No sockets: a request and a store determine the response. Recordings of a real b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -15,6 +14,7 @@ from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.tags import tag_hash, tags_of
+from metaq.formats.topic_names import rocketmq_fault
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
@@ -39,10 +39,8 @@ MESSAGE_BYTES_MAX: Final = 4 << 20
 PULL_MESSAGES_MAX: Final = 32
 PULL_BYTES_MAX: Final = 256 << 10
 SCANNED_MAX: Final = 800
-TOPIC_BYTES_MAX: Final = 127
 PROPERTIES_BYTES_MAX: Final = BYTES_MAX
 
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _REFUSED_TOPICS: Final = frozenset(
     {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
     | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
@@ -170,14 +168,7 @@ class BrokerAnswers:
         return command.reply(ext=ext, remark="")
 
     def _check_topic(self, command: RemotingCommand, topic: str) -> RemotingCommand | None:
-        text = None
-        if not topic.strip():
-            text = "The specified topic is blank."
-        elif not _TOPIC.fullmatch(topic):
-            text = "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-        elif len(topic) > TOPIC_BYTES_MAX:
-            text = "The specified topic is longer than topic max length."
-        if text is not None:
+        if (text := rocketmq_fault(topic)) is not None:
             return _refused_send(command, ResponseCode.INVALID_PARAMETER if self.is_v5 else 1, text)
         if topic in _REFUSED_TOPICS:
             text = f"Sending message to topic[{topic}] is forbidden."

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from metaq import ports
 from metaq.formats.message_types import TYPE_CHARS_MAX, is_message_type
 from metaq.model import BROKER_ID_MAX, INT64_MAX, Address, Partition
 from metaq.sizes import parse_size
@@ -108,7 +109,7 @@ def listed(text: str, what: str) -> tuple[str, ...]:
 def addresses(text: str) -> tuple[Address, ...]:
     """Parse ``host:port`` separated by commas, in order, without duplicates."""
     if not text.strip(" ,"):
-        raise ValueError("expected host:port, separated by commas, for example 127.0.0.1:8123")
+        raise ValueError(f"expected host:port, separated by commas, for example {ports.METAQ_HERE}")
     return tuple(dict.fromkeys(map(Address.parse, listed(text, "host:port"))))
 
 

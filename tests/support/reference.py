@@ -19,6 +19,7 @@ from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, S
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooKeeperConfig
 from metaq_broker.operate.control.commands import ACTIONS
+from metaq_broker.operate.control.measures import DISK_FREE, METRICS
 from metaq_broker.rocketmq.nameserver.config import NameServerConfig
 
 from metaq_spark.backends.metaq import options as metaq_options
@@ -102,6 +103,14 @@ def request_rows() -> Rows:
         yield f"`{row.name}`", ", ".join(each.request for each in row.arguments if each.request) or "none"
 
 
+def metric_rows() -> Rows:
+    """Metrics of a broker."""
+    yield "metric", "type", "labels", "meaning"
+    for each in (*METRICS, DISK_FREE):
+        yield f"`{each.shown_name}`", each.kind, ", ".join(each.labels), each.text
+    yield "`process_*`", "", "", "Memory, CPU time and open files of the process."
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
@@ -115,6 +124,7 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "keys-gregor": lambda: key_rows(GregorConfig),
     "ctl": action_rows,
     "control-socket": request_rows,
+    "metrics": metric_rows,
     "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
     "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frames import walk
+from metaq.formats.topic_names import storage_fault
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.partitions.folders import folder_name, topic_fault
+from metaq_broker.log.partitions.folders import folder_name
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.segments.segment_files import seed_partition
@@ -59,7 +60,7 @@ class LocalPartitions:
         stores = self.engine.stores
         log = stores.get(*partition_key)
         fault = stores.refusal(*partition_key) if log is None else log.failure
-        fault = fault or topic_fault(partition_key[0])
+        fault = fault or storage_fault(partition_key[0])
         if fault is not None:
             raise CopyRefused(fault)
         reason = self.engine.space.refusal(self.engine.config.topic_settings(partition_key[0]).data_path)

@@ -9,13 +9,14 @@ import argparse
 import sys
 from typing import Final
 
+from metaq import ports
 from metaq.backends.metaq.session import Session
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
 
 EXIT_OK, EXIT_FAILED = 0, 1
-DEFAULT_BROKER: Final = "127.0.0.1:8123"
+DEFAULT_BROKER: Final = ports.METAQ_HERE
 
 
 def add_stats_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

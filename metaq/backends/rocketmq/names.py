@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-CONSUMERS_BYTES_MAX: Final = 193
-"""Limit of a consumer group's full name: ``%RETRY%GROUP`` is a topic, and topics of the bundled broker have at most 200
-bytes.
-"""
 PRODUCERS_BYTES_MAX: Final = 255
 """Limit of a producer group's full name, which needs no topic."""
 

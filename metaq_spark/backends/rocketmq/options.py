@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from pyspark.sql.types import DataType
 
-from metaq.backends.rocketmq.names import CONSUMERS_BYTES_MAX, check_group
+from metaq.backends.rocketmq.names import check_group
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
+from metaq.formats.topic_names import GROUP_BYTES_MAX, ROCKETMQ_ALLOWED, ROCKETMQ_CHARS, ROCKETMQ_CHARS_MAX
 from metaq.model import Address, Partition
 from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.habits import HABITS
@@ -37,11 +38,8 @@ from metaq_spark.options.parsing import (
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import ANY, READ, UNSET, OptionTable, Use, option
 
-TOPIC_CHARS_MAX: Final = 127
-
 _NAME: Final = values.Name(
-    re.compile(rf"[%|a-zA-Z0-9_-]{{1,{TOPIC_CHARS_MAX}}}"),
-    f", up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -",
+    re.compile(f"{ROCKETMQ_CHARS}{{1,{ROCKETMQ_CHARS_MAX}}}"), f", {ROCKETMQ_ALLOWED}"
 )
 NOTATION: Final = Notation(
     Partition.parse_queue,
@@ -283,7 +281,7 @@ def _checked(found: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
         raise OptionError("securityToken", "it has no effect without accessKey and secretKey; give those as well")
     if found["group"] is not None:
         try:
-            check_group(found["group"], found["namespace"], CONSUMERS_BYTES_MAX)
+            check_group(found["group"], found["namespace"], GROUP_BYTES_MAX)
         except ValueError as error:
             raise OptionError("group, namespace", str(error)) from None
     return found | {name: found[name] or None for name in ("access_key", "secret_key", "security_token")}

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol
 
 from metaq.errors import MetaqError
-from metaq_broker.log.partitions.folders import topic_fault
+from metaq.formats.topic_names import storage_fault
 from metaq_broker.log.state.state_table import OnDurable, StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.sections import TOPIC_KEYS, TopicConfig
@@ -289,7 +289,7 @@ class Topics:
     def _check(self, topic: str, settings: TopicSettings) -> None:
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
-        if (fault := topic_fault(topic)) is not None:
+        if (fault := storage_fault(topic)) is not None:
             raise TopicRefused(topic, fault)
         for name in ("read_queues", "write_queues"):
             if not 0 <= getattr(settings, name) <= QUEUES_MAX:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from metaq.formats.topic_names import storage_fault
 from metaq_broker.clock import Clock
 from metaq_broker.log.files import durable_ends
 from metaq_broker.log.files.durable_ends import DurableEnds, KnownEnd, NotedEnd, known_ends, read_durable_ends
@@ -38,7 +39,6 @@ from metaq_broker.log.partitions.folders import (
     folder_name,
     parse_folder_name,
     rename_folder,
-    topic_fault,
 )
 from metaq_broker.log.partitions.loading import LogSettings, Verify
 from metaq_broker.log.partitions.losses import FOLDER, Loss, Losses, LostEnd, find_lost_end, loss_of_end
@@ -226,7 +226,7 @@ class LogStore:
             return log
         if key in self._refused:
             raise LogFailed(folder_name(*key), self._refused[key])
-        fault = topic_fault(topic)
+        fault = storage_fault(topic)
         if fault is not None or index < 0:
             raise TopicNameRefused(topic, fault or f"partition {index} is negative")
         log = self._open_log(key, "tail")

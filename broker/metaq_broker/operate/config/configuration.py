@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from metaq_broker.log.partitions.folders import topic_fault
+from metaq.formats.topic_names import storage_fault
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
 from metaq_broker.operate.config.keys import ignored_keys, read_section
@@ -245,7 +245,7 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     name = section.name.removeprefix(_TOPIC_PREFIX).strip()
     if not section.name.startswith(_TOPIC_PREFIX) or not name:
         raise ConfigError(f"{source} [{section.name}]", "a topic's section is written [topic=NAME]")
-    fault = "it contains a blank" if " " in name else topic_fault(name)
+    fault = "it contains a blank" if " " in name else storage_fault(name)
     if fault is not None:
         raise ConfigError(f"{source} [{section.name}]", f"topic name {name[:80]!r} cannot be used: {fault}")
     inherited = {key.attribute: getattr(system, key.attribute) for key in TOPIC_KEYS}

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from metaq import ports
 from metaq.model import INT32_MAX, Address
 from metaq_broker.operate.config.ini import ConfigError, Section
 from metaq_broker.operate.config.keys import GIB, KIB, MIB, OUR_OWN, key, keys_of, read_section
 from metaq_broker.operate.config.values import Reader, boolean, byte_count, file_path, number, one_of
 
 SECTION: Final = "rocketmq"
-DEFAULT_PORT: Final = 10911
 VIP_PORT_BELOW: Final = 2
 """How far below the port clients before 4.5 expect a second one."""
 
@@ -68,7 +68,7 @@ class RocketmqConfig:
 
     # fmt: off
     enabled: bool = key("enabled", boolean, "whether RocketMQ's clients are served", False, kind=OUR_OWN)
-    port: int = key("port", number(0, 65535), "where", DEFAULT_PORT)
+    port: int = key("port", number(0, 65535), "where", ports.ROCKETMQ)
     old_clients_port: bool = key(
         "vipPort", boolean,
         "whether clients are served two below `port`, too (10909), by which Java clients before 4.5 send and lock. If "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from metaq import ports
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
 from metaq_broker.log.partitions.loading import Verify
@@ -94,7 +95,7 @@ class SystemConfig(TopicConfig):
         "0..1023, unique in a cluster; part of every message id. Never change it for a folder that has messages",
         sample="0",
     )
-    server_port: int = key("serverPort", _PORT, "0 = any free port", 8123, sample="8123")
+    server_port: int = key("serverPort", _PORT, "0 = any free port", ports.METAQ, sample=str(ports.METAQ))
     host_name: str = key(
         "hostName", host,
         "the name by which clients reach the broker, also in ZooKeeper; appears in error texts. (MetaQ's default is "
@@ -221,7 +222,7 @@ class SystemConfig(TopicConfig):
     tls_handshake_timeout_ms: int = key(
         "tlsHandshakeTimeout", _MILLISECONDS, "ms for a client's handshake", 10_000, kind=OUR_OWN,
     )
-    dashboard_http_port: int = key("dashboardHttpPort", _PORT, "", 8120, kind=WITHOUT_EFFECT)
+    dashboard_http_port: int = key("dashboardHttpPort", _PORT, "", ports.METAQ_DASHBOARD, kind=WITHOUT_EFFECT)
     app_class_path: str = key("appClassPath", plain, "", "", kind=WITHOUT_EFFECT)
     get_process_thread_count: int = key("getProcessThreadCount", _COUNT, "", 1, kind=WITHOUT_EFFECT)
     put_process_thread_count: int = key("putProcessThreadCount", _COUNT, "", 1, kind=WITHOUT_EFFECT)

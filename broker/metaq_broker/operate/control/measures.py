@@ -1,31 +1,25 @@
-"""Everything that is measured, gathered on the event loop into plain values that any thread may read afterwards.
+"""Everything that is measured: a row for each metric, from which a scrape and the page on metrics are made.
 
-Counters are those that the broker keeps anyway: nothing is counted for the sake of metrics but what ``statistics.py``
-says. Names follow RocketMQ's where it has one. Topics get a label of their own up to a limit; the rest share one.
+Values are gathered on the event loop into plain ones that any thread may read afterwards. Counters are those that the
+broker keeps anyway: nothing is counted for the sake of metrics but what ``statistics.py`` says. Names follow RocketMQ's
+where it has one. Topics get a label of their own up to a limit; the rest share one.
 
-Source: docs/administration.md, "Metrics".
+Source: docs/administration.md, "Metrics", which is made from the rows.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
 
 import metaq
 from metaq_broker.histogram import Histogram
-from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.retention.retention import Retention
 from metaq_broker.operate.control.services import BrokerParts, GroupFigures
-from metaq_broker.operate.monitoring.disk_guard import DiskGuard
-from metaq_broker.replication.roles import Replication
-from metaq_broker.transactions.manager import TransactionManager
-
-if TYPE_CHECKING:
-    from metaq_broker.operate.registration.registration import Registration
 
 TOPIC_LABELS_MAX: Final = 500
 """Topics with a label of their own; later ones are counted together."""
@@ -34,6 +28,7 @@ OTHER_TOPICS: Final = "(other)"
 """The label of those."""
 
 Labels = tuple[str, ...]
+Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Measure(NamedTuple):
@@ -71,24 +66,198 @@ class TopicLabels:
         return topic.encode("utf-8", "backslashreplace").decode()
 
 
+class Moment:
+    """What the values of a scrape are read from."""
+
+    def __init__(self, parts: BrokerParts, labels: TopicLabels) -> None:
+        self.parts, self._labels = parts, labels
+        self.engine, self.statistics = parts.engine, parts.engine.statistics
+        self.counters = parts.transactions.counters
+        self.logs = list(parts.engine.stores.logs())
+        self.folders = parts.guard.folders()
+
+    def commands(self, name: str) -> int:
+        """Return how often a command, or an outcome of one, was counted."""
+        return self.statistics.commands[name]
+
+    def traffic(self, name: str) -> Counter[str]:
+        """Return a figure of each topic's traffic by label."""
+        return self._by_label((topic, getattr(traffic, name)) for topic, traffic in self.statistics.traffic.items())
+
+    def stored(self, value: Callable[[PartitionLog], int]) -> Counter[str]:
+        """Return a figure of each partition, added up by topic's label."""
+        return self._by_label((log.topic, value(log)) for log in self.logs)
+
+    def _by_label(self, values: Iterable[tuple[str, int]]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for topic, value in values:
+            found[self._labels.label(topic)] += value
+        return found
+
+    @cached_property
+    def copies(self) -> Sequence[Any]:
+        """The states of the partitions that this slave copies."""
+        slave = self.parts.replication.slave
+        return slave.states() if slave is not None else []
+
+    def group(self, value: Callable[[GroupFigures], int]) -> int | None:
+        """Return a figure about RocketMQ's groups, ``None`` where its clients are not served."""
+        figures = self.parts.groups()
+        return None if figures is None else value(figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row. ``value`` gives a number, ``None`` for no value, numbers by label, or a ``Histogram``."""
+
+    kind: Kind
+    name: str
+    text: str
+    value: Callable[[Moment], Any]
+    labels: Labels = ()
+
+    @property
+    def shown_name(self) -> str:
+        """The name as Prometheus shows it."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+    def measure(self, moment: Moment) -> Measure | Distribution:
+        """Return the metric as it is now."""
+        value = self.value(moment)
+        if self.kind == "histogram":
+            assert isinstance(value, Histogram)
+            return Distribution(self.name, self.text, value.cumulative(), value.total)
+        if not self.labels:
+            return Measure(self.kind, self.name, self.text, (), [] if value is None else [((), value)])
+        pairs = [(label if isinstance(label, tuple) else (label,), each) for label, each in value.items()]
+        return Measure(self.kind, self.name, self.text, self.labels, pairs)
+
+
+def _counter(name: str, text: str, value: Callable[[Moment], Any], *labels: str) -> Metric:
+    return Metric("counter", name, text, value, labels)
+
+
+def _gauge(name: str, text: str, value: Callable[[Moment], Any], *labels: str) -> Metric:
+    return Metric("gauge", name, text, value, labels)
+
+
+def _histogram(name: str, text: str, value: Callable[[Moment], Histogram]) -> Metric:
+    return Metric("histogram", name, text, value)
+
+
+def _registered(moment: Moment) -> bool | None:
+    registration = moment.parts.registration()
+    return None if registration is None else registration.registered
+
+
+# fmt: off
+METRICS: Final = (
+    _gauge("metaq_build_info", "Always 1; the labels say which.",
+           lambda m: {(str(m.engine.config.system.broker_id), metaq.__version__): 1}, "broker_id", "version"),
+    _gauge("metaq_uptime_seconds", "Time since the start.", lambda m: m.statistics.uptime_s),
+    _gauge("metaq_connections", "Connections of clients.", lambda m: m.statistics.connections),
+    _counter("metaq_connections_refused",
+             "Connections that were closed at once: there were too many, or no file descriptor was left.",
+             lambda m: m.statistics.connections_refused),
+    _counter("metaq_put_messages", "Messages that clients sent, accepted or not.", lambda m: m.commands("put")),
+    _counter("metaq_put_failed_messages", "Messages that were refused or could not be stored.",
+             lambda m: m.commands("put_failed")),
+    _counter("metaq_gets", "Get commands, whatever their answer.", lambda m: m.commands("get")),
+    _counter("metaq_get_misses", "Get commands answered with 301 or 404.", lambda m: m.commands("get_miss")),
+    _counter("metaq_file_lookups",
+             "Questions for the file of a partition, by readers on this machine. Bytes that these readers read "
+             "themselves are not counted elsewhere.", lambda m: m.commands("file_lookup")),
+    _counter("metaq_offset_lookups", "Offset commands, and gets that were answered with another offset.",
+             lambda m: m.commands("offset")),
+    _counter("metaq_messages_in", "Messages that were stored, those of committed transactions included.",
+             lambda m: m.traffic("messages_in"), "topic"),
+    _counter("metaq_throughput_in_bytes", "Bytes of messages that were stored, headers of 20 bytes included.",
+             lambda m: m.traffic("bytes_in"), "topic"),
+    _counter("metaq_throughput_out_bytes",
+             "Bytes of messages that were sent to readers. (The broker does not know how many messages a reply "
+             "contains.)", lambda m: m.traffic("bytes_out"), "topic"),
+    _gauge("metaq_storage_size_bytes", "Bytes of messages that are kept.",
+           lambda m: m.stored(lambda log: log.end_offset - log.start_offset), "topic"),
+    _gauge("metaq_storage_messages", "Messages that are kept.", lambda m: m.stored(lambda log: log.message_count),
+           "topic"),
+    _gauge("metaq_partitions", "Partitions in service.", lambda m: m.stored(lambda log: 1), "topic"),
+    _gauge("metaq_topic_number", "Topics that have partitions.", lambda m: len({log.topic for log in m.logs})),
+    _gauge("metaq_storage_flush_behind_bytes", "Bytes that were written and are not on the disk yet.",
+           lambda m: sum(log.end_offset - log.readable_end for log in m.logs)),
+    _gauge("metaq_segments", "Segment files of all partitions.", lambda m: sum(log.segment_count for log in m.logs)),
+    _counter("metaq_segments_removed", "Segments that were too old; `how` is `delete` or `archive`.",
+             lambda m: {"delete": m.parts.retention.figures().deleted, "archive": m.parts.retention.figures().archived},
+             "how"),
+    _counter("metaq_segments_removed_bytes", "Bytes of these segments.",
+             lambda m: m.parts.retention.figures().byte_count),
+    _counter("metaq_retention_failures", "Times that old segments of a partition could not be removed.",
+             lambda m: m.parts.retention.figures().failures),
+    _gauge("metaq_clock_doubted",
+           "1 while the clock is wrong, or has jumped within a day: nothing is deleted by age.",
+           lambda m: m.engine.id_clock.doubt() is not None),
+    _gauge("metaq_partitions_read_only", "Partitions that take no messages since a disk failed.",
+           lambda m: sum(log.failure is not None for log in m.logs)),
+    _gauge("metaq_partitions_not_served", "Partitions on the disk that could not be opened.",
+           lambda m: len(list(m.engine.stores.refused()))),
+    _gauge("metaq_partitions_closed", "Partitions that an operator closed.",
+           lambda m: len(m.engine.closed_partitions())),
+    _gauge("metaq_quarantined_bytes", "Damaged bytes that are not served.",
+           lambda m: sum(len(damaged) for log in m.logs for damaged in log.quarantined)),
+    _gauge("metaq_lost_bytes", "Durable bytes that were found gone, until `ctl acknowledge`.",
+           lambda m: sum(loss.end - loss.start for _, _, loss in m.engine.stores.losses())),
+    _gauge("metaq_storage_folder_gone",
+           "1 while puts are refused because the folder, or a file in it, was removed or replaced.",
+           lambda m: {folder.path: folder.gone is not None for folder in m.folders}, "path"),
+    _gauge("metaq_storage_disk_low", "1 while puts are refused for want of space.",
+           lambda m: {folder.path: folder.low for folder in m.folders}, "path"),
+    _counter("metaq_storage_disk_low_times", "Times that this began.",
+             lambda m: {folder.path: folder.times_low for folder in m.folders}, "path"),
+    _gauge("metaq_replication_lag_bytes", "Bytes that the master of this asynchronous slave has and it has not.",
+           lambda m: sum(state.lag_bytes for state in m.copies)),
+    _gauge("metaq_replication_partitions_refused", "Partitions that this slave does not copy.",
+           lambda m: sum(state.fault is not None for state in m.copies)),
+    _gauge("metaq_replication_broken",
+           "1 while the other broker cannot be reached, or the synchronous pair is out of sync and takes no messages.",
+           lambda m: m.parts.replication.trouble is not None),
+    _gauge("metaq_zookeeper_registered",
+           "1 while this broker is registered in ZooKeeper; no value without ZooKeeper.", _registered),
+    _counter("metaq_transactions_begun", "Transactions that were begun; `kind` is `local` or `xa`.",
+             lambda m: {"local": m.counters.tx_begin, "xa": m.counters.tx_xa_begin}, "kind"),
+    _counter("metaq_transactions_committed", "Transactions that were committed.", lambda m: m.counters.tx_commit),
+    _counter("metaq_transactions_rolled_back", "Transactions that were rolled back.",
+             lambda m: m.counters.tx_rollback),
+    _gauge("metaq_transactions_open", "Transactions that have not ended.", lambda m: m.parts.transactions.open_count),
+    _gauge("metaq_transactions_prepared", "Of these, those that are prepared.",
+           lambda m: len(m.parts.transactions.prepared())),
+    _gauge("metaq_transaction_journal_bytes", "Size of the transaction journal.",
+           lambda m: m.parts.transactions.journal_bytes),
+    _gauge("metaq_rocketmq_groups",
+           "Groups of RocketMQ's clients with settings; no value where no clients are served.",
+           lambda m: m.group(lambda figures: figures.groups)),
+    _gauge("metaq_rocketmq_members", "Their clients, each once for each of its groups.",
+           lambda m: m.group(lambda figures: figures.members)),
+    _gauge("metaq_rocketmq_state_bytes", "What settings and offsets of groups and topics take.",
+           lambda m: m.group(lambda figures: figures.state_bytes)),
+    _gauge("metaq_rocketmq_state_limit_bytes", "What they may take.",
+           lambda m: m.group(lambda figures: figures.state_bytes_max)),
+    _histogram("metaq_message_size_bytes",
+               "Bytes of message bodies; messages that were put together count with their average.",
+               lambda m: m.statistics.message_bytes),
+    _histogram("metaq_put_latency_seconds", "Time from writing a message until it may be acknowledged.",
+               lambda m: m.statistics.put_seconds),
+    _histogram("metaq_storage_flush_seconds",
+               "Time that making appended messages durable took, one partition at a time.",
+               lambda m: m.parts.commit.sync_seconds),
+)
+DISK_FREE: Final = _gauge("metaq_storage_disk_free_bytes", "Bytes that may still be written.", lambda m: {}, "path")
+"""Read outside of the event loop: a disk may be slow."""
+# fmt: on
+
+
 def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distribution]:
     """Return all figures as they are now (event loop only)."""
-    logs = list(parts.engine.stores.logs())
-    return [
-        *_broker(parts.engine),
-        *_requests(parts.engine),
-        *_traffic(parts.engine, labels),
-        *_storage(logs, labels),
-        *_retention(parts.retention),
-        *_clock(parts.engine),
-        *_troubles(parts.engine, logs),
-        *_disks(parts.guard),
-        *_replication(parts.replication),
-        *_registration(parts.registration()),
-        *_transactions(parts.transactions),
-        *_groups(parts.groups()),
-        *_distributions(parts),
-    ]
+    moment = Moment(parts, labels)
+    return [metric.measure(moment) for metric in METRICS]
 
 
 def disk_free(paths: Iterable[str], free_bytes: Callable[[str], int]) -> Measure:
@@ -97,161 +266,4 @@ def disk_free(paths: Iterable[str], free_bytes: Callable[[str], int]) -> Measure
     for path in paths:
         with contextlib.suppress(OSError):
             values.append(((path,), free_bytes(path)))
-    return Measure("gauge", "metaq_storage_disk_free_bytes", "Bytes that may still be written.", ("path",), values)
-
-
-def _broker(engine: Engine) -> Iterator[Measure]:
-    info = (str(engine.config.system.broker_id), metaq.__version__)
-    yield Measure("gauge", "metaq_build_info", "Always 1; the labels say which.", ("broker_id", "version"), [(info, 1)])
-    yield _gauge("metaq_uptime_seconds", "Time since the start.", engine.statistics.uptime_s)
-    yield _gauge("metaq_connections", "Connections of clients.", engine.statistics.connections)
-    refused = engine.statistics.connections_refused
-    yield _counter("metaq_connections_refused", "Connections that were closed at once, there were too many.", refused)
-
-
-def _requests(engine: Engine) -> Iterator[Measure]:
-    commands = engine.statistics.commands
-    for name, key, text in (
-        ("metaq_put_messages", "put", "Messages that clients sent, accepted or not."),
-        ("metaq_put_failed_messages", "put_failed", "Messages that were refused or could not be stored."),
-        ("metaq_gets", "get", "Get commands, whatever their answer."),
-        ("metaq_get_misses", "get_miss", "Get commands answered with 301 or 404."),
-        ("metaq_file_lookups", "file_lookup", "Questions for the file of a partition, by readers on this machine."),
-        ("metaq_offset_lookups", "offset", "Offset commands, and gets that were answered with another offset."),
-    ):
-        yield _counter(name, text, commands[key])
-
-
-def _traffic(engine: Engine, labels: TopicLabels) -> Iterator[Measure]:
-    messages: Counter[str] = Counter()
-    bytes_in: Counter[str] = Counter()
-    bytes_out: Counter[str] = Counter()
-    for topic, traffic in engine.statistics.traffic.items():
-        label = labels.label(topic)
-        messages[label] += traffic.messages_in
-        bytes_in[label] += traffic.bytes_in
-        bytes_out[label] += traffic.bytes_out
-    yield _by_topic("counter", "metaq_messages_in", "Messages that were stored.", messages)
-    yield _by_topic("counter", "metaq_throughput_in_bytes", "Bytes of messages that were stored.", bytes_in)
-    yield _by_topic("counter", "metaq_throughput_out_bytes", "Bytes of messages that were sent to readers.", bytes_out)
-
-
-def _storage(logs: Sequence[PartitionLog], labels: TopicLabels) -> Iterator[Measure]:
-    stored: Counter[str] = Counter()
-    messages: Counter[str] = Counter()
-    partitions: Counter[str] = Counter()
-    for log in logs:
-        label = labels.label(log.topic)
-        stored[label] += log.end_offset - log.start_offset
-        messages[label] += log.message_count
-        partitions[label] += 1
-    behind = sum(log.end_offset - log.readable_end for log in logs)
-    yield _by_topic("gauge", "metaq_storage_size_bytes", "Bytes of messages that are kept.", stored)
-    yield _by_topic("gauge", "metaq_storage_messages", "Messages that are kept.", messages)
-    yield _by_topic("gauge", "metaq_partitions", "Partitions in service.", partitions)
-    yield _gauge("metaq_topic_number", "Topics that have partitions.", len({log.topic for log in logs}))
-    yield _gauge("metaq_storage_flush_behind_bytes", "Bytes that were written and are not on the disk yet.", behind)
-    yield _gauge("metaq_segments", "Segment files of all partitions.", sum(log.segment_count for log in logs))
-
-
-def _troubles(engine: Engine, logs: Sequence[PartitionLog]) -> Iterator[Measure]:
-    read_only = sum(log.failure is not None for log in logs)
-    quarantined = sum(len(damaged) for log in logs for damaged in log.quarantined)
-    not_served = len(list(engine.stores.refused()))
-    lost = sum(loss.end - loss.start for _, _, loss in engine.stores.losses())
-    closed = len(engine.closed_partitions())
-    yield _gauge("metaq_partitions_read_only", "Partitions that take no messages since a disk failed.", read_only)
-    yield _gauge("metaq_partitions_not_served", "Partitions on the disk that could not be opened.", not_served)
-    yield _gauge("metaq_partitions_closed", "Partitions that an operator closed.", closed)
-    yield _gauge("metaq_quarantined_bytes", "Damaged bytes that are not served.", quarantined)
-    yield _gauge("metaq_lost_bytes", "Durable bytes that were found gone, until that is acknowledged.", lost)
-
-
-def _clock(engine: Engine) -> Iterator[Measure]:
-    doubted = "1 while the clock is wrong, or has jumped within a day: nothing is deleted by age."
-    yield _gauge("metaq_clock_doubted", doubted, engine.id_clock.doubt() is not None)
-
-
-def _retention(retention: Retention) -> Iterator[Measure]:
-    done = retention.figures()
-    ways: list[tuple[Labels, float]] = [(("delete",), done.deleted), (("archive",), done.archived)]
-    yield Measure("counter", "metaq_segments_removed", "Segments that were too old.", ("how",), ways)
-    yield _counter("metaq_segments_removed_bytes", "Bytes of these segments.", done.byte_count)
-    failures = "Times that old segments of a partition could not be removed."
-    yield _counter("metaq_retention_failures", failures, done.failures)
-
-
-def _disks(guard: DiskGuard) -> Iterator[Measure]:
-    folders = guard.folders()
-    low: list[tuple[Labels, float]] = [((folder.path,), folder.low) for folder in folders]
-    times: list[tuple[Labels, float]] = [((folder.path,), folder.times_low) for folder in folders]
-    gone: list[tuple[Labels, float]] = [((folder.path,), folder.gone is not None) for folder in folders]
-    removed = "1 while puts are refused because the folder, or a file in it, was removed or replaced."
-    yield Measure("gauge", "metaq_storage_folder_gone", removed, ("path",), gone)
-    yield Measure("gauge", "metaq_storage_disk_low", "1 while puts are refused for want of space.", ("path",), low)
-    yield Measure("counter", "metaq_storage_disk_low_times", "Times that this began.", ("path",), times)
-
-
-def _replication(replication: Replication) -> Iterator[Measure]:
-    states = replication.slave.states() if replication.slave is not None else []
-    lag = "Bytes that the master of this asynchronous slave has and it has not."
-    yield _gauge("metaq_replication_lag_bytes", lag, sum(state.lag_bytes for state in states))
-    refused = sum(state.fault is not None for state in states)
-    yield _gauge("metaq_replication_partitions_refused", "Partitions that this slave does not copy.", refused)
-    broken = "1 while the other broker cannot be reached, or the synchronous pair is out of sync."
-    yield _gauge("metaq_replication_broken", broken, replication.trouble is not None)
-
-
-def _registration(registration: Registration | None) -> Iterator[Measure]:
-    values: list[tuple[Labels, float]] = [] if registration is None else [((), registration.registered)]
-    text = "1 while this broker is registered in ZooKeeper; not there without ZooKeeper."
-    yield Measure("gauge", "metaq_zookeeper_registered", text, (), values)
-
-
-def _transactions(manager: TransactionManager) -> Iterator[Measure]:
-    counters = manager.counters
-    begun = [(("local",), float(counters.tx_begin)), (("xa",), float(counters.tx_xa_begin))]
-    yield Measure("counter", "metaq_transactions_begun", "Transactions that were begun.", ("kind",), begun)
-    yield _counter("metaq_transactions_committed", "Transactions that were committed.", counters.tx_commit)
-    yield _counter("metaq_transactions_rolled_back", "Transactions that were rolled back.", counters.tx_rollback)
-    yield _gauge("metaq_transactions_open", "Transactions that have not ended.", manager.open_count)
-    yield _gauge("metaq_transactions_prepared", "Of these, those that are prepared.", len(manager.prepared()))
-    yield _gauge("metaq_transaction_journal_bytes", "Size of the transaction journal.", manager.journal_bytes)
-
-
-def _groups(figures: GroupFigures | None) -> Iterator[Measure]:
-    names = {
-        "metaq_rocketmq_groups": "Groups of RocketMQ's clients.",
-        "metaq_rocketmq_members": "Their clients, each once for each of its groups.",
-        "metaq_rocketmq_state_bytes": "What settings and offsets take.",
-        "metaq_rocketmq_state_limit_bytes": "What they may take.",
-    }
-    values = (None,) * len(names) if figures is None else astuple(figures)
-    for (name, text), value in zip(names.items(), values, strict=True):
-        yield Measure("gauge", name, text, (), [] if value is None else [((), value)])
-
-
-def _distributions(parts: BrokerParts) -> Iterator[Distribution]:
-    statistics = parts.engine.statistics
-    sizes = "Bytes of message bodies; messages that were put together count with their average."
-    puts = "Time from writing a message until it may be acknowledged."
-    yield _distribution("metaq_message_size_bytes", sizes, statistics.message_bytes)
-    yield _distribution("metaq_put_latency_seconds", puts, statistics.put_seconds)
-    syncs = "Time that making appended messages durable took, one partition at a time."
-    yield _distribution("metaq_storage_flush_seconds", syncs, parts.commit.sync_seconds)
-
-
-def _counter(name: str, text: str, value: float) -> Measure:
-    return Measure("counter", name, text, (), [((), value)])
-
-
-def _gauge(name: str, text: str, value: float) -> Measure:
-    return Measure("gauge", name, text, (), [((), value)])
-
-
-def _by_topic(kind: Literal["counter", "gauge"], name: str, text: str, values: Counter[str]) -> Measure:
-    return Measure(kind, name, text, ("topic",), [((label,), value) for label, value in values.items()])
-
-
-def _distribution(name: str, text: str, histogram: Histogram) -> Distribution:
-    return Distribution(name, text, histogram.cumulative(), histogram.total)
+    return Measure("gauge", DISK_FREE.name, DISK_FREE.text, DISK_FREE.labels, values)

@@ -7,11 +7,11 @@ only shown: they are changed in its configuration file.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq.formats.topic_names import rocketmq_fault
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
@@ -34,9 +34,6 @@ from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import INTERNAL, LISTED_WHEN_STORED
 from metaq_broker.rocketmq.when_kept import NOT_SET, answer_when_kept
 
-TOPIC_BYTES_MAX: Final = 127
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 """Valid filter types of topics. A Java name server refuses a broker if a topic has another one, as older versions
 stored.
@@ -44,17 +41,6 @@ stored.
 
 DeleteMessages = Callable[[str], Awaitable[None]]
 """Removes the messages of a topic. Raises ``MetaqError`` with the reason if that cannot be done."""
-
-
-def topic_name_fault(topic: str) -> str | None:
-    """Return why RocketMQ refuses the name of a topic, ``None`` if it is valid; with the texts of 4.9.7."""
-    if not topic.strip():
-        return "The specified topic is blank."
-    if not _TOPIC.fullmatch(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > TOPIC_BYTES_MAX:
-        return "The specified topic is longer than topic max length."
-    return None
 
 
 def topic_configs(topics: Topics) -> TopicConfigs:
@@ -124,7 +110,7 @@ class AdministrationRequests:
 
     def _update_topic(self, call: Call) -> RemotingCommand | None:
         command, asked = call.request, UpdateAndCreateTopic.from_ext(call.request.ext)
-        if (fault := topic_name_fault(asked.topic)) is not None:
+        if (fault := rocketmq_fault(asked.topic)) is not None:
             return command.reply(invalid_parameter(command), remark=fault)
         if asked.topic_filter_type not in FILTER_TYPES:
             remark = (
@@ -144,7 +130,7 @@ class AdministrationRequests:
 
     def _delete_topic(self, call: Call) -> RemotingCommand | None:
         command, topic = call.request, DeleteTopicInBroker.from_ext(call.request.ext).topic
-        if (fault := topic_name_fault(topic)) is not None:
+        if (fault := rocketmq_fault(topic)) is not None:
             return command.reply(invalid_parameter(command), remark=fault)
         self._topics.check_deletable(topic)
         task = asyncio.get_running_loop().create_task(self._delete(call, topic))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from metaq.errors import MetaqError
-from metaq_broker.log.partitions.folders import TOPIC_BYTES_MAX
-
-GROUP_BYTES_MAX: Final = TOPIC_BYTES_MAX - len("%RETRY%")
-"""Of the name of a group of consumers, which is in that of its retry topic."""
+from metaq.formats.topic_names import GROUP_BYTES_MAX, STORED_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ def check_group_size(name: str, bytes_max: int) -> None:
     size = len(name.encode())
     if size > GROUP_BYTES_MAX:
         limit = f"a group of consumers has {GROUP_BYTES_MAX} at most, since its retry topic %RETRY%NAME"
-        raise NameRefused(name, f"it takes {size} bytes in UTF-8; {limit} has {TOPIC_BYTES_MAX}")
+        raise NameRefused(name, f"it takes {size} bytes in UTF-8; {limit} has {STORED_BYTES_MAX}")
 
 
 def check_group(name: str, bytes_max: int) -> None:

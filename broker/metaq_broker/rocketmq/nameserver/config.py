@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from metaq import ports
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import OUR_OWN, Key, key, keys_of
@@ -68,7 +69,7 @@ class NameServerConfig:
     """All keys that mean something here; units last. The TLS keys are JVM properties in RocketMQ."""
 
     # fmt: off
-    listen_port: int = key("listenPort", _number(0, 65535), "0 = any free port", 9876)
+    listen_port: int = key("listenPort", _number(0, 65535), "0 = any free port", ports.NAME_SERVER)
     bind_address: str = key("bindAddress", _text, "where it listens", "0.0.0.0")
     kv_config_path: str = key(
         "kvConfigPath", _text,

@@ -21,6 +21,7 @@ from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import TRANSACTION
 from metaq.formats.stored_form import encode_head, tag_of
+from metaq.formats.topic_names import rocketmq_fault
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SendMessage
@@ -38,20 +39,15 @@ from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
 from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
 from metaq_broker.rocketmq.session import Call
-from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX
 
 CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get the transaction id in the response."""
 
-TOPIC_CHARACTERS_MAX: Final = 127
-RETRY_TOPIC_CHARACTERS_MAX: Final = 255
-"""Limit for retry topics and dead letters, whose names contain the group's."""
-
 _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _WAIT: Final = re.compile("WAIT\x01(?<![^\x02]WAIT\x01)[^\x02]*\x02?")  # begins with the word: that is found quickly
 _TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
 
@@ -116,7 +112,7 @@ class Sends:
         return self._create_topic(send) if settings is None else self._send(send, settings)
 
     def _check_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
-        fault = topic_fault(topic)
+        fault = rocketmq_fault(topic, of_groups=True)
         if fault is not None:
             return Refused(invalid_parameter(command), fault)
         if topic in NOT_WRITTEN_BY_CLIENTS:
@@ -243,24 +239,6 @@ class Sends:
             call.answer(command.reply(0, ext))
 
         return done
-
-
-def topic_fault(topic: str) -> str | None:
-    """Return why RocketMQ's clients cannot use a topic of this name, in RocketMQ's words; ``None`` if they can."""
-    return _kept_fault(topic) if len(topic) <= RETRY_TOPIC_CHARACTERS_MAX else _fault(topic)
-
-
-def _fault(topic: str) -> str | None:
-    if not topic.strip():
-        return "The specified topic is blank."
-    if not _TOPIC.fullmatch(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > (RETRY_TOPIC_CHARACTERS_MAX if is_of_one_group(topic) else TOPIC_CHARACTERS_MAX):
-        return "The specified topic is longer than topic max length."
-    return None
-
-
-_kept_fault: Final = lru_cache(maxsize=4096)(_fault)
 
 
 def born_host(call: Call) -> bytes:

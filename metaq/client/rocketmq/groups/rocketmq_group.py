@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq.backends.rocketmq.group_requests import BeginsAt, GroupRequests, Member
-from metaq.backends.rocketmq.names import CONSUMERS_BYTES_MAX, check_group
+from metaq.backends.rocketmq.names import check_group
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
@@ -33,6 +33,7 @@ from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.client.rocketmq.producer import RocketProducer
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.discovery.zk_layout import GroupOffset
+from metaq.formats.topic_names import GROUP_BYTES_MAX
 from metaq.model import Address, TopicPartition
 from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.retry import RetryPolicy
@@ -87,7 +88,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
         self.cluster, group, clock = cluster, options.group, cluster.pool.clock
-        check_group(group, cluster.directory.namespace, CONSUMERS_BYTES_MAX)
+        check_group(group, cluster.directory.namespace, GROUP_BYTES_MAX)
         self.subscriptions = Subscriptions(group, options.topics, options.subscription(), broadcast=options.broadcast)
         self.client = cluster.client(
             ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock, on_ended=self._link_ended)
