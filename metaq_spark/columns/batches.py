@@ -7,7 +7,7 @@ attribute and the payload are converted as the options say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ Convert = Callable[[pa.Array], pa.Array]
 class RecordBatches:
     """Creates record batches of ``schema``; ``constants`` are the columns with one value for all rows.
 
-    ``needed`` are the ``raw_columns`` that decoders must return. ``wanted`` are the accepted values of column
+    ``needed`` are the ``raw_columns`` that decoders must return. ``wanted`` has the accepted values of column
     ``filtered``, ``None`` = all messages; a message without a value is never accepted.
     """
 
@@ -38,10 +38,10 @@ class RecordBatches:
         constants: Mapping[str, tuple[object, pa.DataType]],
         converters: Mapping[str, Convert],
         filtered: str,
-        wanted: Sequence[str] | None,
+        wanted: Container[str] | None,
     ) -> None:
         self._schema, self._converters, self._filtered = schema, converters, filtered
-        self._wanted = None if wanted is None else pa.array(wanted, pa.string())
+        self._wanted = wanted
         self.needed = frozenset(set(raw_columns) & set(schema.names) | (set() if wanted is None else {filtered}))
         self._constants = {name: pa.scalar(value, kind) for name, (value, kind) in constants.items()}
         self._repeated: dict[str, pa.Array] = {}
@@ -51,7 +51,9 @@ class RecordBatches:
         if self._wanted is not None:
             import pyarrow.compute as pc  # costs a small read more than the rest of it
 
-            wanted = pc.is_in(raw[self._filtered], value_set=self._wanted)
+            distinct = raw[self._filtered].drop_null().unique().to_pylist()
+            found = [value for value in distinct if value in self._wanted]
+            wanted = pc.is_in(raw[self._filtered], value_set=pa.array(found, pa.string()))
             if wanted.true_count < rows:
                 rows, raw = wanted.true_count, {name: column.filter(wanted) for name, column in raw.items()}
         if not rows:

@@ -8,6 +8,7 @@ say. Messages that were written twice can be dropped: their UNIQ_KEY occurred sh
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import Final
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ class RecordBatchMaker(RecordBatches):
     """
 
     def __init__(
-        self, source: TopicPartition, schema: pa.Schema, value_type: DataType | None, tags: frozenset[str] | None = None
+        self, source: TopicPartition, schema: pa.Schema, value_type: DataType | None, tags: Container[str] | None = None
     ) -> None:
         self.source = source
         constants = {
@@ -43,8 +44,7 @@ class RecordBatchMaker(RecordBatches):
             "broker_name": (str(source.partition[0]), pa.string()),
             "queue_id": (source.partition[1], pa.int32()),
         }
-        wanted = None if tags is None else sorted(tags)
-        super().__init__(schema, RAW_COLUMNS, constants, value_converters(value_type), "tags", wanted)
+        super().__init__(schema, RAW_COLUMNS, constants, value_converters(value_type), "tags", tags)
 
 
 class RepeatedMessages:
