@@ -98,7 +98,7 @@ def test_the_help_of_the_command_metaq_imports_nothing_that_its_commands_need() 
     new = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "metaq.cli.find" in new
     ours = {name for name in new if name.startswith("metaq") and not f"{name}.".startswith("metaq.cli.")}
-    assert ours == {"metaq", "metaq.client", "metaq.client.profile"}
+    assert ours == {"metaq", "metaq.client", "metaq.client.profile", "metaq.ports"}
     assert new & (HEAVY | {"socket", "sqlite3", "logging", "subprocess", "typing_extensions"}) == set()
 
 
