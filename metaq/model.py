@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from metaq import ports
-
 BROKER_ID_MAX = 1023
 """Broker ids take ten bits of every message id."""
 
@@ -188,8 +186,7 @@ class Address:
         """
         match = re.fullmatch(r"(?:meta://)?(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/,\[\]]+)):(\d{1,5})", text.strip())
         if match is None or not 1 <= int(match[3]) <= 65535:
-            example = f"for example {ports.METAQ_HERE}"
-            raise ValueError(f"broker address {text!r}: expected host:port, port 1..65535, {example}")
+            raise ValueError(f"broker address {text!r}: expected host:port, port 1..65535, for example 127.0.0.1:8123")
         return cls(match[1] or match[2], int(match[3]))
 
 
