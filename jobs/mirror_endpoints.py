@@ -60,6 +60,9 @@ class Endpoint(Protocol):
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """The options of a write of a micro-batch, beyond those that name the servers."""
 
+    def close(self) -> None:
+        """Close the connections that are the endpoint's own."""
+
 
 class MetaQEndpoint:
     """Brokers of MetaQ; writes are exactly once."""
@@ -92,6 +95,9 @@ class MetaQEndpoint:
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         return exactly_once(assigned, name, batch_id)
 
+    def close(self) -> None:
+        """See ``Endpoint``: its connections are those of the whole process."""
+
 
 class RocketMQEndpoint:
     """Brokers that RocketMQ's name servers know; writes are at least once."""
@@ -100,7 +106,8 @@ class RocketMQEndpoint:
 
     def __init__(self, name_servers: str) -> None:
         self.options = {"nameServers": name_servers}
-        self._directory = NameServerDirectory(parse_name_servers(name_servers), RocketMQPool())
+        self._pool = RocketMQPool()
+        self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool)
 
     def addresses(self) -> set[Address]:
         return set(self._directory.servers)
@@ -130,6 +137,10 @@ class RocketMQEndpoint:
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         return {}
+
+    def close(self) -> None:
+        """See ``Endpoint``."""
+        self._pool.close()
 
 
 def endpoint(brokers: str | None, name_servers: str | None) -> Endpoint:

@@ -25,7 +25,7 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from job_arguments import add_trigger, pattern, trigger
 from job_failures import sentence
@@ -106,14 +106,21 @@ def transform(
 
 
 class Mirror:
-    """Writes micro-batches, and settles the places of partitions that are new."""
+    """Writes micro-batches, and settles the places of partitions that are new. Has connections until it is closed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
+        self.arguments = arguments
         self.rows_out = 0
         self._memory = Memory(arguments.checkpoint, arguments.prefix)
         self.source = endpoint(arguments.from_brokers, arguments.from_rocketmq)
         self.target = endpoint(arguments.to_brokers, arguments.to_rocketmq)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
+        self.target.close()
 
     def settle_targets(self) -> None:
         """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.
@@ -131,7 +138,7 @@ class Mirror:
                 attempts.pause_after(error)
 
     def _all_targets(self) -> dict[str, PartitionTargets]:
-        arguments, known = self._arguments, self._memory.assigned
+        arguments, known = self.arguments, self._memory.assigned
         topics = [topic for topic in self.source.topics() if is_chosen(topic, arguments)]
         if self.source.addresses() & self.target.addresses():
             refuse_circles(topics, arguments.prefix)
@@ -149,14 +156,14 @@ class Mirror:
         return any(
             where.partition not in known.get(where.topic, {})
             for where in self.source.unseen_partitions(known)
-            if is_chosen(where.topic, self._arguments)
+            if is_chosen(where.topic, self.arguments)
         )
 
     def write_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; for ``foreachBatch``."""
         if self._has_unread():
             self.settle_targets()
-        arguments, memory = self._arguments, self._memory
+        arguments, memory = self.arguments, self._memory
         if {self.source.format, self.target.format} == {"metaq"}:
             copies = transform(rows, memory.assigned, arguments.prefix, arguments.replaced_attributes)
         else:
@@ -192,10 +199,10 @@ def refuse_circles(topics: list[str], prefix: str) -> None:
             )
 
 
-def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | None = None) -> StreamingQuery:
-    """Start the query of ``mirror``, or of a new one. What stands against it is said before anything is written."""
-    mirror = mirror or Mirror(arguments)
+def run(spark: SparkSession, mirror: Mirror) -> StreamingQuery:
+    """Start the query of ``mirror``. What stands against it is said before anything is written."""
     mirror.settle_targets()
+    arguments = mirror.arguments
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
     options = {**mirror.source.options, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
     messages = spark.readStream.format(mirror.source.format).options(startingOffsets=arguments.start, **options).load()
@@ -234,9 +241,8 @@ def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("mirror_topics").getOrCreate()
     try:
-        mirror = Mirror(arguments)
-        with JobReport("mirror_topics") as report:
-            report.follow(run(spark, arguments, mirror), lambda: mirror.rows_out)
+        with Mirror(arguments) as mirror, JobReport("mirror_topics") as report:
+            report.follow(run(spark, mirror), lambda: mirror.rows_out)
     except (OSError, ValueError, MetaqError, StreamingQueryException) as problem:
         sys.exit(f"mirror_topics: {sentence(problem)}")
 

@@ -12,7 +12,7 @@ import pytest
 from chispa.dataframe_comparer import assert_df_equality
 from fix_broker import RunningBroker, StartBroker, wait_until
 from fix_spark import spark_environment
-from mirror_topics import Memory, parse_arguments, refuse_circles, run, transform
+from mirror_topics import Memory, Mirror, parse_arguments, refuse_circles, run, transform
 from plain_client import put_all, stored
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -98,6 +98,12 @@ def pair(start_broker: StartBroker, tmp_path: Path) -> tuple[RunningBroker, Runn
     return source, start_broker("dev", tmp_path / "target", "--port", "0", "--partitions", "2")
 
 
+def mirror(spark: SparkSession, arguments: list[str]) -> None:
+    """Copy what there is."""
+    with Mirror(parse_arguments(arguments)) as made:
+        run(spark, made).awaitTermination()
+
+
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
@@ -115,9 +121,9 @@ def test_a_mirror_goes_on_and_takes_new_topics(
     put_all(source, "left-out", 0, odd)
 
     with pytest.raises(TooFewPartitions, match="topic 'orders': 3 partitions at the source, only 2 at the target"):
-        run(spark, parse_arguments(common))
-    arguments = parse_arguments([*common, "--fold"])
-    run(spark, arguments).awaitTermination()
+        mirror(spark, common)
+    arguments = [*common, "--fold"]
+    mirror(spark, arguments)
     assert set(FixedDirectory([target], shared_pool()).topics()) == {"copy-orders"}
     [first] = stored(target, "copy-orders").values()
     assert [message for message in first if message in plain[2]] == plain[2]
@@ -125,15 +131,15 @@ def test_a_mirror_goes_on_and_takes_new_topics(
 
     put_all(source, "orders", 1, plain[1])
     put_all(source, "paid-late", 1, odd)
-    run(spark, arguments).awaitTermination()
-    run(spark, arguments).awaitTermination()
+    mirror(spark, arguments)
+    mirror(spark, arguments)
     assert stored(target, "copy-orders") == {0: first, 1: plain[1]}
     assert stored(target, "copy-paid-late") == {1: odd}
 
     put_all(source, "paid-late", 1, [Message(b"z", "\ufffd")])
     with pytest.raises(StreamingQueryException, match=r"paid-late/0-1, offset \d+: the attribute holds U\+FFFD"):
-        run(spark, arguments).awaitTermination()
-    run(spark, parse_arguments([*common, "--fold", "--replaced-attributes"])).awaitTermination()
+        mirror(spark, arguments)
+    mirror(spark, [*arguments, "--replaced-attributes"])
     assert stored(target, "copy-paid-late") == {1: [*odd, Message(b"z", "\ufffd")]}
 
 
@@ -187,5 +193,5 @@ def test_a_killed_mirror_neither_loses_nor_repeats(
         finally:
             driver.kill()
     assert numbered(progress / "commits") < 20, "it was over before it was killed"
-    run(spark, parse_arguments([*arguments[:-1], "100k"])).awaitTermination()
+    mirror(spark, [*arguments[:-1], "100k"])
     assert stored(target, "orders") == sent

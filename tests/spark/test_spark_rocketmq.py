@@ -16,6 +16,7 @@ import pytest
 from fix_broker import StartBroker, wait_until
 from lines_to_topic import parse_arguments as lines_arguments
 from lines_to_topic import run as lines_run
+from mirror_topics import Mirror
 from mirror_topics import parse_arguments as mirror_arguments
 from mirror_topics import run as mirror_run
 from pyspark.errors import PySparkException
@@ -196,7 +197,8 @@ def test_a_mirror_goes_both_ways(
 
     def mirror(*arguments: str, checkpoint: str) -> None:
         given = [*arguments, "--topics", "trades", "--checkpoint", str(tmp_path / checkpoint)]
-        mirror_run(spark, mirror_arguments(given)).awaitTermination()
+        with Mirror(mirror_arguments(given)) as made:
+            mirror_run(spark, made).awaitTermination()
 
     there = ["--from-brokers", metaq["brokers"], "--to-rocketmq", servers["nameServers"]]
     for _ in range(2):  # the second run has nothing to do
