@@ -15,11 +15,10 @@ from pyspark.sql import SparkSession
 
 from faults.broker_process import BrokerTrouble
 from faults.console import EXIT_OK, complain, count, report
-from faults.put_back.rounds import PromiseBroken, PutBackRun
+from faults.put_back.rounds import BROKERS, PromiseBroken, PutBackRun, schedule
 from metaq.errors import MetaqError
 
 ROUNDS: Final = 100
-FORMATS: Final = ("metaq", "rocketmq")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,12 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-put-back-"))
     report(f"put back: seed {options.seed}, data in {base}")
-    formats = [options.format] if options.format else list(FORMATS)
+    formats = [options.format] if options.format else list(BROKERS)
     spark = session()
     try:
         for number, name in enumerate(formats):
             run = PutBackRun(spark, base / name, options.seed, name, report)
-            run.run(options.rounds // len(formats) + (number < options.rounds % len(formats)))
+            run.run(schedule(name, options.rounds // len(formats) + (number < options.rounds % len(formats))))
             for line in run.figures.lines():
                 report(f"format {name}: {line}")
     except (PromiseBroken, BrokerTrouble, MetaqError) as trouble:
@@ -59,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Put the brokers of an exactly-once query back to older copies and see that it notices.",
     )
     parser.add_argument("--rounds", type=count, default=ROUNDS, help=f"default {ROUNDS}, shared out over the formats")
-    parser.add_argument("--format", choices=FORMATS, help="only this one")
+    parser.add_argument("--format", choices=list(BROKERS), help="only this one")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
     parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")
     return parser

@@ -9,7 +9,7 @@ import contextlib
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -30,6 +30,9 @@ from metaq_spark.cli import main as metaq_spark
 SOURCE: Final = "source"
 ROWS: Final = 10
 """Messages that are put into the source for each batch."""
+
+BROKERS: Final[Mapping[str, int]] = {"metaq": 2, "rocketmq": 1}
+"""How many brokers a query of each format writes to."""
 
 BATCHES: Final = 3
 """Batches of a round, each with a copy of the brokers before it."""
@@ -74,37 +77,46 @@ class Figures:
         ]
 
 
+def schedule(format_name: str, rounds: int) -> list[Harm]:
+    """What is done in so many rounds: everything that can be done to the brokers of a query, in turn."""
+    harms = [harm for harm in Harm if harm is not Harm.ONE or BROKERS[format_name] > 1]
+    return [harms[number % len(harms)] for number in range(rounds)]
+
+
 class PutBackRun:
-    """A query of ``format_name`` and its brokers. ``report`` gets a line for every round."""
+    """A query of ``format_name`` and its brokers. ``report`` gets a line for every round, of ``batches`` each."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, seed: int, format_name: str, report: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        folder: Path,
+        seed: int,
+        format_name: str,
+        report: Callable[[str], None],
+        batches: int = BATCHES,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._spark, self._format, self._report = spark, format_name, report
         self._random = Random(f"{format_name} {seed}")
         self._source = BrokerProcess(folder / "source", ServerSettings({SOURCE: 2}))
-        rocketmq = format_name == "rocketmq"
-        self._sink = SinkBrokers(folder, 1 if rocketmq else 2, rocketmq=rocketmq)
+        self._sink = SinkBrokers(folder, BROKERS[format_name], rocketmq=format_name == "rocketmq")
         self._checkpoint = folder / "checkpoint"
-        self._sent = 0
+        self._batches, self._sent = batches, 0
         self.figures = Figures()
 
-    def run(self, rounds: int) -> None:
-        """Carry out so many rounds.
+    def run(self, harms: Sequence[Harm]) -> None:
+        """Carry out a round with each of them.
 
         Raises:
             PromiseBroken: A row is lost, or doubled, or the query was not stopped with the sentence.
             BrokerTrouble, MetaqError: It could not be carried out.
         """
-        harms = [harm for harm in Harm if harm is not Harm.ONE or len(self._sink.brokers) > 1]
         try:
             self._source.start()
             self._sink.start()
             self._sink.copy("none")
-            for number in range(rounds):
-                harm = harms[number % len(harms)]
-                self._report(f"round {number + 1}/{rounds}: {harm.value}, {self._round(harm)}")
+            for number, harm in enumerate(harms, 1):
+                self._report(f"round {number}/{len(harms)}: {harm.value}, {self._round(harm)}")
                 self.figures.rounds[harm] += 1
             if left := self._sink.prepared() + self._sink.complaints():
                 raise PromiseBroken(f"left behind: {left[:5]}")
@@ -115,7 +127,7 @@ class PutBackRun:
 
     def _round(self, harm: Harm) -> str:
         copies: dict[str, int | None] = {"none": None}
-        for _ in range(BATCHES):
+        for _ in range(self._batches):
             copies[str(self._committed)] = None if self._committed < 0 else self._committed
             self._sink.copy(str(self._committed))
             self._feed()

@@ -33,11 +33,11 @@ class QueryEnded(Exception):
 
 
 class Rounds:
-    """The rounds of a query of ``format_name`` with ``delivery``, in ``folder``."""
+    """The rounds of a query of ``format_name`` with ``delivery``, in ``folder``; each feeds ``fed`` messages."""
 
-    def __init__(self, folder: Path, format_name: str, delivery: str, seed: int) -> None:
+    def __init__(self, folder: Path, format_name: str, delivery: str, seed: int, fed: int = FED) -> None:
         folder.mkdir(parents=True)
-        self._folder, self._format, self._delivery = folder, format_name, delivery
+        self._folder, self._format, self._delivery, self._fed = folder, format_name, delivery, fed
         self._random = Random(f"{seed} {format_name} {delivery}")
         self._marks = folder / "marks"
         self._marks.mkdir()
@@ -68,7 +68,7 @@ class Rounds:
 
     def _round(self, servers: Servers) -> bool:
         begun = len(list(self._marks.iterdir()))
-        servers.feed(FED)
+        servers.feed(self._fed)
         self._wait(lambda: len(list(self._marks.iterdir())) > begun, "a task begins")
         self._pause(self._random.uniform(0.0, 1.5))
         is_in_batch = len(self._done) < len(list(self._marks.iterdir()))

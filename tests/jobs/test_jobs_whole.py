@@ -1,5 +1,7 @@
-"""Every job as a user runs it: ``spark-submit`` against a real broker."""
+"""Jobs as a user runs them, against a real broker: with ``spark-submit``, or where that shows nothing more, in this
+process, with the session that all tests share."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -8,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import topic_to_parquet
 from pyspark.sql import SparkSession
 
 from metaq.backends.metaq.pool import shared_pool
@@ -43,6 +44,21 @@ def submit(tmp_path: Path) -> Submit:
             *("--properties-file", ROOT / "spark-conf" / "spark-defaults.conf", ROOT / "jobs" / job),
         ]
         return subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+Main = Callable[..., str]
+
+
+@pytest.fixture
+def main(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
+    """Run a job's ``main`` in this process; return its report."""
+
+    def run(job: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [job, *arguments])
+        importlib.import_module(job).main()
+        return capsys.readouterr().err
 
     return run
 
@@ -86,16 +102,13 @@ def test_lines_to_topic_says_what_is_wrong(submit: Submit, broker: Address) -> N
     assert "Traceback" not in done.stdout
 
 
-def test_topic_to_parquet_adds_what_is_new(
-    submit: Submit, broker: Address, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_topic_to_parquet_adds_what_is_new(main: Main, broker: Address, spark: SparkSession, tmp_path: Path) -> None:
     folders = ["--output", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "progress")]
     arguments = ["--brokers", str(broker), "--topics", "orders", *folders]
     put_lines(broker, "orders", b"first")
-    done = submit("topic_to_parquet.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    assert "topic_to_parquet: done: 1 rows in, 1 rows out, " in main("topic_to_parquet", *arguments)
     put_lines(broker, "orders", b"\xff second")
-    topic_to_parquet.run(spark, topic_to_parquet.parse_arguments(arguments)).awaitTermination()
+    assert "topic_to_parquet: done: 1 rows in, 1 rows out, " in main("topic_to_parquet", *arguments)
     rows = spark.read.parquet(str(tmp_path / "lake")).orderBy("offset").collect()
     assert [bytes(row.value) for row in rows] == [b"first", b"\xff second"]
     for row in rows:
@@ -106,7 +119,7 @@ def test_topic_to_parquet_adds_what_is_new(
 LAST_WINDOW = {"window_start": "2008-11-09T20:50:00.000Z", "window_end": "2008-11-09T20:55:00.000Z"}
 
 
-def test_error_rates_sends_every_window_of_a_finished_input(submit: Submit, broker: Address) -> None:
+def test_error_rates_sends_every_window_of_a_finished_input(main: Main, broker: Address, tmp_path: Path) -> None:
     put_lines(
         broker,
         "logs",
@@ -115,9 +128,9 @@ def test_error_rates_sends_every_window_of_a_finished_input(submit: Submit, brok
         b"081109 203503 1 INFO dfs.DataNode: fine\n",
         b"081109 205000 1 INFO dfs.DataNode: so late that the first window is over\n",
     )
-    topics = ["--from-topic", "logs", "--to-topic", "rates"]
-    done = submit("error_rates.py", "--brokers", str(broker), *topics, "--checkpoint", "progress")
-    assert done.returncode == 0, done.stderr
+    arguments = ["--brokers", str(broker), "--from-topic", "logs", "--to-topic", "rates"]
+    arguments += ["--checkpoint", str(tmp_path / "progress")]
+    assert "error_rates: done: 4 rows in, 3 rows out, " in main("error_rates", *arguments)
     sent = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
     window = {"window_start": "2008-11-09T20:35:00.000Z", "window_end": "2008-11-09T20:40:00.000Z"}
     assert sorted(sent, key=lambda rate: (rate["component"], rate["window_start"])) == [
@@ -126,11 +139,9 @@ def test_error_rates_sends_every_window_of_a_finished_input(submit: Submit, brok
         {**window, "component": "dfs.FSDataset", "lines": 2, "errors": 1, "error_rate": 0.5},
     ]
     put_lines(broker, "logs", b"081109 205001 1 ERROR dfs.DataNode: more for the last window\n")
-    done = submit("error_rates.py", "--brokers", str(broker), *topics, "--checkpoint", "progress")
-    assert done.returncode == 0, done.stderr
+    assert "error_rates: done: 1 rows in, 1 rows out, " in main("error_rates", *arguments)
     again = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
     assert [rate for rate in again if rate not in sent] == [
         {**LAST_WINDOW, "component": "dfs.DataNode", "lines": 2, "errors": 1, "error_rate": 0.5}
     ]
     assert len(again) == len(sent) + 1
-    assert "error_rates: done: 1 rows in, 1 rows out, " in done.stdout

@@ -1,12 +1,16 @@
-"""A pipeline through Spark Connect, with a server of its own: batch write, stream from topic to topic, batch read.
+"""Pipelines through Spark Connect, with a server of its own: batch write, stream from topic to topic, batch read; then
+the one of ``lag_pipeline``.
 
-``python connect_pipeline.py BROKERS FOLDER``; prints what it read at the end.
+``python connect_pipeline.py BROKERS FOLDER``; prints what it read at the end, then what ``lag_pipeline`` prints and
+logs.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 
+import lag_pipeline
 from pyspark.sql import SparkSession
 
 
@@ -33,6 +37,8 @@ def main(brokers: str, folder: str) -> None:
         copied = spark.read.format("metaq").options(brokers=brokers, subscribe="out").load()
         values = [row.value.decode() for row in copied.orderBy("partition", "offset").select("value").collect()]
         print("rows:", len(values), "in order:", values == sorted(values, key=lambda text: key(text)))
+        logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="LOG %(name)s %(message)s")
+        lag_pipeline.follow(spark, brokers, f"{folder}-lag")
     finally:
         spark.stop()
 

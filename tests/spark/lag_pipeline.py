@@ -1,12 +1,7 @@
-"""Two sources in one query, with a lag listener: by Spark Connect with ``connect``, in the driver otherwise.
-
-``python lag_pipeline.py BROKERS FOLDER [connect]``; prints the lines of the log, and the gauges while and after the
-query runs.
-"""
+"""Two sources in one query, with a lag listener, in a session that is given: of a driver, or of a client of Connect."""
 
 from __future__ import annotations
 
-import logging
 import sys
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,16 +12,12 @@ from metaq_spark.lag.listener import MetaQLagListener
 DEADLINE_S = 60.0
 
 
-def main(brokers: str, folder: str, kind: str = "classic") -> None:
-    builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    builder = builder.remote("local[2]") if kind == "connect" else builder.master("local[2]")
-    spark = builder.getOrCreate()
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="LOG %(name)s %(message)s")
+def follow(spark: SparkSession, brokers: str, folder: str) -> None:
+    """Print the gauges while and after the query ``both`` runs."""
     registry = CollectorRegistry()
     listener = MetaQLagListener({"brokers": brokers}, registry=registry)
     spark.streams.addListener(listener)
     try:
-        print("session:", type(spark).__module__)
         for topic, count in (("a", 3), ("b", 2)):
             rows = spark.createDataFrame([(f"{topic}{n}",) for n in range(count)], "value string").coalesce(1)
             rows.write.format("metaq").mode("append").options(brokers=brokers, topic=topic).save()
@@ -47,10 +38,18 @@ def main(brokers: str, folder: str, kind: str = "classic") -> None:
         while b"both" in generate_latest(registry):
             query.awaitTermination(0.1)
         print("AFTER", [line for line in generate_latest(registry).decode().splitlines() if "both" in line])
+        sys.stdout.flush()
     finally:
         spark.streams.removeListener(listener)
-        spark.stop()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def check_figures(printed: str, logged: list[str]) -> None:
+    """Check what ``follow`` has printed, and the lines of the listener's log."""
+    assert "query=both batch=0 lag_bytes=44 lag_messages=2 lag_seconds=" in logged[0]
+    assert "behind=1 furthest=a/0-0" in logged[0]
+    assert "query=both batch=2 lag_bytes=0 lag_messages=0 lag_seconds=0.0 partitions=2 behind=0" in logged[-1]
+    for topic in "ab":
+        for unit in ("bytes", "messages", "seconds"):
+            gauge = f'WHILE metaq_spark_lag_{unit}{{partition="0-0",query="both",topic="{topic}"}} 0.0'
+            assert gauge in printed
+    assert "AFTER []" in printed
