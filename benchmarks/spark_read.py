@@ -41,6 +41,9 @@ ALL: Final = ",".join(COLUMN_TYPES)
 CHOICES: Final = {"value": 1.3, "offset": None}
 """Columns to read beside all of them, and how many times as fast that should be."""
 
+SLOTS: Final = (1, 2)
+"""Of a session, each with one task."""
+
 SLICES: Final = 256
 """In the bare server's file, of ``SLICE_BYTES`` each: more than a cache of the processor holds."""
 
@@ -167,12 +170,12 @@ def main(words: Sequence[str] | None = None) -> None:
     title = "Reading over the network" if given.network else "Reading"
     with Report(title, given.json) as report, broker() as address, ExitStack() as stack:
         server = stack.enter_context(bare_server()) if given.network else None
-        for slots in (1, 2):
+        for slots in SLOTS:
             with spark(unix_socket=False, slots=slots) as session:
                 session.dataSource.register(CeilingSource)
                 reads = Reads(session, address, slots)
                 for case in cases:
-                    if slots == 1:
+                    if slots == SLOTS[0]:
                         fill(session, address, case)
                     if server is not None:
                         network(report, reads, case, server, given.runs)

@@ -283,6 +283,9 @@ The peer is the same query with ZooKeeper up. ``--runs`` changes nothing. Needs 
 TOPIC = "bench"
 MESSAGES = 400_000
 BATCH_BYTES = 10_000
+FIRST_BATCHES = 10
+"""Made before anything is measured."""
+
 AIM = 0.8
 """At least this part of the micro-batches with ZooKeeper up."""
 
@@ -360,7 +363,7 @@ def working(session: SparkSession, zookeeper: str, groups: bool) -> Iterator[Str
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as checkpoint:
         rows = session.readStream.format("metaq").options(**options).load()
         query = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
-        until(lambda: batches(query) >= 10, "the first micro-batches")
+        until(lambda: batches(query) >= FIRST_BATCHES, "the first micro-batches")
         try:
             yield query
         finally:

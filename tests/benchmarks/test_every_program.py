@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import first_row
 import pytest
@@ -43,12 +44,16 @@ LESS = {
     "WARM_UP_BATCHES": 0,
     "WARM_UP_MESSAGES": 0,
     "WARM_UP_S": 0.1,
+    "FIRST_BATCHES": 2,
     "FAILOVERS": 1,
     "COUNTS": (1, 4),
     "SIZES": (100,),
     "PARTITION_COUNTS": (1, 2),
 }
 """Constants of the programs that would only cost time here: pauses, what is not measured, numbers of similar points."""
+
+SIMILAR = ("CASES", "ONCE_CASES", "SLOTS", "CHOICES", "COMMIT_MIB", "LAYOUTS")
+"""Constants that are similar things to measure: the first one is measured here."""
 
 WITHOUT_SPARK = (
     "broker",
@@ -85,12 +90,25 @@ def run_tiny(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in less.items():
         if hasattr(module, name):
             monkeypatch.setattr(module, name, value)
-    if len(getattr(module, "CASES", ())) > 1:
-        monkeypatch.setattr(module, "CASES", module.CASES[:1])
+    for name in SIMILAR:
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, first_of(getattr(module, name)))
+    if program.name == "idle-clients":
+        monkeypatch.setattr(module, "KINDS", one_for_each_need(module.KINDS))
     file = folder / "figures.json"
     own = program.quick or tuple(word for word in program.more if word == "--others")
     main(["--runs", "1", "--scale", SCALE, *own, *TINY.get(program.name, []), "--json", str(file)])
     return [Figure(**each) for each in json.loads(file.read_text())["figures"]]
+
+
+def first_of(several: Sequence[Any] | Mapping[Any, Any]) -> Sequence[Any] | Mapping[Any, Any]:
+    return dict([*several.items()][:1]) if isinstance(several, Mapping) else several[:1]
+
+
+def one_for_each_need(kinds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A client is a process of its own: of those that lose the same server, the first one."""
+    firsts = {kind.needs: name for name, kind in reversed(kinds.items())}
+    return {name: kinds[name] for name in firsts.values()}
 
 
 def once(measures: Sequence[Callable[[], float]], *_: int, **__: int) -> list[float]:
