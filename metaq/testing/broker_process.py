@@ -30,7 +30,7 @@ from metaq.testing.local_broker import LocalBroker
 if TYPE_CHECKING:
     from metaq.client.rocketmq.client import RocketMQ
 
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 """Longest wait for it to serve, and to stop."""
 
 LOG_BYTES_SHOWN: Final = 2000

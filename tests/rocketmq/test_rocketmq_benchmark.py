@@ -41,7 +41,6 @@ def test_all_figures_of_a_small_run(rocketmq_release: Release, tmp_path: Path) -
 
 
 @pytest.mark.rocketmq_only("4.9.7")
-@pytest.mark.timeout(600)
 def test_all_figures_of_the_broker(rocketmq_release: Release, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "rocketmq_broker_peer.py"), "--rocketmq", "4.9.7"]

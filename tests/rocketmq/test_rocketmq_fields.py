@@ -17,7 +17,7 @@ from rocketmq_spark import FULL, LARGE_MESSAGES, SMALL_MESSAGES, RocketMQTopic, 
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 900)]
 
 MakeTopic = Callable[..., str]
 

@@ -29,7 +29,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     # SPARK_TESTING: Spark's own way to have the server choose a free port, and the client find it.
     settings = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_TESTING": "1"}
     try:
-        done = subprocess.run(command, env=environment | settings, capture_output=True, text=True, timeout=280)
+        done = subprocess.run(command, env=environment | settings, capture_output=True, text=True, timeout=800)
     finally:
         broker.stop()
         broker.end()

@@ -107,7 +107,7 @@ def test_tasks_that_fail_and_are_run_again(topic: Topic, tmp_path: Path) -> None
     topic.put(*[f"{n:02}" for n in range(12, 24)], partition=1)
     command = [sys.executable, str(RETRIES), topic.servers, topic.name, target.name, str(tmp_path)]
     with open(tmp_path / "log", "w") as log:
-        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | spark_environment(), timeout=300)
+        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | spark_environment(), timeout=800)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-5000:]
     assert sorted(path.name for path in tmp_path.glob("met-*")) == ["met-10"]
     assert (target.values(), prepared(topic)) == ([f"{n:02}" for n in range(24)], [])

@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).with_name("lag_available_now.py")
 
 def test_the_last_batch_of_a_run_that_ends_is_reported(dev_broker: RunningBroker, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(dev_broker.address), str(tmp_path / "checkpoint")]
-    done = subprocess.run(command, env=os.environ | spark_environment(), capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=os.environ | spark_environment(), capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("LOG metaq_spark.lag")]
     assert "lag_bytes=0 lag_messages=0" in lines[-1]

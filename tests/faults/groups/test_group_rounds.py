@@ -8,7 +8,7 @@ import pytest
 
 from faults.groups.rounds import FAULTS, run
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 def test_rounds_lose_nothing_and_repeat_little(tmp_path: Path) -> None:

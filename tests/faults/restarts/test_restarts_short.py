@@ -8,7 +8,7 @@ import pytest
 
 from faults.restarts.rounds import Rounds
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 ROUNDS = 2
 SEED = 18
