@@ -18,8 +18,8 @@ from typing import Final
 from metaq.model import Address
 
 READY: Final = re.compile(r"metaq-broker \S+ ready on (\S+), data in .+")
-START_PATIENCE_S: Final = 30.0
-STOP_PATIENCE_S: Final = 30.0
+START_PATIENCE_S: Final = 120.0
+STOP_PATIENCE_S: Final = 120.0
 COMPLAINTS: Final = re.compile(r"Traceback|never retrieved|never awaited|unhandled|Exception ignored|AssertionError")
 
 

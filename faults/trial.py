@@ -27,7 +27,7 @@ from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Stats
 
 SURVEY_TIMEOUTS: Final = Timeouts(10.0, 60.0)
-QUIET_PATIENCE_S: Final = 30.0
+QUIET_PATIENCE_S: Final = 120.0
 QUIET_INTERVAL_S: Final = 0.01
 SURVEYS_MAX: Final = 5
 SHOWN_MAX: Final = 3

@@ -21,7 +21,7 @@ SESSION_S: Final = 2.0
 TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 SEND_PAUSE_S: Final = 0.03
-END_S: Final = 30.0
+END_S: Final = 120.0
 
 
 @dataclass

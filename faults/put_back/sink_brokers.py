@@ -15,7 +15,7 @@ from metaq.net.transport import Timeouts
 
 TARGET: Final = "target"
 JOURNAL: Final = "transactions"
-SUSPEND_PATIENCE_S: Final = 30.0
+SUSPEND_PATIENCE_S: Final = 120.0
 _TIMEOUTS: Final = Timeouts(10.0, 60.0)
 
 

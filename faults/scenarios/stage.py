@@ -13,7 +13,7 @@ from typing import Final
 from faults.history import Outcome
 from faults.trial import Trial
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 120.0
 LOOK_INTERVAL_S: Final = 0.01
 
 
