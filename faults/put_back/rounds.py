@@ -37,7 +37,7 @@ BROKERS: Final[Mapping[str, int]] = {"metaq": 2, "rocketmq": 1}
 BATCHES: Final = 3
 """Batches of a round, each with a copy of the brokers before it."""
 
-PATIENCE_S: Final = 240
+PATIENCE_S: Final = 600
 STARTS_MAX: Final = 10
 SLOW_MACHINE: Final = "Python worker failed to connect back"
 """What a query fails with if a Python process of Spark takes longer than ten seconds to start."""
