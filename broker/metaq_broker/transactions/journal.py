@@ -14,8 +14,8 @@ only, so whatever ends a transaction is never gone before the records that began
 The very last record of a journal may be hit by real damage and still look torn; no log can distinguish these.
 
 After a failed fsync nothing more is written (the kernel may have dropped the bytes it could not write, and the next
-fsync would report success): ``failure`` says so for ever, and a restart finds out what really is on the disk. A failed
-write is less: the file is cut back, and only that step is refused.
+fsync would report success): ``failure`` stays set, and a restart reads what is on disk. After a failed write, the file
+is truncated, and only that step is refused.
 
 All methods run on the event loop, except ``JournalSync.run`` and ``JournalRead.run``.
 """
@@ -52,7 +52,9 @@ _log = logging.getLogger(__name__)
 
 
 class JournalFailed(Exception):
-    """A record could not be written. ``Journal.failure`` tells whether the journal is done for until a restart."""
+    """A record could not be written. ``Journal.failure`` tells whether the journal refuses all writes until a
+    restart.
+    """
 
 
 class JournalDamaged(Exception):
@@ -110,7 +112,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class JournalSync:
-    """What one fsync has to cover; made on the loop, run in a worker thread."""
+    """One fsync of the journal; made on the event loop, run in a worker thread."""
 
     files: Files
     fds: tuple[int, ...]
@@ -160,7 +162,7 @@ class Journal:
     """An open journal. ``file_bytes`` is the size at which a new file is begun."""
 
     def __init__(self, files: Files, directory: Path, file_bytes: int) -> None:
-        """Name the place; ``load`` reads it, and until then nothing can be written."""
+        """Touch nothing yet: ``load`` reads the journal, and until then nothing can be written."""
         self._disk = files
         self._directory = directory
         self._file_bytes = file_bytes
@@ -330,7 +332,7 @@ class Journal:
         return self._durable_lsn if self.failure is None else JournalFailed(self.failure)
 
     def complete_sync(self, job: JournalSync, error: OSError | None) -> None:
-        """Take note of how ``job`` went."""
+        """Record the result of ``job``."""
         self._in_flight = False
         self._note(job, error)
         self._close_if_idle()
@@ -346,7 +348,7 @@ class Journal:
         """Make everything durable, waiting for the disk; for the start and the stop only.
 
         Raises:
-            JournalFailed: The journal is done for.
+            JournalFailed: The journal cannot be written until a restart.
         """
         job = self._sync_of_all()
         try:

@@ -1,7 +1,7 @@
-"""The transactions of one broker: what clients and operators may ask, and who may ask it.
+"""The transactions of one broker: the operations of clients and operators.
 
 Everything runs on the event-loop thread. A method that takes ``done`` never raises for a refusal: it calls ``done``
-exactly once, at once or later. The others raise ``TransactionRefused``, which carries it.
+exactly once, at once or later. The others raise ``TransactionRefused``.
 
 ::
 
@@ -11,7 +11,7 @@ exactly once, at once or later. The others raise ``TransactionRefused``, which c
     commit        │
     decide        └──▶ applier ──▶ TransactionStore (the partitions)
 
-``recover_from_journal`` comes first, after the partitions were loaded and before anybody may put anything.
+``recover_from_journal`` is called first, after the partitions were loaded and before any put.
 
 Source: docs/transactions.md; docs/adr/0007 for decisions.
 """
@@ -252,7 +252,7 @@ class TransactionManager:
         return self._heuristics.outcome(key) is None and self._decisions.committed_here(key)
 
     def rollback(self, key: TransactionId | None, connection: object, done: Done) -> None:
-        """Give a transaction up; of a prepared one ``done`` is called when that is durable."""
+        """Roll a transaction back. For a prepared one, ``done`` is called when the rollback is durable."""
         try:
             if isinstance(key, Xid) and self._open.find(key, connection) is None:
                 self._heuristics.refuse_ended(key)
@@ -280,10 +280,10 @@ class TransactionManager:
             self._heuristics.forget(key)
 
     def end(self, key: TransactionId | None) -> None:
-        """END has no effect and no reply: the client is done putting, and says so."""
+        """Handle END, which has no effect and no reply: the client has finished its puts."""
 
     def connection_lost(self, connection: object) -> None:
-        """Roll back the local transactions of a connection, except those whose commit is on its way."""
+        """Roll back the local transactions of a connection, except while their commit is in progress."""
         for transaction in self._open.of(connection):
             if not self._completion.lose(transaction, Event.CONNECTION_LOST):
                 self._open.remove(transaction)  # it continues, but no client can refer to it any more
@@ -317,7 +317,7 @@ class TransactionManager:
         return self._decisions.last(query_id)
 
     def topics_of(self, keys: Iterable[TransactionId], query_id: str | None = None) -> frozenset[str]:
-        """Return the topics that XA transactions write to, and those of a query: its branches here and decisions."""
+        """Return the topics of XA transactions and of a query (of its branches here and its decisions)."""
         found = [self._open.find(key, None) for key in keys if isinstance(key, Xid)]
         if query_id is not None:
             found += [each for each in self._open.xa() if isinstance(each.key, Xid) and each.key.unique == query_id]
@@ -325,7 +325,7 @@ class TransactionManager:
         return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
 
     def last_decided(self, query_id: str, done: Callable[[Decision | Refusal | None], None]) -> None:
-        """Like ``decision``, answered when the decision is durable, so that the caller may rely on it."""
+        """Pass the newest decision of a query to ``done`` once it is durable."""
         decision = self.decision(query_id)
 
         def durable(failure: Exception | None) -> None:
@@ -387,7 +387,7 @@ class TransactionManager:
         return self._heuristics.items()
 
     def end_heuristically(self, key: TransactionId, outcome: Outcome, done: Done) -> None:
-        """End a prepared transaction by hand: commit it, roll it back, or declare it completed elsewhere.
+        """Complete a prepared transaction manually: commit it, roll it back, or declare it completed elsewhere.
 
         Its coordinator gets the outcome with every COMMIT and ROLLBACK until it sends FORGET. ``done`` as for both.
         """

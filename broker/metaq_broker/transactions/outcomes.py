@@ -1,4 +1,4 @@
-"""What transactions answer when a step is refused: typed values, as those of the engine. No protocol's words or codes.
+"""Typed refusals of transaction steps, independent of any protocol's texts and codes.
 
 A refusal is an expected outcome: the step was not carried out. Inside the package it travels as the exception
 ``TransactionRefused``; callbacks get the value.
@@ -30,7 +30,7 @@ class Outcome(IntEnum):
     ROLLED_BACK = 6
     COMMITTED = 7
     COMPLETED = 8
-    """Finished by other means outside the broker: the messages are dropped, and the outcome is unknown."""
+    """Completed outside the broker: the messages are dropped, and the outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class NotStarted(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class NotAnXid(Refusal):
-    """A step that exists for XA transactions only was asked of something else, or of nothing."""
+    """A step that exists only for XA transactions was requested for another key, or for none."""
 
     key: TransactionId | None
 
 
 @dataclass(frozen=True, slots=True)
 class EndedByOperator(Refusal):
-    """An operator has ended the transaction by hand."""
+    """An operator has completed the transaction manually."""
 
     key: Xid
     outcome: Outcome
@@ -127,7 +127,7 @@ class OutcomeUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class DecisionUnknown(Refusal):
-    """As ``OutcomeUnknown``, for a decision: ask again after the restart."""
+    """It is unknown whether the decision was recorded: ask again after the restart."""
 
     query_id: str
     batch_id: int
@@ -153,7 +153,7 @@ class AlreadyDecided(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class NewerDecision(Refusal):
-    """A writer that was replaced meanwhile asks for a batch before the last one."""
+    """The decision is for a batch before the last one; its writer has been replaced."""
 
     query_id: str
     batch_id: int
@@ -187,7 +187,7 @@ class QueryOver(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class NotMissing(Refusal):
-    """An operator accepts the loss of a branch whose messages are here."""
+    """An operator tried to accept the loss of a branch whose messages are here."""
 
     key: Xid
 

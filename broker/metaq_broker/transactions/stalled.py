@@ -1,7 +1,7 @@
-"""Committed transactions whose messages a partition does not take now: its disk is full, or it is read-only.
+"""Committed transactions whose messages a partition cannot store now: its disk is full, or it is read-only.
 
-They are tried again, in the order of their commits, until every partition has its messages, so no restart is needed.
-What is committed meanwhile for a partition that waits so waits behind it.
+They are retried in commit order until every partition has its messages, so no restart is needed. Later commits to a
+stalled partition wait behind them.
 
 A write that found no space has left nothing behind. After any other failure nobody knows what is there, if the
 partition was recovered meanwhile: then it is read from where it ended at the commit, as at a restart, and gets what is
@@ -58,7 +58,7 @@ class Stores:
             self.append_group(group, together)
 
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
-        """Append the units of one partition, one of those that ``together`` waits for."""
+        """Append the units of one of the partitions that ``together`` waits for."""
         one = partial(together.one, group[0].partition_key)
         try:
             self._store.append(group, one)
@@ -74,7 +74,7 @@ class Together:
         self._failures: dict[PartitionKey, Exception] = {}
 
     def one(self, partition_key: PartitionKey, error: Exception | None) -> None:
-        """Take note that a partition has its unit, or why not."""
+        """Record that a partition has its unit, or why not."""
         if error is not None:
             self._failures[partition_key] = error
         self._left -= 1
@@ -117,7 +117,9 @@ class StalledCommits:
         return [each.transaction for each in self._stalled]
 
     def before(self, partition_key: PartitionKey) -> StalledBefore | None:
-        """Return why nothing more may be appended to a partition now: the messages of another have to be before."""
+        """Return why nothing may be appended to a partition now: an earlier transaction's messages are
+        missing there.
+        """
         for each in self._stalled:
             if partition_key in each.left:
                 failure = each.transaction.failure
@@ -151,7 +153,7 @@ class StalledCommits:
         self._next()
 
     def _next(self) -> None:
-        """Try the next one whose partitions are not needed by one before it that is not finished."""
+        """Retry the next transaction whose partitions no earlier stalled transaction needs."""
         while self._todo and not self._stopped:
             each = self._todo.popleft()
             if each.left.isdisjoint(self._blocked):

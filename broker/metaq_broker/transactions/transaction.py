@@ -191,7 +191,7 @@ def xid_of(transaction: Transaction) -> Xid:
 
 
 class OpenTransactions:
-    """The transactions that have begun and not ended. ``open_max`` is how many there may be."""
+    """The transactions that have begun and not ended, at most ``open_max``."""
 
     def __init__(self, open_max: int) -> None:
         self._open_max = open_max
@@ -208,10 +208,10 @@ class OpenTransactions:
             yield from transactions.values()
 
     def check_capacity(self) -> None:
-        """Let pass one more transaction.
+        """Check that one more transaction may begin.
 
         Raises:
-            TransactionRefused: There are as many as may be.
+            TransactionRefused: The limit is reached.
         """
         if self._count >= self._open_max:
             raise TransactionRefused(TooManyTransactions(self._open_max))
@@ -231,7 +231,7 @@ class OpenTransactions:
         self._count += 1
 
     def remove(self, transaction: Transaction) -> None:
-        """Let an ended transaction not be found any more; nothing happens if it is not."""
+        """Remove an ended transaction, if it is there."""
         if self.find(transaction.key, transaction.owner) is not transaction:
             return
         if isinstance(transaction.key, Xid):
