@@ -37,13 +37,17 @@ def run_suite(suite: Suite, asked: argparse.Namespace, folder: Path) -> dict[str
         Unavailable: The suite is not in the folder.
     """
     compiled = compiled_suite(asked.suites, suite.folder) if suite.folder else CompiledSuite(suite.name, folder)
-    classes = [each for each in compiled.test_classes() if suite.has(each) and (asked.only or "") in each]
+    classes = [each for each in compiled.test_classes() if suite.has(each) and _is_wanted(each, asked.only)]
     sides = [side for side in suite.sides if not asked.side or side in asked.side]
     jar = console()
     return {
         side: suite.run(Job(compiled, side, classes, fresh(folder / f"{suite.name}-{number}"), jar))
         for number, side in enumerate(sides)
     }
+
+
+def _is_wanted(name: str, only: Sequence[str] | None) -> bool:
+    return only is None or any(text in name for text in only)
 
 
 def _run_all(asked: argparse.Namespace, folder: Path) -> int:
@@ -69,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="The peers' own suites: docs/testing.md.")
     parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(each.name for each in SUITES))
     parser.add_argument("--suites", type=Path, metavar="FOLDER", help="the compiled suites (or the variable SUITES)")
-    parser.add_argument("--only", metavar="TEXT", help="classes of tests whose names have this text")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="classes of tests whose names have this text, or one of several"
+    )
     sides = sorted({side for suite in SUITES for side in suite.sides})
     parser.add_argument("--side", action="append", choices=sides, help="one of the sides, as they are printed")
     parser.add_argument("--folder", type=Path, help="keep logs and data here")
