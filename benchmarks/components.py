@@ -25,9 +25,9 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
-from metaq_broker.log.segments.marks import BlockPart, Marks
 
 from metaq.formats.checksum import checksum
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame, walk
 from metaq.formats.message_id import IdWorker
 from metaq.protocols.text.commands import Command, Put, Reply, Result, Value
@@ -67,7 +67,7 @@ def decode_commands(chunks: list[bytes]) -> None:
     decoder = CommandDecoder()
     for chunk in chunks:
         decoder.receive_data(chunk)
-        while decoder.next_puts(1 << 20) is not None or decoder.next_command() is not NEED_DATA:
+        while decoder.next_event(64) is not NEED_DATA:
             pass
 
 
@@ -248,7 +248,6 @@ what reading all of it takes. Medians of runs in turn; less is better.
 """
 
 GIB, MIB = 1 << 30, 1 << 20
-MARK_BYTES = 1 << 14
 CLEAN_MARK = "clean-shutdown"
 OPEN_RUNS = 3
 
@@ -261,15 +260,12 @@ def build(folder: Path, settings: LogSettings, partitions: int, bytes_each: int,
     """Fill every partition with copies of one unit, and stop cleanly."""
     ids = IdWorker(0).reserve(MIB // message_bytes, Clock().now_ms())
     frames = [encode_frame(message_id, 0, bytes(message_bytes - 20)) for message_id in ids]
-    block, step = b"".join(frames), max(1, MARK_BYTES // message_bytes)
-    marks = Marks()
-    for number in range(0, len(frames), step):
-        marks.add(number * message_bytes, number)
+    block = FrameBlock.of(frames)
     store = open_store(folder, settings)
     for index in range(partitions):
         log = store.get_or_create("bench", index)
         while log.end_offset + len(block) <= bytes_each:
-            log.append_blocks([BlockPart(block, len(frames), marks)])
+            log.append_blocks([block])
             if log.end_offset - log.readable_end > 256 * MIB:
                 log.sync()
         if log.end_offset < bytes_each:

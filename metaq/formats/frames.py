@@ -44,6 +44,7 @@ __all__ = [
     "pack_header",
     "pass_whole",
     "require_length",
+    "unpack_header",
     "walk",
     "whole_bytes",
 ]
@@ -58,6 +59,9 @@ _INT64: Final = struct.Struct(">q")
 
 ID_AT: Final = 8
 """Where the message id is in a frame."""
+
+unpack_header: Final = _HEADER.unpack_from
+"""Return the fields of the header at a position as a tuple: for loops inside of this package."""
 
 pack_header: Final = _HEADER.pack
 """Return the header of ``(length, checksum, message_id, flag)``."""

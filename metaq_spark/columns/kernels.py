@@ -25,11 +25,8 @@ from typing import Final
 import numba
 import numpy as np
 
-from metaq.formats.frames import HEADER_BYTES
-from metaq.formats.message_id import EPOCH_MS
-from metaq.formats.native_crc import crc32_address
-from metaq_spark.columns.addresses import CRC_TABLES as CRC_TABLES
-from metaq_spark.columns.addresses import (
+from metaq.compiled.addresses import CRC_TABLES as CRC_TABLES
+from metaq.compiled.addresses import (
     big_endian,
     compiled,
     copy,
@@ -39,6 +36,9 @@ from metaq_spark.columns.addresses import (
     load,
     put_big_endian,
 )
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import EPOCH_MS
+from metaq.formats.native_crc import crc32_address
 from metaq_spark.columns.blocks import MULTIPLIERS as _MULTIPLIERS
 
 CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)

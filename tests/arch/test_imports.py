@@ -136,8 +136,9 @@ RULES = [
 ]
 
 FOREIGN_PACKAGES = {
-    # folder -> what may be imported beside the standard library and the project's own packages
-    "metaq": {"kazoo", "isal", "lz4", "zstandard", "pytest"},  # the last four only if they are installed
+    # folder -> what may be imported beside the standard library and the project's own packages; of metaq's, all but
+    # kazoo only if they are installed
+    "metaq": {"kazoo", "isal", "lz4", "zstandard", "pytest", "numpy", "numba", "llvmlite"},
     "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker"}
@@ -280,11 +281,11 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
 
 
 COMPILED_LOOPS = (
-    "metaq_broker.log.engine.block_loop",
-    "metaq_broker.log.engine.machine_code",
+    "metaq.compiled.addresses",
+    "metaq.formats.frame_loops",
+    "metaq_broker.log.segments.index_loop",
     "metaq_broker.rocketmq.sends.batch_loop",
     "metaq_broker.rocketmq.messages.record_loop",
-    "metaq_broker.text.text_loop",
 )
 """Modules that need numba: imported on first use, in a ``try``."""
 

@@ -10,20 +10,19 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 from metaq_broker.clock import Clock, ManualClock
-from metaq_broker.log.engine.blocks import Block
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine, OnDurable
 from metaq_broker.log.engine.outcomes import Appended, Refusal
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
-from metaq_broker.log.segments.marks import Marks
 from metaq_broker.log.segments.segment import delete_segment
 from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
-from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame, encode_stored
+from metaq.formats.frame_block import FrameBlock
+from metaq.formats.frames import Frame, encode_frame, encode_stored
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.stored_form import encode_head
-from metaq.model import Buffer
 
 FOLDER = "orders-0"
 SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
@@ -116,15 +115,6 @@ class QuickFiles(Files):
 
     def fsync_dir(self, path: Path) -> None:
         pass
-
-
-def marks(block: Buffer) -> Marks:
-    """Those of every frame of a block."""
-    found, at = Marks(), 0
-    while at < len(block):
-        found.add(at, len(found))
-        at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
-    return found
 
 
 def ends_before_the_cut(work: Callable[[], object]) -> bool:
@@ -230,5 +220,6 @@ def put(
     independent: bool = True,
 ) -> Appended | Refusal:
     """Append messages; those of one batch, unless they are ``independent``."""
-    frames = bytearray().join(encode_frame(0, 0, body) for body in bodies)
-    return engine.append(Block(topic, partition, frames, len(bodies), independent), on_durable)
+    block = FrameBlock.of([encode_frame(0, 0, body) for body in bodies])
+    terms = Terms.PUTS if independent else Terms.BLOCK
+    return engine.append(Append(topic, partition, (block,), terms), on_durable)

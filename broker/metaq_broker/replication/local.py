@@ -6,10 +6,12 @@ A copy gets the same bytes as its original, in segments that begin at the same o
 from __future__ import annotations
 
 import asyncio
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 from metaq.errors import CorruptFrame, MetaqError
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import walk
 from metaq.formats.topic_names import storage_fault
 from metaq_broker.log.engine.engine import Engine
@@ -24,18 +26,18 @@ from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.replication.peer import PartitionKey, StoredRange
 
 
-def checked_frames(run: bytes, offset: int, where: str) -> list[bytes]:
+def checked_block(run: bytes, offset: int, where: str) -> FrameBlock:
     """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; a cut one is left out.
 
     Raises:
         CorruptFrame: A frame fails its checksum, or is none: nothing of the run may be stored.
     """
-    frames: list[bytes] = []
+    ends = array("q")
     for frame in walk(run, offset, where=where):
         if not frame.body and not frame.message_id:  # no broker gives the id 0: bytes that were never written
             raise CorruptFrame(where, frame.offset, "an empty message with the id 0")
-        frames.append(run[frame.offset - offset : frame.end - offset])
-    return frames
+        ends.append(frame.end - offset)
+    return FrameBlock(run[: ends[-1]] if ends else b"", len(ends), ends)
 
 
 class CopyRefused(MetaqError):
@@ -155,18 +157,17 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
         if segment_start != log.active.start:
             segments = f"{log.active.start} in the copy, {segment_start} in the original"
             raise CopyRefused(f"offset {offset} is in the segment that begins at {segments}; delete one of the two")
-        frames = checked_frames(run, offset, log.directory.name)
-        whole = b"".join(frames)
-        if frames:
-            log.append_copy(whole, frames)
+        block = checked_block(run, offset, log.directory.name)
+        if block.count:
+            log.append_copy(block)
             local.commit.schedule(log)
-            local.engine.statistics.stored(log.topic, len(frames), len(whole))
+            local.engine.statistics.stored(log.topic, block.count, len(block))
     except CorruptFrame as error:
         raise CopyRefused(f"what the original sends is damaged: {error}") from error
     except LogFailed as failure:
         local.engine.note_failure(log.topic, failure)
         raise CopyRefused(str(failure)) from failure
-    return len(whole)
+    return len(block)
 
 
 def begin_segment(local: LocalPartitions, log: PartitionLog) -> None:

@@ -18,7 +18,7 @@ from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.java_slave import GROUP
-from metaq_broker.replication.local import CopyRefused, checked_frames
+from metaq_broker.replication.local import CopyRefused, checked_block
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 
 COPY_BYTES: Final = 1 << 20
@@ -108,9 +108,9 @@ class PartitionSender:
         position, wanted = self.end - start, COPY_BYTES
         while True:  # until a frame is whole
             run = handle.pread(min(wanted, limit - self.end), position)
-            frames = checked_frames(run, self.end, self._log.directory.name)
-            if frames:
-                return start, b"".join(frames) if wanted == COPY_BYTES else frames[0]
+            block = checked_block(run, self.end, self._log.directory.name)
+            if block.count:
+                return start, bytes(block.data) if wanted == COPY_BYTES else block.split()[0]
             if len(run) < wanted:
                 raise CopyRefused(f"there is no whole frame at offset {self.end}")
             wanted *= 4

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_types import encode_single_head
 from metaq.net.machine import boot_id
 from metaq.protocols.file_location import FileLocation, encode_file_location
@@ -39,9 +40,8 @@ from metaq.protocols.text.commands import (
 )
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
-from metaq.protocols.text.framed_puts import FramedPuts
-from metaq.protocols.text.put_runs import PutRun
-from metaq_broker.log.engine.blocks import Block
+from metaq.protocols.text.puts import Puts
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
 from metaq_broker.log.engine.type_filter import LargeFrame
@@ -53,17 +53,15 @@ from metaq_broker.serve.foreign import METAQ
 from metaq_broker.serve.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.serve.session import Client
 from metaq_broker.text.access import Access
-from metaq_broker.text.put_runs import (
+from metaq_broker.text.put_replies import (
     GroupedReplies,
     Worded,
-    frames_of,
     mixed_replies,
     refusal_replies,
     success_replies,
 )
 from metaq_broker.text.refusals import RefusalTexts, Refused
 from metaq_broker.text.stats_report import StatsReport
-from metaq_broker.text.text_puts import TextPuts
 from metaq_broker.text.transactions import TransactionCommands
 
 _LOG: Final = logging.getLogger(__name__)
@@ -72,8 +70,8 @@ _LOG: Final = logging.getLogger(__name__)
 Send = Callable[[Sequence[bytes]], None]
 """Takes the replies of some puts, in their order."""
 
-PLAIN_PUTS: Final = 64
-"""Puts that are carried out together by plain code: a millisecond or two. More would hardly cost less each."""
+PUTS_MAX: Final = 64
+"""Puts that are carried out together: a millisecond or two. More would hardly cost less each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,6 @@ class TextServices:
     receiver: SyncSlave | None = None
     accounts: Callable[[], AccountList | None] = lambda: None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
-    text_puts: TextPuts = field(default_factory=TextPuts)
 
     def session(self, replies: ReplyQueue, client: Client) -> TextSession:
         """Make the session of a connection. Where clients show certificates, or need accounts, not all may do all."""
@@ -125,8 +122,7 @@ class TextSession:
         self._peer = peer
         self._access = access
         self._shares_files = nearby and system.local_reads
-        buffers, framer = services.buffers.take, services.text_puts.frame
-        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, buffers, framer)
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
         """Whether no further command will be carried out: the client quit, or sent what is no command."""
         self.expects_block = False
@@ -152,54 +148,28 @@ class TextSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
 
-        Also stops when the queue of replies is full. Plain puts are gathered: batching amortises their cost. Bytes that
-        are no command end the session: replies to earlier commands go out, then the connection is closed.
+        Also stops when the queue of replies is full. Plain puts that follow each other are carried out together: batching
+        amortises their cost. Bytes that are no command end the session: replies to earlier commands go out, then the
+        connection is closed.
         """
-        puts: list[Put] = []
-        left = requests_max
+        decoder, left = self._decoder, requests_max
         try:
-            while left > 0:
-                if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
-                    break
-                run = self._decoder.next_puts(left, PLAIN_PUTS)
-                if run is not None:
-                    if isinstance(run, PutRun):
-                        self._put(run.behind(puts) if puts else run)
-                        left -= len(run.bodies)
-                    else:
-                        if puts:
-                            self._put(PutRun.of(puts))
-                        self._put_framed(run)
-                        left -= run.messages
-                    puts = []
-                    if quantum_over():
-                        break
-                    continue
-                command = self._decoder.next_command()
-                left -= 1
-                if type(command) is Put and command.transaction is None:
-                    puts.append(command)
-                    if len(puts) < PLAIN_PUTS:
-                        continue
-                    self._put(PutRun.of(puts))
-                    puts = []
-                    if quantum_over():
-                        break
-                    continue
-                if puts:
-                    self._put(PutRun.of(puts))
-                    puts = []
-                if command is NEED_DATA or not self._dispatch(command):
+            while left > 0 and decoder.pending_bytes:
+                event = decoder.next_event(min(left, PUTS_MAX))
+                if isinstance(event, Puts):
+                    self._put(event)
+                    left -= event.frames.count
+                elif event is NEED_DATA or not self._dispatch(event):
                     return False
+                else:
+                    left -= 1
                 if self._replies.full or quantum_over():
                     break
         except ProtocolError as error:
             self._end(error)
-        if puts:
-            self._put(PutRun.of(puts))
         if self.finished:
             self._replies.end()
-        return not self.finished and self._decoder.pending_bytes > 0
+        return not self.finished and decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
         """Forget the connection: its local transactions are rolled back."""
@@ -237,13 +207,13 @@ class TextSession:
 
     # ---- puts
 
-    def _put(self, run: PutRun) -> None:
-        """Carry out a run of puts without transaction, one engine call per partition."""
+    def _put(self, puts: Puts) -> None:
+        """Carry out puts without transaction, one engine call per partition."""
         self.expects_block = False
-        topics, partitions, count = run.topics, run.partitions, len(run.topics)
+        topics, partitions, count = puts.topics, puts.partitions, puts.frames.count
         topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
-            self._put_group(topic, partition, run, self._replies.pending(count).complete_all, joined=True)
+            self._put_group(topic, partition, puts.frames, puts.opaques, self._replies.pending(count).complete_all)
             return
         groups: dict[tuple[str, int], list[int]] = {}
         for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
@@ -251,55 +221,36 @@ class TextSession:
             groups.setdefault((topic, index), []).append(position)
         replies = GroupedReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
-            self._put_group(topic, partition, run.picked(positions), partial(replies.report, positions), joined=False)
+            frames, opaques = puts.frames.picked(positions), [puts.opaques[position] for position in positions]
+            self._put_group(topic, partition, frames, opaques, partial(replies.report, positions))
 
-    def _put_group(self, topic: str, partition: int, run: PutRun, send: Send, *, joined: bool) -> None:
-        worded = partial(self._texts.put, topic, partition)
-
-        def stored(appended: Appended) -> list[bytes]:
+    def _put_group(self, topic: str, partition: int, frames: FrameBlock, opaques: Sequence[int], send: Send) -> None:
+        def stored(appended: Appended) -> Sequence[bytes]:
             if appended.rejected:
-                return mixed_replies(run, appended, worded)
-            return success_replies(run, appended, joined=joined)
+                return mixed_replies(opaques, frames, appended, partial(self._texts.put, topic, partition))
+            return success_replies(opaques, frames, appended)
 
-        block, opaques = Block(topic, partition, frames_of(run), len(run.bodies), independent=True), run.opaques
-        self._append(block, lambda: opaques, stored, worded, send)
-
-    def _put_framed(self, puts: FramedPuts) -> None:
-        """Carry out a run of puts that compiled code has made a block of."""
-        self.expects_block = False
-        worded = partial(self._texts.put, puts.topic, puts.partition)
-
-        def stored(appended: Appended) -> list[bytes]:
-            if appended.rejected:
-                return mixed_replies(puts.run(), appended, worded)
-            return [self._services.text_puts.replies(puts, appended.partition, appended.first_offset)]
-
-        block = Block(puts.topic, puts.partition, puts.block, puts.messages, independent=True)
-        self._append(block, puts.opaques.tolist, stored, worded, self._replies.pending(puts.messages).complete_all)
+        self._append(Append(topic, partition, (frames,), Terms.PUTS), opaques, stored, send)
 
     def _append(
-        self,
-        block: Block,
-        opaques: Callable[[], Sequence[int]],
-        stored: Callable[[Appended], Sequence[bytes]],
-        worded: Worded,
-        send: Send,
+        self, unit: Append, opaques: Sequence[int], stored: Callable[[Appended], Sequence[bytes]], send: Send
     ) -> None:
-        """Append a block, and ``send`` the replies to its puts when it is durable, or why it was refused.
+        """Append a unit, and ``send`` the replies to its puts when it is durable, or why it was refused.
 
-        ``opaques`` and ``worded`` are kept until then, and must keep no message in memory.
+        What is kept until then must keep no message in memory.
         """
-        forbidden = None if self._access is None else self._access.publish(block.topic)
+        forbidden = None if self._access is None else self._access.publish(unit.topic)
         if forbidden is not None:
-            send([encode(Result(*forbidden, opaque)) for opaque in opaques()])
+            send([encode(Result(*forbidden, opaque)) for opaque in opaques])
             return
+        worded: Worded = partial(self._texts.put, unit.topic, unit.partition)
         replies: Sequence[bytes] = ()
         rejected: Mapping[int, Refusal] = {}
 
         def durable(refusal: Refusal | None) -> None:
-            send(replies if refusal is None else refusal_replies(opaques(), refusal, rejected, worded))
+            send(replies if refusal is None else refusal_replies(opaques, refusal, rejected, worded))
 
-        outcome = self._engine.append(block, durable)
+        outcome = self._engine.append(unit, durable)
         if isinstance(outcome, Refusal):
             rejected = outcome.rejected if isinstance(outcome, AllRejected) else rejected
             durable(outcome)
@@ -327,9 +278,8 @@ class TextSession:
             text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
             return [encode(Result(OK, text, batch.opaque))]
 
-        block, opaques = Block(batch.topic, partition, batch.block, batch.count), (batch.opaque,)
-        worded = partial(self._texts.put, batch.topic, partition)
-        self._append(block, lambda: opaques, stored, worded, self._replies.pending().complete_all)
+        unit = Append(batch.topic, partition, (FrameBlock(batch.block, batch.count),), Terms.BLOCK)
+        self._append(unit, (batch.opaque,), stored, self._replies.pending().complete_all)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit

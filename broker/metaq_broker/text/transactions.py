@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
@@ -18,7 +19,7 @@ from metaq_broker.log.engine.gates import PutGate
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.serve.replies import PendingReply, ReplyQueue
 from metaq_broker.statistics import Statistics
-from metaq_broker.text.put_runs import Worded
+from metaq_broker.text.put_replies import Worded
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import PrepareVote
@@ -97,7 +98,7 @@ class TransactionCommands:
         assert key is not None
 
         def add() -> str:
-            ids = self._manager.put_batch(connection, key, topic, partition, block, count)
+            ids = self._manager.put_batch(connection, key, topic, partition, FrameBlock(block, count))
             return f"{ids.first} {partition} {NO_OFFSET}"
 
         self._count_puts(topic, count, len(block), _answer(replies, opaque, add, self._texts.put_in_transaction))

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
-from metaq.model import Buffer
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.log.segments.marks import Marks
 
 MIB: Final = 1 << 20
 
@@ -24,16 +23,11 @@ Done = Callable[[Refusal | None], None]
 
 
 class Unit(NamedTuple):
-    """All or part of a transaction's messages for one partition: ``messages`` whole frames.
-
-    ``marks`` are some of their starts, for the index of the partition's log; ``None`` if they are unknown.
-    """
+    """All or part of a transaction's messages for one partition."""
 
     topic: str
     partition: int
-    block: Buffer
-    messages: int
-    marks: Marks | None = None
+    frames: FrameBlock
 
     @property
     def partition_key(self) -> tuple[str, int]:

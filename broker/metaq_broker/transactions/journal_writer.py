@@ -210,7 +210,7 @@ class JournalWriter:
         units: dict[PartitionKey, list[Unit]] = {}
         for record in job.records:
             assert isinstance(record, Messages)
-            for unit in transaction.marked(record):
+            for unit in record.units:
                 units.setdefault(unit.partition_key, []).append(unit)
         return list(units.values())
 
@@ -239,7 +239,7 @@ class JournalWriter:
         locations = self._append(records)
         if chunk is not None:
             self._ledger.hold(chunk_slot(transaction.serial, chunk.chunk), locations[0])
-            transaction.chunk_written(chunk)
+            transaction.chunk_written()
         return locations[-1]
 
     def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location) -> None:

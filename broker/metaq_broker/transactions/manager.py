@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_id import IdRange
-from metaq.model import Buffer, TransactionId, Xid
+from metaq.model import TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.files import Files
@@ -214,14 +215,14 @@ class TransactionManager:
         return self._puts.put(self._find(key, connection), topic, partition, flag, checksum, body)
 
     def put_batch(
-        self, connection: object, key: TransactionId, topic: str, partition: int, block: Buffer, count: int
+        self, connection: object, key: TransactionId, topic: str, partition: int, block: FrameBlock
     ) -> IdRange:
-        """Add a block of ``count`` whole frames, give them ids and return these. One wrong frame refuses all.
+        """Add a block of frames, give them ids and return these. One wrong frame refuses all.
 
         Raises:
             TransactionRefused: Nothing was added.
         """
-        return self._puts.put_batch(self._find(key, connection), topic, partition, block, count)
+        return self._puts.put_batch(self._find(key, connection), topic, partition, block)
 
     def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
         """Make an XA transaction durable; ``done`` gets the vote. Without messages it is read-only, and ended."""

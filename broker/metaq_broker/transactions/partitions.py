@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from metaq.formats.frames import Frame, frame_bytes
+from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
-from metaq.model import Buffer
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal, StorageFailed
-from metaq_broker.log.segments.marks import BlockPart, Marks
+from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 
@@ -19,7 +19,6 @@ class EngineStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._mark_bytes = engine.config.system.index_interval_bytes
 
     def check(self, topic: str, partition: int) -> None:
         """Makes the partition's log, so that a commit cannot fail for want of it."""
@@ -48,26 +47,19 @@ class EngineStore:
         return self._engine.reserve_ids(count)
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        topic, partition = units[0].partition_key
-        self._engine.append_committed(topic, partition, [self._block_part(unit) for unit in units], done)
-
-    def _block_part(self, unit: Unit) -> BlockPart:
-        """A unit as the log takes it. Only one that was read after a restart has no marks: its frames are walked."""
-        marks = _marks(unit.block, self._mark_bytes) if unit.marks is None else unit.marks
-        return BlockPart(unit.block, unit.messages, marks)
+        unit = Append(*units[0].partition_key, [each.frames for each in units], Terms.COMMITTED)
+        outcome = self._engine.append(unit, lambda refusal: done(_cause(refusal)))
+        if isinstance(outcome, Refusal):
+            done(_cause(outcome))
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
         log = self._engine.stores.get(topic, partition)
         return () if log is None else log.scan(from_offset)
 
 
-def _marks(block: Buffer, mark_bytes: int) -> Marks:
-    """Return the marks of some frames of a block, at least ``mark_bytes`` apart."""
-    marks, start, ordinal, next_mark = Marks(), 0, 0, 0
-    while start < len(block):
-        if start >= next_mark:
-            marks.add(start, ordinal)
-            next_mark = start + mark_bytes
-        start += frame_bytes(block, start)
-        ordinal += 1
-    return marks
+def _cause(refusal: Refusal | None) -> Exception | None:
+    """Return why a unit was not stored, ``None`` if it was."""
+    if refusal is None:
+        return None
+    cause = refusal.cause if isinstance(refusal, StorageFailed) else None
+    return cause or LogFailed("a partition", str(refusal))

@@ -8,27 +8,23 @@ Source: docs/transactions.md. MetaQ's own broker stores a wrong checksum unseen 
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 from metaq.formats.checksum import checksum
+from metaq.formats.frame_block import BlockRefused, FrameBlock, check_count
 from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.formats.message_id import IdRange
-from metaq.model import Buffer
-from metaq_broker.log.engine.blocks import BlockRefused, check_count, number_block
 from metaq_broker.log.engine.outcomes import BlockInvalid, ChecksumMismatch, TooLarge
-from metaq_broker.log.segments.marks import Marks
 from metaq_broker.transactions.interfaces import TransactionLimits, TransactionStore
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import BatchEmpty, PartitionNotNamed, TransactionRefused, TransactionTooLarge
 from metaq_broker.transactions.state import Event
-from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, PartitionKey, Transaction
+from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Transaction
 
 ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
 """What a put carries when it does not say its checksum."""
-
-FIRST_ONLY: Final = Marks.of([(0, 0)])
-"""The marks of a single frame."""
 
 
 class TransactionPuts:
@@ -58,28 +54,29 @@ class TransactionPuts:
             raise TransactionRefused(ChecksumMismatch())
         self._check_size(transaction, HEADER_BYTES + len(body))
         message_id = self._store.next_ids(1).first
-        self._add(transaction, (topic, partition), encode_frame(message_id, flag, body, actual), 1, FIRST_ONLY)
+        frame = encode_frame(message_id, flag, body, actual)
+        self._add(transaction, (topic, partition), FrameBlock(frame, 1, array("q", (len(frame),))))
         return message_id
 
-    def put_batch(self, transaction: Transaction, topic: str, partition: int, block: Buffer, count: int) -> IdRange:
-        """Add a copy of a block of ``count`` frames, whose ids are replaced, and return the ids.
+    def put_batch(self, transaction: Transaction, topic: str, partition: int, block: FrameBlock) -> IdRange:
+        """Add a copy of a block, whose ids are replaced, and return the ids.
 
-        One wrong frame refuses all. A ``block`` that can be written gets its ids where it is.
+        One wrong frame refuses all. A block that can be written gets its ids where it is.
 
         Raises:
             TransactionRefused: Nothing was added.
         """
         self._check_partition(transaction, topic, partition)
         self._check_size(transaction, len(block))
-        if count < 1:
-            raise TransactionRefused(BatchEmpty(count))
+        if block.count < 1:
+            raise TransactionRefused(BatchEmpty(block.count))
         try:
-            check_count(block, count)  # first: ids that are taken for nothing are gone
-            ids = self._store.next_ids(count)
-            numbered, marks = number_block(block, count, ids, self._limits.message_bytes_max, MARK_BYTES)
+            check_count(block)  # first: ids that are taken for nothing are gone
+            ids = self._store.next_ids(block.count)
+            numbered = block.numbered(ids, self._limits.message_bytes_max)
         except BlockRefused as fault:
             raise TransactionRefused(BlockInvalid(str(fault))) from None
-        self._add(transaction, (topic, partition), numbered, count, marks)
+        self._add(transaction, (topic, partition), numbered)
         return ids
 
     def _check_partition(self, transaction: Transaction, topic: str, partition: int) -> None:
@@ -93,17 +90,15 @@ class TransactionPuts:
         if total > self._limits.transaction_bytes_max:
             raise TransactionRefused(TransactionTooLarge(transaction.key, total, self._limits.transaction_bytes_max))
 
-    def _add(
-        self, transaction: Transaction, partition_key: PartitionKey, block: Buffer, messages: int, marks: Marks
-    ) -> None:
+    def _add(self, transaction: Transaction, partition_key: PartitionKey, block: FrameBlock) -> None:
         size = len(block)
         crowded = self._pool.byte_count + size > self._limits.buffered_bytes_max
         if not crowded and transaction.buffered_bytes + size <= self._limits.spill_bytes:
-            transaction.add(partition_key, bytes(block), messages, marks)
+            transaction.add(partition_key, block.copy())
             return
-        transaction.add(partition_key, block, messages, marks)  # no copy: it is in the journal when this returns
+        transaction.add(partition_key, block)  # no copy: it is in the journal when this returns
         try:
             self._writer.spill(transaction)
         except TransactionRefused:
-            transaction.take_back(partition_key, size, messages)
+            transaction.take_back(partition_key, block)
             raise

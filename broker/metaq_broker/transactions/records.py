@@ -33,6 +33,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.model import Buffer, TransactionId, Xid, parse_transaction_id
 from metaq_broker.transactions.interfaces import Unit
 
@@ -165,8 +166,8 @@ def _branch(branch: Branch) -> bytes:
 def _messages_parts(r: Messages) -> list[Buffer]:
     parts: list[Buffer] = [_U64.pack(r.serial) + _U32.pack(r.chunk) + _U32.pack(len(r.units))]
     for unit in r.units:
-        numbers = _I32.pack(unit.partition) + _U32.pack(unit.messages) + _U32.pack(len(unit.block))
-        parts += (_text(unit.topic) + numbers, unit.block)
+        numbers = _I32.pack(unit.partition) + _U32.pack(unit.frames.count) + _U32.pack(len(unit.frames))
+        parts += (_text(unit.topic) + numbers, unit.frames.data)
     return parts  # no copy of what may be many megabytes
 
 
@@ -250,7 +251,7 @@ class _Reader:
 
     def unit(self) -> Unit:
         topic, partition, messages = self.text(), self.number(_I32), self.number(_U32)
-        return Unit(topic, partition, self.view(), messages)
+        return Unit(topic, partition, FrameBlock(self.view(), messages))
 
     def branch(self) -> Branch:
         return Branch(self.number(_U64), self.number(_U32), self.xid())

@@ -34,7 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from metaq.formats.frames import Frame, encode_frame, walk
+from metaq.formats.frame_block import FrameBlock
+from metaq.formats.frames import Frame, walk
 from metaq.model import TransactionId, Xid
 from metaq_broker.transactions.interfaces import TransactionStore, Unit
 from metaq_broker.transactions.journal import Location
@@ -134,7 +135,7 @@ class Replay:
         return found
 
     def _messages(self, location: Location, record: Messages) -> None:
-        sizes = tuple(((unit.topic, unit.partition), len(unit.block), unit.messages) for unit in record.units)
+        sizes = tuple((unit.partition_key, len(unit.frames), unit.frames.count) for unit in record.units)
         self._at(record.serial).chunks[record.chunk] = (location, sizes)
 
     def _commit(self, location: Location, serial: int, key: TransactionId, chunks: int, ends: Ends) -> None:
@@ -212,10 +213,11 @@ def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: Transactio
     for group in units:
         partition_key = group[0].partition_key
         stored = {_identity(frame) for frame in store.scan(*partition_key, ends[partition_key])}
-        frames = [frame for unit in group for frame in walk(unit.block) if _identity(frame) not in stored]
-        if frames:
-            block = b"".join(encode_frame(f.message_id, f.flag, f.body, f.checksum) for f in frames)
-            missing.append([Unit(*partition_key, block, len(frames))])
+        block = FrameBlock.joined([unit.frames for unit in group])
+        frames = enumerate(walk(block.data))
+        left = [number for number, frame in frames if _identity(frame) not in stored]
+        if left:
+            missing.append([Unit(*partition_key, block.picked(left))])
     return missing
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq.formats.frame_block import FrameBlock
 from metaq.model import Xid
 from metaq_broker.log.engine.outcomes import PartitionUnknown, TopicUnknown
 from metaq_broker.log.files.files import Files
@@ -25,7 +26,6 @@ from metaq_broker.transactions.java_journal import JavaJournal, JavaMessage, Sto
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import TransactionRefused
-from metaq_broker.transactions.puts import FIRST_ONLY
 from metaq_broker.transactions.state import State
 from metaq_broker.transactions.transaction import OpenTransactions, Transaction
 
@@ -96,7 +96,7 @@ def _check(found: JavaJournal, store: TransactionStore) -> None:
 
 def _prepared(transaction: Transaction, messages: list[JavaMessage], writer: JournalWriter) -> Transaction:
     for message in messages:
-        transaction.add(message.partition_key, message.frame, 1, FIRST_ONLY)
+        transaction.add(message.partition_key, FrameBlock.of((message.frame,)))
         if transaction.buffered_bytes > MIB:
             writer.spill(transaction)
     writer.prepare(transaction, transaction.begun_ms)

@@ -2,7 +2,7 @@
 
 Messages are kept in memory as finished frames, in the order of the puts per partition, until they move to the journal:
 in a chunk when there are too many, and all that is left at PREPARE or COMMIT. Then this object knows only how many
-chunks there are, and where some of their frames start; their records are found through the ledger.
+chunks there are; their records are found through the ledger.
 
 ``OpenTransactions`` finds them. Local transactions are found by (connection, key): a key means nothing on another
 connection. XA transactions are found by their key alone, whoever asks.
@@ -12,13 +12,13 @@ Source: docs/transactions.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq.model import Buffer, TransactionId, Xid
+from metaq.formats.frame_block import FrameBlock
+from metaq.model import TransactionId, Xid
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.log.segments.marks import Marks
 from metaq_broker.transactions.interfaces import Done, Timer, Unit
 from metaq_broker.transactions.outcomes import TooManyTransactions, TransactionRefused
 from metaq_broker.transactions.records import Ends, Messages
@@ -46,30 +46,6 @@ class BufferPool:
 SMALL_BYTES: Final = 1 << 14
 """Blocks below this are joined as they come; larger ones stay what they are."""
 
-MARK_BYTES: Final = 1 << 14
-"""Distance of the frame starts that are remembered until the commit, at least. A mark takes 16 bytes of memory."""
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """Blocks that were put one after the other into one partition, joined, with all of their marks."""
-
-    block: Buffer
-    messages: int
-    marks: Marks
-
-    def join(self, block: Buffer, messages: int) -> None:
-        assert isinstance(self.block, bytearray)  # as small ones are
-        self.marks.add(len(self.block), self.messages)
-        self.block += block
-        self.messages += messages
-
-    def part(self) -> None:
-        """Undo the last ``join``."""
-        assert isinstance(self.block, bytearray)
-        size, self.messages = self.marks.drop_last()
-        del self.block[size:]
-
 
 @dataclass(slots=True, eq=False)
 class Transaction:
@@ -94,8 +70,7 @@ class Transaction:
     waiting: list[Done] = field(default_factory=list)
     failure: Refusal | None = None
     buffered_bytes: int = 0
-    _chunks: dict[PartitionKey, list[_Chunk]] = field(default_factory=dict)
-    _marks: list[list[Marks | None]] = field(default_factory=list)
+    _chunks: dict[PartitionKey, list[FrameBlock]] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
@@ -110,28 +85,28 @@ class Transaction:
         """
         return next_state(self.kind, self.state, event)
 
-    def add(self, partition_key: PartitionKey, block: Buffer, messages: int, marks: Marks) -> None:
-        """Take ``messages`` frames for one partition. A block that is not small is kept, not copied."""
+    def add(self, partition_key: PartitionKey, block: FrameBlock) -> None:
+        """Take frames for one partition. The block is kept, or added to one that is kept."""
         chunks = self._chunks.setdefault(partition_key, [])
         small = len(block) < SMALL_BYTES
-        if small and chunks and isinstance(chunks[-1].block, bytearray) and len(chunks[-1].block) < SMALL_BYTES:
-            chunks[-1].join(block, messages)
+        if small and chunks and isinstance(chunks[-1].data, bytearray) and len(chunks[-1]) < SMALL_BYTES:
+            chunks[-1].extend(block)
         else:
-            chunks.append(_Chunk(bytearray(block) if small else block, messages, marks.copy()))
+            chunks.append(block)
         self._hold(len(block))
-        self.count(partition_key, len(block), messages)
+        self.count(partition_key, len(block), block.count)
 
-    def take_back(self, partition_key: PartitionKey, byte_count: int, messages: int) -> None:
-        """Undo the last ``add``, which was of so many bytes and messages."""
+    def take_back(self, partition_key: PartitionKey, block: FrameBlock) -> None:
+        """Undo the last ``add``, which was of this block."""
         chunks = self._chunks[partition_key]
-        if chunks[-1].messages > messages:
-            chunks[-1].part()
+        if chunks[-1].count > block.count:
+            chunks[-1].cut(chunks[-1].count - block.count)
         else:
             chunks.pop()
         if not chunks:
             del self._chunks[partition_key]
-        self._hold(-byte_count)
-        self.count(partition_key, -byte_count, -messages)
+        self._hold(-len(block))
+        self.count(partition_key, -len(block), -block.count)
         if self.contents[partition_key].messages == 0:
             del self.contents[partition_key]
 
@@ -148,24 +123,13 @@ class Transaction:
 
         Its units are in the order of their partitions, and within each of their puts.
         """
-        units = [
-            Unit(*partition_key, chunk.block, chunk.messages, chunk.marks)
-            for partition_key, chunks in self._chunks.items()
-            for chunk in chunks
-        ]
+        units = [Unit(*partition_key, chunk) for partition_key, chunks in self._chunks.items() for chunk in chunks]
         return Messages(self.serial, self.chunks, tuple(units)) if units else None
 
-    def chunk_written(self, chunk: Messages) -> None:
-        """Take note that what ``next_chunk`` returned is in the journal, and forget the memory, but for the marks."""
-        self._marks.append([unit.marks and unit.marks.thinned(MARK_BYTES) for unit in chunk.units])
+    def chunk_written(self) -> None:
+        """Take note that what ``next_chunk`` returned is in the journal, and forget the memory."""
         self.chunks += 1
         self.drop_buffer()
-
-    def marked(self, chunk: Messages) -> Sequence[Unit]:
-        """Return the units of a chunk that was read back, with their marks, if this object saw them being put."""
-        if chunk.chunk >= len(self._marks):
-            return chunk.units
-        return [unit._replace(marks=marks) for unit, marks in zip(chunk.units, self._marks[chunk.chunk], strict=True)]
 
     def drop_buffer(self) -> None:
         """Release the memory: its chunk is written, or no longer needed."""

@@ -9,8 +9,8 @@ Feed received bytes, then take complete commands until ``NEED_DATA``::
 A ``ProtocolError`` is final: the next command cannot be found any more, so all further bytes are dropped and every
 further call raises the same error. Close the connection. Replies to earlier commands may still be sent.
 
-A broker decodes hundreds of thousands of puts a second. ``next_puts`` decodes many puts of the usual form at once;
-``next_command`` decodes the same puts one by one, with the same meaning.
+A broker decodes hundreds of thousands of puts a second. ``next_event`` returns plain puts that follow each other as
+one event; ``next_command`` decodes the same puts one by one, with the same meaning.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import Final, Literal
 
 from metaq.errors import ProtocolError
 from metaq.model import Buffer
-from metaq.protocols.text.commands import Command, Filled, Oversized, Reply, Result, Value
-from metaq.protocols.text.framed_puts import FramedPuts, Framer, take_framed
+from metaq.protocols.text.commands import Command, Filled, Oversized, Put, PutBatch, Reply, Result, Value
 from metaq.protocols.text.lines import Head, ReplyHead, parse_command, parse_reply
-from metaq.protocols.text.put_runs import PUT, PutRun, take_run
+from metaq.protocols.text.puts import PUT, Puts, take_puts
 from metaq.protocols.text.receive_buffer import Inbox
 
 LINE_BYTES_MAX: Final = 65536
@@ -112,8 +111,7 @@ BUFFER_SHARE: Final = 32
 class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
-    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is in such a buffer instead of ``bytes``. With
-    ``framer``, ``next_puts`` returns many puts at once as frames.
+    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is in such a buffer instead of ``bytes``.
     """
 
     _head: Head | None = None
@@ -124,11 +122,16 @@ class CommandDecoder(_Decoder):
         line_bytes_max: int = LINE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
         buffers: BlockBufferSource | None = None,
-        framer: Framer | None = None,
     ) -> None:
         super().__init__(line_bytes_max, body_bytes_max)
         self._buffers = buffers
-        self._framer = framer
+        self._behind_puts: Command | Oversized | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received of what ``next_event`` has not returned yet."""
+        pending = super().pending_bytes
+        return pending if self._behind_puts is None else pending + 1 + _block_bytes(self._behind_puts)
 
     def abandon(self) -> memoryview | None:
         """Drop received bytes that are not decoded; return the buffer of the current body, if it has one."""
@@ -153,28 +156,47 @@ class CommandDecoder(_Decoder):
             self._fail(error)
             raise
 
-    def next_puts(self, count_max: int, plain_max: int | None = None) -> FramedPuts | PutRun | None:
-        """Return the next puts, up to ``count_max``, if they are complete and of the usual form.
+    def next_event(self, puts_max: int) -> Puts | Command | Oversized | Literal[_NeedData.NEED_DATA]:
+        """Return what comes next: plain puts that follow each other, up to ``puts_max``, or another command.
 
-        They are frames if they are many, to one partition, and the framer accepts them, else columns of at most
-        ``plain_max``. ``None``: the next command is not such a put, or not complete; call ``next_command``.
+        Raises:
+            ProtocolError: As ``next_command``; the puts before it have been returned.
         """
+        if self._behind_puts is not None:
+            event, self._behind_puts = self._behind_puts, None
+            return event
+        singles: list[Put] = []
+        while len(singles) < puts_max:
+            puts = self._usual_puts(puts_max - len(singles))
+            if puts is not None:
+                return puts.behind(singles)
+            try:
+                command = self.next_command()
+            except ProtocolError:
+                if singles:
+                    break  # raised again by the next call
+                raise
+            if type(command) is not Put or command.transaction is not None:
+                if not singles:
+                    return command
+                self._behind_puts = None if command is NEED_DATA else command
+                break
+            singles.append(command)
+        return Puts.of(singles)
+
+    def _usual_puts(self, count_max: int) -> Puts | None:
+        """Return the puts that are next, complete and of the usual form; ``None`` if there is none."""
         inbox = self._inbox
         if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
             return None
         if self._singly:
             self._singly -= 1
             return None
-        limits = self._fast_line_bytes_max, self._body_bytes_max
-        if self._framer is not None:
-            framed = take_framed(inbox, self._framer, count_max, *limits)
-            if framed is not None:
-                return framed
-        run = take_run(inbox, count_max if plain_max is None else min(count_max, plain_max), *limits)
-        if isinstance(run, int):
-            self._singly = max(0, run - 1)
+        taken = take_puts(inbox, count_max, self._fast_line_bytes_max, self._body_bytes_max)
+        if isinstance(taken, int):
+            self._singly = max(0, taken - 1)
             return None
-        return run
+        return taken
 
     def _any_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         if self._head is None:
@@ -208,6 +230,11 @@ class CommandDecoder(_Decoder):
     def _skip_body(self, head: Head) -> Oversized:
         self._inbox.skip(head.length)
         return Oversized(head.word, head.topic, head.partition, head.length, self._body_bytes_max, head.opaque)
+
+
+def _block_bytes(command: Command | Oversized) -> int:
+    """Return how much memory a decoded block takes; other commands are small."""
+    return len(command.block) if isinstance(command, PutBatch) else 0
 
 
 BufferSource = Callable[[int, int], memoryview | None]

@@ -123,7 +123,7 @@ class CompiledRecordDecoder:
     """The decoder that runs ``kernels``."""
 
     def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
-        from metaq_spark.columns.addresses import CRC_TABLES
+        from metaq.compiled.addresses import CRC_TABLES
         from metaq_spark.columns.rocketmq import record_kernels as kernels
 
         self._k: ModuleType = kernels

@@ -17,7 +17,7 @@ from typing import Final
 import numba
 import numpy as np
 
-from metaq_spark.columns.addresses import compiled, copy, load, put_big_endian, store
+from metaq.compiled.addresses import compiled, copy, load, put_big_endian, store
 
 DONE: Final = 0
 FULL: Final = 1

@@ -18,10 +18,7 @@ from typing import Any, Final
 import numba
 import numpy as np
 
-from metaq.formats.frames import HEADER_BYTES
-from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
-from metaq.formats.stored_records import TAG_BYTES_MAX
-from metaq_spark.columns.addresses import (
+from metaq.compiled.addresses import (
     big_endian,
     compiled,
     copy,
@@ -31,6 +28,9 @@ from metaq_spark.columns.addresses import (
     put_big_endian,
     store,
 )
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
+from metaq.formats.stored_records import TAG_BYTES_MAX
 from metaq_spark.columns.rocketmq.record_kernels import (
     BODY_AT,
     BODY_BYTES,

@@ -23,7 +23,7 @@ from typing import Final
 import numba
 import numpy as np
 
-from metaq_spark.columns.addresses import (
+from metaq.compiled.addresses import (
     big_endian,
     compiled,
     copy,

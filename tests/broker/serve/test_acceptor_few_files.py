@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import resource
@@ -15,14 +14,10 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, launch, wait_until
 from fix_tls import ini_text
-from metaq_broker.log.engine import block_kernel
-from metaq_broker.log.engine.blocks import BlockNumberer
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.serve.acceptor import Acceptor
 
 from metaq.formats.checksum import checksum
-from metaq.formats.frames import encode_frame
-from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import INT32_MAX
 from metaq.protocols.text.commands import Get, Put
 from metaq.protocols.text.encode import encode
@@ -181,21 +176,3 @@ def test_without_even_the_reserve_clients_wait_until_there_is_a_file_again(
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert [record.getMessage() for record in caplog.records] == ["no connection can be accepted for a while"]
-
-
-def test_blocks_are_numbered_plainly_when_no_file_is_left_for_the_compiled_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def compiled() -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(block_kernel, "compiled", compiled)
-    numbering = BlockNumberer(plain_bytes_max=0)
-    block = encode_frame(0, 0, b"body")
-    for number in range(2):
-        ids = IdRange(EPOCH_MS + number, 0, 1, 0)
-        numbered, _ = numbering.number(block, 1, ids, 1000, 4096)
-        numbering.join()
-        assert bytes(numbered) == encode_frame(ids.first, 0, b"body")
-    assert numbering.loading
-    assert not numbering.compiled

@@ -15,7 +15,6 @@ from metaq_broker.serve.connection import READ_AHEAD_BYTES, Connection
 from metaq_broker.serve.fair_queue import CYCLE_S, QUANTUM_S, ROUND_S, FairQueue
 from metaq_broker.serve.replies import QUESTIONS_MAX, ReplyQueue
 from metaq_broker.text.session import TextSession
-from metaq_broker.text.text_puts import TextPuts
 
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
@@ -89,7 +88,7 @@ class Services:
         system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000)
         self.engine = SimpleNamespace(config=SimpleNamespace(system=system))
         self.report = self.transactions = self
-        self.buffers, self.text_puts = BlockBuffers(), TextPuts()
+        self.buffers = BlockBuffers()
         self.version, self.texts = "1", None
         self._clock = clock
 

@@ -13,7 +13,6 @@ from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.text.session import TextSession
-from metaq_broker.text.text_puts import TextPuts
 
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
@@ -24,7 +23,6 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
     services: Any = SimpleNamespace(
         engine=engine,
         buffers=BlockBuffers(),
-        text_puts=TextPuts(),
         version="1",
         transactions=transactions,
         texts=None,

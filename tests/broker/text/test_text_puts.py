@@ -1,4 +1,4 @@
-"""Runs of text puts through compiled code: the same replies and the same log as without it, whatever they are."""
+"""Text puts that are carried out together: the same replies and the same log as one by one, whatever they are."""
 
 from __future__ import annotations
 
@@ -21,19 +21,15 @@ from metaq_broker.log.sync.flush import GroupCommit, OnDurable
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.statistics import Statistics
-from metaq_broker.text import text_puts as text_puts_module
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.text.session import TextServices, TextSession
-from metaq_broker.text.text_puts import CompiledRuns, TextPuts
 
-from metaq.formats import native_crc
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
 from metaq.formats.message_id import IdWorker
 from metaq.protocols.text.commands import Get, GetOffset, Put, Reply, Result
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
-from metaq.protocols.text.framed_puts import FramedPuts
 
 
 def put(opaque: int, body: bytes, partition: int = 0, flag: int = 0, topic: str = "t") -> Put:
@@ -63,22 +59,16 @@ def random_puts(random: Random, count: int) -> list[Put]:
 class Harness:
     """One broker's engine and one text session in front of it; partition 0 and 1 of topic ``t``."""
 
-    def __init__(self, folder: Path, framed: bool, segment_bytes: int) -> None:
+    def __init__(self, folder: Path, segment_bytes: int) -> None:
         text = system_section(5, 2, maxSegmentSize=segment_bytes, maxMessageSize=1000, dataPath=folder) + "[topic=t]\n"
         clock = Clock()
         self.folder = folder
-        self.text_puts = TextPuts(plain_bytes_max=1 << 40)
-        if framed:
-            self.text_puts.load()
-            assert self.text_puts.compiled
         config, self.commit = parse(text.encode()), GroupCommit()
         self.stores = TopicStores.open(Files(), clock, config)
         self.statistics = Statistics(clock.monotonic, lambda topic: True)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, self.statistics)
         nothing: Any = SimpleNamespace()
-        self.services = TextServices(
-            self.engine, nothing, nothing, "1", RefusalTexts(5, "here", 1), text_puts=self.text_puts
-        )
+        self.services = TextServices(self.engine, nothing, nothing, "1", RefusalTexts(5, "here", 1))
         self.queue = ReplyQueue(lambda: None)
         self.session = TextSession(self.services, self.queue, "peer")
 
@@ -109,11 +99,11 @@ def _replies(data: bytes) -> list[Reply]:
     return replies
 
 
-def carried_out(folder: Path, puts: list[Put], framed: bool, segment_bytes: int, chunk_bytes: int) -> Any:
+def carried_out(folder: Path, puts: list[Put], segment_bytes: int, chunk_bytes: int) -> Any:
     """All that can be seen of it afterwards but ids, which are checked here."""
 
     async def run() -> Any:
-        harness = Harness(folder, framed, segment_bytes)
+        harness = Harness(folder, segment_bytes)
         try:
             replies = await harness.send(b"".join(map(encode, puts)), chunk_bytes)
         finally:
@@ -141,31 +131,13 @@ def carried_out(folder: Path, puts: list[Put], framed: bool, segment_bytes: int,
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_outcome_is_that_of_plain_code(tmp_path: Path, seed: int) -> None:
+def test_the_outcome_is_that_of_puts_one_by_one(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    puts = random_puts(random, 3000)
+    puts = random_puts(random, 1000)
     segment_bytes, chunk_bytes = random.choice([1 << 14, 1 << 17, 1 << 30]), random.choice([5000, 1 << 16, 1 << 22])
-    arguments = puts, segment_bytes, chunk_bytes
-    with_frames, without = (
-        carried_out(tmp_path / str(framed), arguments[0], framed, *arguments[1:]) for framed in (True, False)
-    )
-    assert with_frames == without
-    assert len(with_frames[0]) == len(puts)
-
-
-def test_a_run_goes_through_the_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the test above would compare nothing."""
-    lengths: list[int] = []
-    real = TextSession._put_framed
-
-    def spied(self: TextSession, puts: FramedPuts) -> None:
-        lengths.append(puts.messages)
-        real(self, puts)
-
-    monkeypatch.setattr(TextSession, "_put_framed", spied)
-    puts = [put(opaque, b"x" * 100) for opaque in range(1000)]
-    carried_out(tmp_path, puts, True, 1 << 30, 1 << 20)
-    assert lengths == [1000]
+    together = carried_out(tmp_path / "together", puts, segment_bytes, chunk_bytes)
+    assert together == carried_out(tmp_path / "one", puts, segment_bytes, 40)
+    assert len(together[0]) == len(puts)
 
 
 def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +145,7 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
         asyncio.get_running_loop().call_soon(callback, OSError("no disk"))
 
     async def run() -> list[Reply]:
-        harness = Harness(tmp_path, True, 1 << 30)
+        harness = Harness(tmp_path, 1 << 30)
         monkeypatch.setattr(harness.commit, "wait", never_durable)
         try:
             return await harness.send(b"".join(encode(put(opaque, b"x" * 100)) for opaque in range(-50, 50)), 1 << 20)
@@ -190,7 +162,7 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
 
 def test_a_get_from_a_partition_out_of_service_says_why_and_a_put_also_where(tmp_path: Path) -> None:
     async def run() -> list[Reply]:
-        harness = Harness(tmp_path, False, 1 << 30)
+        harness = Harness(tmp_path, 1 << 30)
         try:
             harness.stores.store_of("t").take_offline("t", 0, "it is being moved")
             commands = [Get("t", "g", 0, 0, 100, 1), GetOffset("t", "g", 0, 0, 2), Put("t", 0, b"x", 0, 3)]
@@ -206,28 +178,9 @@ def test_a_get_from_a_partition_out_of_service_says_why_and_a_put_also_where(tmp
     ]
 
 
-def test_loops_that_are_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(CompiledRuns):
-        def replies(self, *arguments: Any) -> bytes:
-            return super().replies(*arguments) + b" "
-
-    monkeypatch.setattr(text_puts_module, "CompiledRuns", Wrong)
-    text_puts = TextPuts()
-    text_puts.load()
-    assert not text_puts.compiled
-
-
-def test_without_isal_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_crc, "crc32_address", lambda: 0)
-    text_puts = TextPuts()
-    text_puts.load()
-    assert not text_puts.compiled
-    assert text_puts.frame(b"put t 0 1 0 1 1\r\nx", 0, len("put t 0 "), 100, 100, 100) is None
-
-
 @pytest.mark.process
 def test_a_broker_takes_them_up_while_it_works(start_broker: StartBroker, tmp_path: Path) -> None:
-    """Many puts, some wrong ones among them, before and after the loops are there."""
+    """Many puts, some wrong ones among them, before and after the compiled passes are there."""
     broker = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "1")
     client = broker.client()
     body, offset = b"b" * 180, 0
@@ -250,7 +203,7 @@ def test_a_broker_takes_them_up_while_it_works(start_broker: StartBroker, tmp_pa
                     offset += HEADER_BYTES + len(body)
 
     rounds(130)  # 5 MB
-    wait_until(lambda: _compiled(broker), "the compiled loops")
+    wait_until(lambda: compiled_loops(broker), "the compiled loops")
     rounds(30)
     frames = list(walk(client.value(encode(Get("t", "g", 0, offset - 200_000, 200_000, 1)))))
     assert [frame.body for frame in frames] == [body] * 1000
@@ -259,7 +212,7 @@ def test_a_broker_takes_them_up_while_it_works(start_broker: StartBroker, tmp_pa
 
 @pytest.mark.process
 def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_path: Path) -> None:
-    """The broker dies with runs under way, once the loops are in use."""
+    """The broker dies with puts under way, once the compiled passes are in use."""
     arguments = "dev", tmp_path / "data", "--port", "0", "--partitions", "1"
     broker = start_broker(*arguments)
     client = broker.client()
@@ -274,7 +227,7 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_pa
     for _ in range(130):
         client.send(run())
         assert all(isinstance(reply, Result) and reply.code == 200 for reply in client.replies(200))
-    wait_until(lambda: _compiled(broker), "the compiled loops")
+    wait_until(lambda: compiled_loops(broker), "the compiled loops")
     stored: dict[int, int] = {}
     killer = threading.Timer(0.1, broker.process.kill)
 
@@ -300,6 +253,6 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_pa
     client.close()
 
 
-def _compiled(broker: RunningBroker) -> bool:
+def compiled_loops(broker: RunningBroker) -> bool:
     """Whether the process has numba, and so, in a moment, the loops."""
     return "llvmlite" in Path(f"/proc/{broker.process.pid}/maps").read_text()

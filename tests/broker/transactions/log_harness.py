@@ -20,11 +20,9 @@ from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
 from metaq_broker.log.retention.policy import Removal, RetentionPolicy
 from metaq_broker.log.retention.retention import SegmentRetirement
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.operate.fsck.partition import check_partition
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
-from stored import marks
 from tx_harness import Harness, PlainStore
 
 from metaq.formats.frames import Frame
@@ -63,9 +61,7 @@ class LogPartitions(PlainStore):
         for partition_key, group in groupby(units, lambda unit: unit.partition_key):
             try:
                 log = self.logs.get_or_create(*partition_key)
-                log.append_blocks(
-                    [BlockPart(unit.block, unit.messages, unit.marks or marks(unit.block)) for unit in group]
-                )
+                log.append_blocks([unit.frames for unit in group])
                 log.sync()
             except (OSError, LogFailed) as error:
                 failure = failure or error

@@ -8,7 +8,6 @@ import pytest
 from log_harness import LogHarness
 from manual_loop import ManualLoop
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.segments.marks import Marks
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
@@ -16,11 +15,12 @@ from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits, Unit
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
-from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
-from stored import QuickFiles, marks
+from metaq_broker.transactions.transaction import SMALL_BYTES, Transaction
+from stored import QuickFiles
 from tx_harness import Harness, local, xid
 
 from metaq.backends.metaq.puts import encode_block
+from metaq.formats.frame_block import FrameBlock, ends_plainly
 from metaq.model import Message
 
 LIMITS = TransactionLimits(spill_bytes=300)
@@ -107,7 +107,7 @@ def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: P
 def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
     journal = Journal(QuickFiles(), tmp_path, 1)
     journal.load(lambda location, record: None)
-    wanted = Messages(1, 0, (Unit("orders", 0, b"frames", 1),))
+    wanted = Messages(1, 0, (Unit("orders", 0, FrameBlock(b"frames", 1)),))
     (location,) = journal.append([wanted])
     journal.append([Applied(1)])
     journal.sync_now()
@@ -150,7 +150,7 @@ def test_checkpoints_move_records_while_large_commits_are_read(tmp_path: Path) -
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_index_knows_places_inside_what_was_committed(tmp_path: Path, restarted: bool) -> None:
-    """From the marks of the puts, or, after a restart has lost them, from the frames."""
+    """From the frames, whether their ends are known or a restart has lost them."""
     harness = LogHarness(tmp_path, FaultyFiles(tmp_path), limits=LIMITS)
     block, count = encode_block([Message(b"m" * 100)] * 200)
     harness.begin(BRANCHES[0])
@@ -167,41 +167,33 @@ def test_the_index_knows_places_inside_what_was_committed(tmp_path: Path, restar
     assert log.message_count == 600
 
 
-def test_puts_of_all_sizes_are_one_run_of_frames_with_marks_that_are_frame_starts() -> None:
+def test_puts_of_all_sizes_are_one_run_of_frames_that_know_where_they_end() -> None:
     transaction, expected, total = Transaction(local(1), 1, 0), b"", 0
-    for size in (10, 3000, SMALL_BYTES, 20, 30, 5 * MARK_BYTES, 1, 2):
-        block, count = encode_block([Message(b"x" * size)] * 3)
-        transaction.add(("orders", 0), block, count, marks(block))
-        transaction.add(("orders", 0), block, count, marks(block))
-        transaction.take_back(("orders", 0), len(block), count)
-        expected, total = expected + block, total + count
+    for size in (10, 3000, SMALL_BYTES, 20, 30, 5 * SMALL_BYTES, 1, 2):
+        data, count = encode_block([Message(b"x" * size)] * 3)
+        for _ in range(2):
+            transaction.add(("orders", 0), FrameBlock(data, count).copy())
+        transaction.take_back(("orders", 0), FrameBlock(data, count))
+        expected, total = expected + data, total + count
     chunk = transaction.next_chunk()
     assert chunk is not None
-    assert b"".join(unit.block for unit in chunk.units) == expected
-    assert (transaction.messages, transaction.byte_count, transaction.buffered_bytes) == (
-        total,
-        len(expected),
-        len(expected),
-    )
-    transaction.chunk_written(chunk)
-    for unit in transaction.marked(chunk):
-        assert unit.marks is not None
-        assert next(iter(unit.marks)) == (0, 0)
-        assert set(unit.marks) <= set(marks(unit.block))
+    assert b"".join(unit.frames.data for unit in chunk.units) == expected
+    assert [unit.frames.ends for unit in chunk.units] == [ends_plainly(unit.frames.data) for unit in chunk.units]
+    sizes = (transaction.messages, transaction.byte_count, transaction.buffered_bytes)
+    assert sizes == (total, len(expected), len(expected))
+    transaction.chunk_written()
     assert (transaction.chunks, transaction.buffered_bytes) == (1, 0)
 
 
-def test_many_small_puts_leave_few_marks() -> None:
+def test_many_small_puts_are_few_units() -> None:
     transaction = Transaction(local(1), 1, 0)
-    block, _ = encode_block([Message(b"x" * 44)])
+    data, _ = encode_block([Message(b"x" * 44)])
     for _ in range(1000):
-        transaction.add(("orders", 0), block, 1, Marks.of([(0, 0)]))
+        transaction.add(("orders", 0), FrameBlock(data, 1).copy())
     chunk = transaction.next_chunk()
     assert chunk is not None
-    transaction.chunk_written(chunk)
-    marked = transaction.marked(chunk)
-    assert sum(len(unit.block) for unit in marked) == 1000 * len(block)
-    assert sum(len(unit.marks or ()) for unit in marked) <= len(marked) + 1000 * len(block) // MARK_BYTES
+    assert sum(unit.frames.count for unit in chunk.units) == 1000
+    assert len(chunk.units) <= 1 + 1000 * len(data) // SMALL_BYTES
 
 
 @pytest.mark.parametrize(("durability", "early"), [(Durability.COMMIT, 1), (Durability.OS, 0)])
@@ -226,7 +218,7 @@ def test_the_journal_becomes_durable_before_anybody_waits(tmp_path: Path, durabi
 def test_reading_damage_names_the_place(tmp_path: Path) -> None:
     journal = Journal(QuickFiles(), tmp_path, 1 << 20)
     journal.load(lambda location, record: None)
-    (location,) = journal.append([Messages(1, 0, (Unit("orders", 0, b"frames", 1),))])
+    (location,) = journal.append([Messages(1, 0, (Unit("orders", 0, FrameBlock(b"frames", 1)),))])
     (file,) = tmp_path.glob("*.journal")
     content = bytearray(file.read_bytes())
     content[-1] ^= 1

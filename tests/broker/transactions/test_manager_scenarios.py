@@ -10,6 +10,7 @@ from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
 from tx_harness import Harness, local, xid
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdRange
 
@@ -301,7 +302,7 @@ def test_batched_put_in_a_transaction(harness: Harness) -> None:
     frames = [encode_frame(0, 0, body) for body in (b"a", b"bb", b"")]
     harness.begin(X1)
     harness.put(X1, b"before")
-    ids = harness.tx.put_batch("A", X1, "orders", 0, b"".join(frames), 3)
+    ids = harness.tx.put_batch("A", X1, "orders", 0, FrameBlock.of(frames))
     assert isinstance(ids, IdRange)
     harness.commit(X1)
     assert harness.bodies() == [b"before", b"a", b"bb", b""]

@@ -36,13 +36,14 @@ from metaq_broker.transactions.records import (
 from stored import QuickFiles
 from tx_harness import local, xid
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.model import LocalTransactionId, Xid
 
 ONE_FILE = 1 << 20
 
 
 def message(serial: int, body: bytes = b"frame bytes") -> Messages:
-    return Messages(serial, 0, (Unit("orders", 0, body, 1), Unit("payments", 3, body, 1)))
+    return Messages(serial, 0, (Unit("orders", 0, FrameBlock(body, 1)), Unit("payments", 3, FrameBlock(body, 1))))
 
 
 RECORDS: list[Record] = [
@@ -92,7 +93,10 @@ serials, counts = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)
 partition_keys = st.tuples(texts, st.integers(-(2**31), 2**31 - 1))
 ends = st.dictionaries(partition_keys, st.integers(-(2**63), 2**63 - 1), max_size=4)
 units = st.builds(
-    lambda partition_key, block, n: Unit(*partition_key, block, n), partition_keys, st.binary(max_size=50), counts
+    lambda partition_key, data, n: Unit(*partition_key, FrameBlock(data, n)),
+    partition_keys,
+    st.binary(max_size=50),
+    counts,
 )
 branches = st.builds(Branch, serials, counts, xids)
 

@@ -36,7 +36,7 @@ def killed_in_commit(files: FaultyFiles, bodies: list[bytes]) -> tuple[Harness, 
     harness.tx.commit(X1, False, None, lambda refusal: None)
     harness.settle()
     (group,) = harness.tx._writer.units(harness.tx._open.find(X1, None))
-    return harness, b"".join(unit.block for unit in group)
+    return harness, b"".join(unit.frames.data for unit in group)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.34, 0.5, 0.7, 0.99, 1.0])

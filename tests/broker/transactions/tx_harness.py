@@ -19,13 +19,14 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
 from metaq_broker.log.files.errors import LogFull
 from metaq_broker.log.files.files import Files
-from metaq_broker.text.put_runs import Worded
+from metaq_broker.text.put_replies import Worded
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, SpaceCheck, TransactionLimits, Unit, no_space_check
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import TransactionRefused
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import Frame, walk
 from metaq.formats.message_id import IdRange, IdWorker
 from metaq.model import LocalTransactionId, TransactionId, Xid
@@ -104,7 +105,7 @@ class PlainStore:
     def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         try:
             for partition_key, group in groupby(units, lambda unit: unit.partition_key):
-                self.put(partition_key, b"".join(unit.block for unit in group))
+                self.put(partition_key, b"".join(unit.frames.data for unit in group))
         except OSError as error:
             done(error)
             return
@@ -217,7 +218,9 @@ class Harness:
         )
 
     def put_batch(self, key: TransactionId, block: bytes, count: int, topic: str = "orders", partition: int = 0) -> str:
-        return self._now(lambda: self.tx.put_batch("A", key, topic, partition, block, count), TEXTS.put_in_transaction)
+        return self._now(
+            lambda: self.tx.put_batch("A", key, topic, partition, FrameBlock(block, count)), TEXTS.put_in_transaction
+        )
 
     def prepare(self, key: TransactionId, connection: object = "A") -> str:
         return self._pending(lambda done: self.tx.prepare(key, done, connection))

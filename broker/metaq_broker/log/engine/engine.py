@@ -15,21 +15,13 @@ from contextlib import AbstractContextManager
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
-from metaq.formats.frames import HEADER_BYTES, frame_bytes
-from metaq.formats.message_id import IdRange, IdWorker
+from metaq.formats.frame_block import BlockRefused, check_count
+from metaq.formats.frames import frame_bytes
+from metaq.formats.message_id import EPOCH_MS, IdRange, IdWorker
 from metaq.formats.message_types import Selection, encode_types
 from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
-from metaq_broker.log.engine.blocks import (
-    Block,
-    BlockRefused,
-    MadeBlock,
-    check_count,
-    number_block,
-    number_made,
-    sort_out,
-    split,
-)
+from metaq_broker.log.engine.appends import Append, Terms, sort_out
 from metaq_broker.log.engine.gates import NoDiskGuard, PutGate, Space
 from metaq_broker.log.engine.id_clock import IdClock
 from metaq_broker.log.engine.outcomes import (
@@ -59,7 +51,6 @@ from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.log.sync.flush import GroupCommit, OnReadable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.statistics import Statistics
@@ -70,8 +61,8 @@ ANY_PARTITION: Final = -1
 NO_INCARNATION: Final = "-"
 """Stands for the incarnation of a partition of which nothing is durable yet."""
 
-MARK_BYTES: Final = 1 << 14
-"""Bytes between two frames of a block that the index hears of, at least: more of them cost more than they save."""
+NO_IDS: Final = IdRange(EPOCH_MS, 0, 0, 0)
+"""What is committed has its message ids already."""
 
 OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
 OnDurable = Callable[[Refusal | None], None]
@@ -114,7 +105,6 @@ class Engine:
         self._ids = ids
         self._clock = clock
         self.id_clock = IdClock(clock, ids.step_back)
-        self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
         self._closed: set[tuple[str, int]] = set()
 
     def now_ms(self) -> int:
@@ -131,15 +121,18 @@ class Engine:
         choices = [index for index in range(count) if (topic, index) not in self._closed]
         return random.choice(choices) if choices else ANY_PARTITION
 
-    def append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
-        """Write a block; ``on_durable`` is called once it may be acknowledged, with ``None``, or with why it never may.
+    def append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
+        """Write a unit; ``on_durable`` is called once it may be acknowledged, with ``None``, or with why it never may.
 
-        After a refusal nothing is stored, and ``on_durable`` is not called. Otherwise it is called exactly once, after
-        this has returned.
+        Every message goes through here: puts, batches, commits, sends. After a refusal nothing is stored, and
+        ``on_durable`` is not called. Otherwise it is called exactly once, after this has returned.
         """
-        topic, count = block.topic, block.messages
-        self.statistics.puts(topic, count, max(0, len(block.frames) - count * HEADER_BYTES))
-        outcome = self.put_refusal(topic, block.partition) or self._append(block, on_durable)
+        if unit.terms is Terms.COMMITTED:
+            return self._write(unit, NO_IDS, on_durable)
+        topic, count = unit.topic, unit.messages
+        self.statistics.puts(topic, count, unit.body_bytes)
+        refusal = self.put_refusal(topic, unit.partition, is_ours=unit.terms is Terms.MADE)
+        outcome = refusal or self._append(unit, on_durable)
         failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
         if failed:
             self.statistics.puts_failed(topic, failed)
@@ -149,102 +142,56 @@ class Engine:
         """Return what makes appends to several partitions durable together; they are in its ``with``."""
         return self._commit.together()
 
-    def append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
-        """Do what ``append`` does with frames that this process has made, also for topics that are reserved for it."""
-        topic, count = block.topic, block.messages
-        self.statistics.puts(topic, count, sum(map(len, block.frames)) - count * HEADER_BYTES)
-        refusal = self.put_refusal(topic, block.partition, is_ours=True)
-        outcome = refusal or self._append_made(block, on_durable)
-        if isinstance(outcome, Refusal):
-            self.statistics.puts_failed(topic, count)
-        return outcome
-
-    def _append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
-        ids = self._ids.reserve(block.messages, self.id_clock.latest_ms)  # as the check of the put has read it
-        body_bytes_max = self._system.message_bytes_max + block.extra_bytes
+    def _append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
+        (block,), body_bytes_max = unit.blocks, self._system.message_bytes_max + unit.extra_bytes
         try:
-            numbered, marks = number_made(block.frames, ids, body_bytes_max, self._mark_bytes)
+            check_count(block)  # first: ids that are taken for nothing are gone
+            ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # as the check of the put has read it
+            number = block.renumbered if unit.terms is Terms.MADE else block.numbered
+            numbered = number(ids, body_bytes_max)
         except BlockRefused as fault:
-            return BlockInvalid(str(fault))
-        part = BlockPart(numbered, block.messages, marks)
-        return self._write(block.topic, block.partition, part, ids, on_durable)
+            return self._append_correct(unit, on_durable) if unit.terms is Terms.PUTS else BlockInvalid(str(fault))
+        return self._write(unit._replace(blocks=(numbered,)), ids, on_durable)
 
-    def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
-        count = block.messages
-        try:
-            check_count(block.frames, count)  # first: ids that are taken for nothing are gone
-            ids = self._ids.reserve(count, self.id_clock.latest_ms)  # as the check of the put has read it
-            body_bytes_max = self._system.message_bytes_max
-            numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
-        except BlockRefused as fault:
-            return self._append_correct(block, on_durable) if block.independent else BlockInvalid(str(fault))
-        part = BlockPart(numbered, count, marks)
-        return self._write(block.topic, block.partition, part, ids, on_durable, independent=block.independent)
-
-    def _write(
-        self,
-        topic: str,
-        partition: int,
-        part: BlockPart,
-        ids: IdRange,
-        on_durable: OnDurable,
-        *,
-        independent: bool = False,
-    ) -> Appended | Refusal:
-        """Write a block that was checked and numbered; see ``append``."""
-        log = self.stores.get(topic, partition) or self._create_log(topic, partition)
+    def _write(self, unit: Append, ids: IdRange, on_durable: OnDurable) -> Appended | Refusal:
+        """Write a unit that was checked and numbered; see ``append``."""
+        topic, count, is_committed = unit.topic, unit.messages, unit.terms is Terms.COMMITTED
+        log = self.stores.get(topic, unit.partition) or self._create_log(topic, unit.partition, promised=is_committed)
         if isinstance(log, Refusal):
             return log
-        ordinal, numbered, count = log.end_ordinal, part.block, part.messages
+        ordinal = log.end_ordinal
         try:
-            if independent and not log.has_space_for(len(numbered)):
-                first = log.append(split(numbered))
+            if unit.terms is Terms.PUTS and not log.has_space_for(len(unit.blocks[0])):
+                first = log.append(unit.blocks[0].split())
             else:
-                first = log.append_blocks([part])
+                first = log.append_blocks(unit.blocks)
         except LogFailed as failure:
             self.note_failure(topic, failure)
-            return StorageFailed(str(failure))
-        end, began = first + len(numbered), self._clock.monotonic()
+            return StorageFailed(str(failure), failure)
+        end, began = log.end_offset, self._clock.monotonic()
         self.statistics.stored(topic, count, end - first)
 
         def durable(error: Exception | None) -> None:
-            if error is None:
+            if error is not None:
+                self.statistics.puts_failed(topic, 0 if is_committed else count)
+            elif not is_committed:
                 self.statistics.acknowledged(count, self._clock.monotonic() - began)
-                on_durable(None)
-            else:
-                self.statistics.puts_failed(topic, count)
-                on_durable(StorageFailed(str(error)))
+            on_durable(None if error is None else StorageFailed(str(error), error))
 
-        self._commit.wait(log, end, durable)
+        wait = self._commit.wait_durable if is_committed else self._commit.wait
+        wait(log, end, durable)
         return Appended(log.index, ids, first, end, ordinal, {})
 
-    def _append_correct(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
-        """Append those messages of a block that can be stored, if there are any."""
+    def _append_correct(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
+        """Append those messages that can be stored, if there are any."""
         try:
-            correct, rejected = sort_out(block, self._system.message_bytes_max)
+            correct, rejected = sort_out(unit.blocks[0], self._system.message_bytes_max)
         except (BlockRefused, CorruptFrame) as fault:
             return BlockInvalid(str(fault))
         if correct is None:
             return AllRejected(rejected)
-        outcome = self._append(correct, on_durable)
+        outcome = self._append(unit._replace(blocks=(correct,)), on_durable)
         return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
-
-    def append_committed(
-        self, topic: str, partition: int, parts: Sequence[BlockPart], done: Callable[[Exception | None], None]
-    ) -> None:
-        """Write blocks, checked and numbered before, as one unit; ``done`` when they are durable and readable.
-
-        Nothing but the disk refuses them: their commit is durable already. ``done`` may be called before this returns.
-        """
-        try:
-            log = self.stores.get_or_create(topic, partition)
-            log.append_blocks(parts)
-        except (OSError, MetaqError) as error:
-            self.note_failure(topic, error)
-            done(error)
-            return
-        self.statistics.stored(topic, sum(part.messages for part in parts), sum(len(part.block) for part in parts))
-        self._commit.wait_durable(log, log.end_offset, done)
 
     def reserve_ids(self, count: int) -> IdRange:
         """Return ``count`` fresh consecutive message ids."""
@@ -286,16 +233,17 @@ class Engine:
         refusal = self.put_refusal(topic, partition)
         return refusal or self.stores.get(topic, partition) or self._create_log(topic, partition)
 
-    def _create_log(self, topic: str, partition: int) -> PartitionLog | Refusal:
-        if (limit := self.more_partitions_refusal()) is not None:
+    def _create_log(self, topic: str, partition: int, *, promised: bool = False) -> PartitionLog | Refusal:
+        """Make a partition's log. ``promised``: its messages are committed already, so only the disk may refuse."""
+        if not promised and (limit := self.more_partitions_refusal()) is not None:
             return PartitionLimit(limit)
-        if (fault := self.stores.refusal(topic, partition)) is not None:
+        if not promised and (fault := self.stores.refusal(topic, partition)) is not None:
             return PartitionUnavailable(fault)
         try:
             return self.stores.get_or_create(topic, partition)
         except (OSError, MetaqError) as error:
             self.note_failure(topic, error)
-            return StorageFailed(str(error))
+            return StorageFailed(str(error), error)
 
     def more_partitions_refusal(self) -> str | None:
         """Return why no partition can be made beside those that there are, ``None`` if one can."""

@@ -6,7 +6,7 @@ A ``Refusal`` is an expected outcome, never an exception: the request was not ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metaq.formats.message_id import IdRange
@@ -142,7 +142,9 @@ class PartitionUnavailable(_Explained):
 
 @dataclass(frozen=True, slots=True)
 class StorageFailed(_Explained):
-    """A disk or a file failed."""
+    """A disk or a file failed; ``cause`` says how."""
+
+    cause: Exception | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import Frame
 from metaq.model import Buffer, OffsetRange
 from metaq_broker.clock import Clock
@@ -46,7 +47,6 @@ from metaq_broker.log.partitions.numbering import FirstEntryJob
 from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
 from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.segments.index import IndexBuilder, IndexEntry, SegmentIndex, write_entries
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.log.segments.segment import (
     Segment,
     SegmentInfo,
@@ -195,30 +195,33 @@ class PartitionLog:
             LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
             at all.
         """
-        first, data = self.end_offset, b"".join(frames)
+        first, block = self.end_offset, FrameBlock.of(frames)
         self._check_writable()
-        if not frames:
-            return first
-        if self.has_space_for(len(data)):
-            self._write([data])
-            self._builder.add_frames(data, frames, self._clock.now_ms)
-        else:
-            self._append_over_rolls(frames)
+        while block.count:
+            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
+            fitting = block.part(0, min(bisect_left(block.ends, free_bytes) + 1, block.count))
+            self._write([fitting.data])
+            self._builder.add_block(fitting, self._clock.now_ms, ids_ascend=False)
+            if self.layout.active.size >= self._settings.segment_bytes_max:
+                self.begin_segment()
+            block = block.part(fitting.count, block.count - fitting.count)
+            if block.count:
+                self._check_writable()
         return first
 
-    def append_blocks(self, block_parts: Sequence[BlockPart]) -> int:
-        """Append blocks of whole frames as one unit that no roll divides; return the offset of its first byte.
+    def append_blocks(self, blocks: Sequence[FrameBlock]) -> int:
+        """Append blocks as one unit that no roll divides; return the offset of its first byte.
 
-        The index uses some of their marks. Message ids ascend within a block.
+        Message ids ascend within a block.
 
         Raises:
             LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all.
         """
         first = self.end_offset
         self._check_writable()
-        self._write([block_part.block for block_part in block_parts])
-        for block, count, marks in block_parts:
-            self._builder.add_block(block, count, marks, self._clock.now_ms)
+        self._write([block.data for block in blocks])
+        for block in blocks:
+            self._builder.add_block(block, self._clock.now_ms)
         if self.layout.active.size >= self._settings.segment_bytes_max:
             self.begin_segment()
         return first
@@ -227,30 +230,15 @@ class PartitionLog:
         """Say whether so many bytes fit into the active segment without a roll."""
         return self.layout.active.size + size < self._settings.segment_bytes_max
 
-    def append_copy(self, data: bytes, frames: Sequence[bytes]) -> None:
-        """Append frames of another broker's log (``data``: all joined), without rolling. Raises as ``append``."""
+    def append_copy(self, block: FrameBlock) -> None:
+        """Append frames of another broker's log without rolling. Raises as ``append``."""
         self._check_writable()
-        self._write([data])
-        self._builder.add_frames(data, frames, self._clock.now_ms)
+        self._write([block.data])
+        self._builder.add_block(block, self._clock.now_ms, ids_ascend=False)
 
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise LogFailed(self.directory.name, self.failure)
-
-    def _append_over_rolls(self, frames: Sequence[bytes]) -> None:
-        while frames:
-            ends = list(accumulate(map(len, frames)))
-            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
-            count = bisect_left(ends, free_bytes) + 1
-            part = frames[:count]
-            data = b"".join(part)
-            self._write([data])
-            self._builder.add_frames(data, part, self._clock.now_ms)
-            if self.layout.active.size >= self._settings.segment_bytes_max:
-                self.begin_segment()
-            frames = frames[count:]
-            if frames:
-                self._check_writable()
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         size = sum(map(len, parts))

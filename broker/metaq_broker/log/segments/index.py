@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from metaq.compiled.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq.formats.checksum import crc32
-from metaq.formats.frames import frame_bytes, message_id_at
-from metaq.formats.message_id import timestamp_ms
+from metaq.formats.frame_block import FrameBlock
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT, timestamp_ms
 from metaq.model import Buffer
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
-from metaq_broker.log.segments.marks import IndexPosition, Marks
+from metaq_broker.log.segments.block_entries import EntryLoop, IndexPosition, compiled
 
 RECORD_BYTES = 32
 
@@ -114,6 +115,9 @@ TIME_UNKNOWN = 0
 _HEADER = struct.Struct(">4sIqI8x")
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which are never compared with it: the quarantine file names them."""
+
+BLOCK_INTERVAL_BYTES: Final = 1 << 14
+"""Log bytes between two entries inside a block, at least: more entries cost more than they save."""
 
 WINDOW_ENTRIES = 512
 """Read at a time by a search: 16 KiB take hardly longer than one entry."""
@@ -384,57 +388,53 @@ class IndexBuilder:
         self.entries.append(IndexEntry(self.offset, self.ordinal, self.time_ms, span))
         self._marked, self._span = self.offset, 0
 
-    def add_frames(self, data: Buffer, frames: Sequence[bytes], now_ms: Callable[[], int]) -> None:
-        """Take note of whole frames; ``data`` is all of them joined. ``now_ms`` serves ids that hold no time."""
-        if len(data) < self.free_bytes:
-            self.advance(data, len(frames), latest_ms(frames, now_ms))
-            return
-        ends = list(accumulate(map(len, frames)))
-        view, first, done = memoryview(data), 0, 0
-        while first < len(frames):
-            last = min(bisect_left(ends, done + self.free_bytes, lo=first), len(frames) - 1)
-            self.advance(view[done : ends[last]], last + 1 - first, latest_ms(frames[first : last + 1], now_ms))
+    def add_block(self, block: FrameBlock, now_ms: Callable[[], int], *, ids_ascend: bool = True) -> None:
+        """Take note of a block of one frame or more. ``now_ms`` serves ids that hold no time.
+
+        ``ids_ascend``: no message of it has a later time than those behind it.
+        """
+        if ids_ascend and block.count > 1:
+            if ENTRIES.loop is not None:
+                self._add_compiled(ENTRIES.loop, block, now_ms)
+                return
+            ENTRIES.went_without(len(block))
+        due_bytes, block_interval_bytes = self.free_bytes, self._block_interval_bytes
+        view, ends, first, done = memoryview(block.data), block.ends, 0, 0
+        while first < block.count:
+            last = min(bisect_left(ends, done + due_bytes, lo=first), block.count - 1)
+            time_ms = _latest_ms(block, last if ids_ascend else first, last, now_ms)
+            self.advance(view[done : ends[last]], last + 1 - first, time_ms)
             if self.free_bytes <= 0:
                 self.mark()
-            first, done = last + 1, ends[last]
+            first, done, due_bytes = last + 1, ends[last], block_interval_bytes
 
-    def add_block(self, block: Buffer, count: int, marks: Marks, now_ms: Callable[[], int]) -> None:
-        """Take note of ``count`` whole frames whose ids ascend; entries are made at some of the ``marks`` only."""
-        if marks.loop is not None:
-            before = IndexPosition(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
-            records, behind = marks.loop(block, count, marks, before, self.interval_bytes, now_ms())
-            self.entries.records += records
-            self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
-            return
-        if count == 1 and len(block) < self.interval_bytes - (self.offset - self._marked):
-            self.advance(block, 1, _time_at(block, 0, now_ms))
-            return
-        last = marks.pairs[-2]
-        while (end := last + frame_bytes(block, last)) < len(block):
-            last = end
-        if len(marks.pairs) == 2 and len(block) < self.interval_bytes - (self.offset - self._marked):
-            time_ms = _time_at(block, 0, now_ms)
-            self.advance(block, count, max(time_ms, _time_at(block, last, now_ms)) if last else time_ms)
-            return
-        view, done, counted = memoryview(block), 0, 0
-        for offset, ordinal in marks:
-            # Ids ascend, so nothing before the frame at a mark is later than that frame.
-            self.advance(view[done:offset], ordinal - counted, _time_at(block, offset, now_ms))
-            done, counted = offset, ordinal
-            if self.free_bytes <= 0:
-                self.mark()
-        self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
-        if self.free_bytes <= 0:
-            self.mark()
+    def _add_compiled(self, loop: EntryLoop, block: FrameBlock, now_ms: Callable[[], int]) -> None:
+        before = IndexPosition(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
+        records, behind = loop(block, before, self.interval_bytes, self._block_interval_bytes, now_ms())
+        self.entries.records += records
+        self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
+
+    @property
+    def _block_interval_bytes(self) -> int:
+        return max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
 
 
-def _time_at(block: Buffer, offset: int, now_ms: Callable[[], int]) -> int:
-    known = timestamp_ms(message_id_at(block, offset))
-    return now_ms() if known is None else known
-
-
-def latest_ms(frames: Sequence[bytes], now_ms: Callable[[], int]) -> int:
-    """Return the latest time in the frames' message ids; for ids that hold none, the time is now."""
-    message_ids = list(map(message_id_at, frames))
+def _latest_ms(block: FrameBlock, first: int, last: int, now_ms: Callable[[], int]) -> int:
+    """Return the latest time in the ids of some frames, ``last`` included; for ids that hold none, the time is now."""
+    message_ids = [block.message_id(number) for number in range(first, last + 1)]
     known = timestamp_ms(max(message_ids)) if min(message_ids) >= 0 else None
     return now_ms() if known is None else known
+
+
+def _agrees(loop: EntryLoop) -> bool:
+    """Return whether compiled code makes the entries that the plain code makes, inside and between two blocks."""
+    frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(7 * number)) for number in range(60)]
+    block, plain, quick = FrameBlock.of(frames), *(IndexBuilder.at_start(1000, 10, EPOCH_MS, 700) for _ in range(2))
+    for _ in range(2):
+        plain.add_block(block, lambda: 0, ids_ascend=False)
+        quick._add_compiled(loop, block, lambda: 0)
+    return quick.entries == plain.entries and quick._span == plain._span
+
+
+ENTRIES: Final = LazyLoop[EntryLoop]("index entries", compiled, _agrees, PLAIN_BYTES_MAX)
+"""The compiled loop of this process."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
+from metaq.compiled.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame, encode_stored
 from metaq.formats.message_id import TIME_SHIFT
@@ -18,7 +19,6 @@ from metaq.formats.native_crc import required_crc32
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
-from metaq_broker.log.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 
 OUT_BYTES: Final = 1 << 19
 """Memory for the records of one call."""

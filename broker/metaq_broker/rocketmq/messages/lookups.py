@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaq.formats.checksum import crc32
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import attribute_span
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, encode_record, read_record
@@ -91,10 +92,10 @@ class LookupRequests:
         await self._index.close()
 
     def stored(
-        self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int] | None, ms: int
+        self, topic: str, queue: int, first: int, frames: FrameBlock, places: Sequence[int] | None, ms: int
     ) -> None:
         """Add messages that were stored in one unit."""
-        name, end = self._name_of(topic, queue), first + len(frames)
+        name, end = self._name_of(topic, queue), first + frames.count
         if places is None:
             self._index.missed(Covered(name, queue, first, end))
             return
@@ -105,12 +106,14 @@ class LookupRequests:
                 if len(self._seeds) >= SEEDS_MAX:
                     self._seeds.clear()
                 seed = self._seeds[topic] = topic_seed(topic)
-            for frame, place in zip(frames, places, strict=True):
-                for value in _KEYS.findall(frame, *attribute_span(frame)):
+            data, start = frames.data, 0
+            for frame_end, place in zip(frames.ends, places, strict=True):
+                for value in _KEYS.findall(data, *attribute_span(data, start)):
                     if b" " in value:
                         entries += [encode_entry(crc32(key, seed), place, ms) for key in value.split(b" ") if key]
                     else:
                         entries.append(encode_entry(crc32(value, seed), place, ms))
+                start = frame_end
         self._index.add(name, queue, first, end, entries)
 
     # ---- 12

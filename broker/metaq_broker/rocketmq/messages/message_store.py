@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import HEADER_BYTES, encode_stored, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.rocketmq.records import Record, read_record
 from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, tag_of
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
-from metaq_broker.log.engine.blocks import MadeBlock
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
 from metaq_broker.log.engine.outcomes import (
@@ -102,7 +102,7 @@ class StoredBatch(NamedTuple):
 
 OnStored = Callable[[StoredBatch | Refusal], None]
 
-OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int] | None, int], None]
+OnFrames = Callable[[str, int, int, FrameBlock, Sequence[int] | None, int], None]
 """Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time.
 
 ``None`` for physical offsets: the messages are stored, and have none, since the disk refused a number for them.
@@ -192,14 +192,14 @@ class MessageStore:
             )
             for each in messages
         ]
-        self.append_frames(topic, queue, frames, done)
+        self.append_frames(topic, queue, FrameBlock.of(frames), done)
 
     def together(self) -> AbstractContextManager[None]:
         """Return a context manager for storing messages of several queues that become durable together."""
         return self._engine.together()
 
-    def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
-        """Append frames in the stored form; their ids are assigned here."""
+    def append_frames(self, topic: str, queue: int, frames: FrameBlock, done: OnStored) -> None:
+        """Append frames in the stored form; their ids are assigned when they are stored."""
         step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
 
         def durable(refusal: Refusal | None) -> None:
@@ -219,9 +219,7 @@ class MessageStore:
                 step.at_end(partial(report, None))
                 done(StorageFailed(str(base)))
                 return
-            offsets = [base + first]
-            if len(frames) > 1:
-                offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
+            offsets = [base + first, *(base + first + end for end in frames.ends[:-1])]
             try:
                 done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
             finally:  # listeners are called when the answers have left
@@ -234,7 +232,7 @@ class MessageStore:
             finally:
                 self._reported(topic, queue, ordinal)
 
-        outcome = self._engine.append_made(MadeBlock(topic, queue, frames, self._extra_bytes), durable)
+        outcome = self._engine.append(Append(topic, queue, (frames,), Terms.MADE, self._extra_bytes), durable)
         if isinstance(outcome, Refusal):
             done(outcome)
             return

@@ -1,6 +1,6 @@
 """The loop that makes records of frames, compiled by numba; imported by ``compiled_records`` once a broker needs it.
 
-It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
+It runs without the interpreter's lock, and its code is kept as ``addresses`` says.
 """
 
 # mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
@@ -11,21 +11,21 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from metaq.compiled.addresses import (
+    big_endian,
+    byte_at,
+    call_crc32,
+    compiled,
+    copy,
+    put_big_endian,
+    store,
+)
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.rocketmq.sys_flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from metaq.formats.stored_form import HEAD_BYTES_MIN, STORED_FORM
-from metaq_broker.log.engine.machine_code import (
-    byte_at,
-    call_crc32,
-    compiled,
-    copy_bytes,
-    number_at,
-    put_byte,
-    put_number,
-)
 
 RUN_ENDS, IS_FULL, IS_UNUSUAL = 0, 1, 2
 """Why the loop ended: no whole frame, or no space; enough records; a frame that is for the plain code."""
@@ -49,9 +49,9 @@ def _decode_fields(source, target):
         third, fourth = DIGITS[byte_at(source + 2)], DIGITS[byte_at(source + 3)]
         if first == NO_DIGIT or second == NO_DIGIT or third == NO_DIGIT or fourth == NO_DIGIT:
             return False
-        put_byte(target, np.uint8(first << 2 | second >> 4))
-        put_byte(target + 1, np.uint8((second & 15) << 4 | third >> 2))
-        put_byte(target + 2, np.uint8((third & 3) << 6 | fourth))
+        store(target, np.uint8(first << 2 | second >> 4))
+        store(target + 1, np.uint8((second & 15) << 4 | third >> 2))
+        store(target + 2, np.uint8((third & 3) << 6 | fourth))
         source, target = source + 4, target + 3
     return True
 
@@ -59,13 +59,13 @@ def _decode_fields(source, target):
 @numba.njit(inline="always")
 def _put_places(record, fields, ordinal, physical_offset, store_ms, host):
     """Write the fields between the queue and the length of the body."""
-    copy_bytes(record + 16, fields, 4)
-    put_number(record + 20, np.int64(ordinal))
-    put_number(record + 28, np.int64(physical_offset))
-    copy_bytes(record + 36, fields + 4, 20)
-    put_number(record + 56, np.int64(store_ms))
-    copy_bytes(record + 64, host, HOST_BYTES)
-    copy_bytes(record + 72, fields + 24, 12)
+    copy(record + 16, fields, 4)
+    put_big_endian(record + 20, np.int64(ordinal))
+    put_big_endian(record + 28, np.int64(physical_offset))
+    copy(record + 36, fields + 4, 20)
+    put_big_endian(record + 56, np.int64(store_ms))
+    copy(record + 64, host, HOST_BYTES)
+    copy(record + 72, fields + 24, 12)
 
 
 def _records(
@@ -84,16 +84,16 @@ def _records(
         body = at + HEADER_BYTES
         if body > total:
             return at, made, RUN_ENDS
-        length = np.int64(number_at(source + at, np.int32))
+        length = np.int64(big_endian(source + at, np.int32))
         end = body + length
         if end > total:
             return at, made, RUN_ENDS
-        flag = number_at(source + at + 16, np.int32)
+        flag = big_endian(source + at + 16, np.int32)
         if length < 4 or flag & STORED_FORM != STORED_FORM:
             return at, made, IS_UNUSUAL
         checksum = call_crc32(crc32, NOTHING, source + body, length) & CHECKSUM_MASK
-        payload = body + 4 + np.int64(number_at(source + body, np.int32))
-        if checksum != number_at(source + at + 4, np.uint32) or payload < body + 4 or payload > end:
+        payload = body + 4 + np.int64(big_endian(source + body, np.int32))
+        if checksum != big_endian(source + at + 4, np.uint32) or payload < body + 4 or payload > end:
             return at, made, IS_UNUSUAL
         tag_end = body + 4
         while tag_end < payload and byte_at(source + tag_end) != SEPARATOR:
@@ -111,20 +111,20 @@ def _records(
             return at, made, RUN_ENDS if made else IS_UNUSUAL
         if not _decode_fields(source + tag_end + 2, fields) or byte_at(fields + 7) & HOSTS:
             return at, made, IS_UNUSUAL
-        message_id = number_at(source + at + 8, np.int64)
+        message_id = big_endian(source + at + 8, np.int64)
         store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
-        put_number(record, np.int32(size))
-        put_number(record + 4, np.uint32(magic))
-        put_number(record + 8, np.uint32(call_crc32(crc32, NOTHING, source + payload, body_bytes) & CHECKSUM_MASK))
-        put_number(record + 12, np.int32(queue_id))
+        put_big_endian(record, np.int32(size))
+        put_big_endian(record + 4, np.uint32(magic))
+        put_big_endian(record + 8, np.uint32(call_crc32(crc32, NOTHING, source + payload, body_bytes) & CHECKSUM_MASK))
+        put_big_endian(record + 12, np.int32(queue_id))
         _put_places(record, fields, ordinal + made, physical_base + offset + at, store_ms, host)
-        put_number(record + 84, np.int32(body_bytes))
+        put_big_endian(record + 84, np.int32(body_bytes))
         behind = record + RECORD_FRONT_BYTES
-        copy_bytes(behind, source + payload, body_bytes)
-        copy_bytes(behind + body_bytes, topic, topic_bytes)
+        copy(behind, source + payload, body_bytes)
+        copy(behind + body_bytes, topic, topic_bytes)
         behind += body_bytes + topic_bytes
-        put_number(behind, np.uint16(properties_bytes))
-        copy_bytes(behind + 2, source + properties, properties_bytes)
+        put_big_endian(behind, np.uint16(properties_bytes))
+        copy(behind + 2, source + properties, properties_bytes)
         sizes[made] = size
         at, made, used = end, made + 1, used + size
     return at, made, IS_FULL

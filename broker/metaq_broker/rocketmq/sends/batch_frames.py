@@ -7,18 +7,19 @@ batches. A broker loads the machine code in a background thread when it has rece
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Final, NamedTuple
 
+from metaq.compiled.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq.errors import CorruptRecord
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_stored
 from metaq.formats.native_crc import required_crc32
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.stored_form import encode_head, tag_of
-from metaq_broker.log.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 
 COMPILED_BYTES_MIN: Final = 1024
 """Shorter batches are made by the plain code: a call of the compiled one costs as much as a few messages."""
@@ -50,11 +51,11 @@ class Shared(NamedTuple):
         return encode_head(flag, self.sys_flag, self.born_timestamp, self.born_host, self.reconsume_times)
 
 
-FrameLoop = Callable[[bytes, Shared], "list[bytes] | None"]
+FrameLoop = Callable[[bytes, Shared], "FrameBlock | None"]
 """Makes the frames of a batch; ``None``: use the plain code."""
 
 
-def frames_plainly(data: bytes, shared: Shared) -> list[bytes] | None:
+def frames_plainly(data: bytes, shared: Shared) -> FrameBlock | None:
     """Implement ``BatchFramer.frames`` in plain Python."""
     frames: list[bytes] = []
     heads: dict[int, bytes] = {}
@@ -83,7 +84,7 @@ def frames_plainly(data: bytes, shared: Shared) -> list[bytes] | None:
             head = heads[flag] = shared.head(flag)
         frames.append(encode_stored(tag_of(properties), head, properties, data[body_at : body_at + length]))
         at = end
-    return frames or None
+    return FrameBlock.of(frames) if frames else None
 
 
 def compiled() -> FrameLoop:
@@ -99,22 +100,21 @@ def compiled() -> FrameLoop:
 
     out, ends = numpy.empty(OUT_BYTES, numpy.uint8), numpy.empty(FRAMES_MAX, numpy.int64)
 
-    def make(data: bytes, shared: Shared) -> list[bytes] | None:
+    def make(data: bytes, shared: Shared) -> FrameBlock | None:
         if len(data) < OVERHEAD_BYTES:
             return None
         flag = int.from_bytes(data[_FLAG_AT : _FLAG_AT + 4], signed=True)
         batch = numpy.frombuffer(data, numpy.uint8)
         head, properties = (numpy.frombuffer(each, numpy.uint8) for each in (shared.head(flag), shared.properties))
-        made: list[bytes] = []
+        made: list[FrameBlock] = []
         at = 0
         while at < len(data):
             at, count = frames(batch, at, flag, head, properties, out, ends, crc32)
             if count == IS_UNUSUAL:
                 return None
-            places = [0, *ends[:count].tolist()]
-            together = out[: places[-1]].tobytes()
-            made += [together[start:end] for start, end in pairwise(places)]
-        return made
+            frames_end = int(ends[count - 1])
+            made.append(FrameBlock(bytearray(out[:frames_end].data), count, array("q", ends[:count].tobytes())))
+        return FrameBlock.joined(made)
 
     return make
 
@@ -125,7 +125,7 @@ class BatchFramer(LazyLoop[FrameLoop]):
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         super().__init__("batched sends", compiled, _agrees, plain_bytes_max)
 
-    def frames(self, data: bytes, shared: Shared) -> list[bytes] | None:
+    def frames(self, data: bytes, shared: Shared) -> FrameBlock | None:
         """Return the frames of the elements of a batch (``data``); their ids are 0.
 
         ``None``: the batch is empty, or an element's properties are too long.

@@ -1,7 +1,7 @@
 """The loop that makes frames of the elements of a batch, compiled by numba; imported by ``batch_frames`` once a broker
 needs it.
 
-It runs without the interpreter's lock, and its code is kept as ``machine_code`` says.
+It runs without the interpreter's lock, and its code is kept as ``addresses`` says.
 """
 
 # mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
@@ -12,20 +12,12 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from metaq.compiled.addresses import big_endian, byte_at, call_crc32, compiled, copy, put_big_endian, store
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.stored_form import STORED_FORM
-from metaq_broker.log.engine.machine_code import (
-    byte_at,
-    call_crc32,
-    compiled,
-    copy_bytes,
-    number_at,
-    put_byte,
-    put_number,
-)
 
 IS_UNUSUAL = -1
 """In place of the number of frames: the batch is for the plain code."""
@@ -78,13 +70,13 @@ def _frames(batch, at, wanted_flag, head, common, out, ends, crc32):
     while at < total and made < ends.size:
         if total - at < OVERHEAD_BYTES:
             return at, IS_UNUSUAL
-        size = np.int64(number_at(source + at, np.int32))
-        body_bytes = np.int64(number_at(source + at + 16, np.int32))
+        size = np.int64(big_endian(source + at, np.int32))
+        body_bytes = np.int64(big_endian(source + at + 16, np.int32))
         properties_at = at + OVERHEAD_BYTES + body_bytes
         if body_bytes < 0 or at + size > total or properties_at > at + size:
             return at, IS_UNUSUAL
-        own_bytes = np.int64(number_at(source + properties_at - 2, np.uint16))
-        if properties_at + own_bytes > at + size or number_at(source + at + 12, np.int32) != wanted_flag:
+        own_bytes = np.int64(big_endian(source + properties_at - 2, np.uint16))
+        if properties_at + own_bytes > at + size or big_endian(source + at + 12, np.int32) != wanted_flag:
             return at, IS_UNUSUAL
         has_end = own_bytes == 0 or byte_at(source + properties_at + own_bytes - 1) == PAIR_END
         properties_bytes = own_bytes + (0 if has_end else 1) + common_bytes
@@ -97,27 +89,27 @@ def _frames(batch, at, wanted_flag, head, common, out, ends, crc32):
         frame = target + used
         content = frame + HEADER_BYTES
         properties = content + LENGTH_BYTES + head_bytes
-        copy_bytes(properties, source + properties_at, own_bytes)
+        copy(properties, source + properties_at, own_bytes)
         if not has_end:
-            put_byte(properties + own_bytes, np.uint8(PAIR_END))
-        copy_bytes(properties + properties_bytes - common_bytes, common_at, common_bytes)
+            store(properties + own_bytes, np.uint8(PAIR_END))
+        copy(properties + properties_bytes - common_bytes, common_at, common_bytes)
         tag_at, tag_bytes = _tag(properties, properties_bytes)
         if tag_bytes < 0:
             return at, IS_UNUSUAL
         attribute_bytes = tag_bytes + head_bytes + properties_bytes
         if tag_bytes:
             behind = content + LENGTH_BYTES + attribute_bytes
-            copy_bytes(behind, properties, properties_bytes)  # ``longest`` counts them once more for this
-            copy_bytes(content + LENGTH_BYTES, behind + tag_at, tag_bytes)
-            copy_bytes(properties + tag_bytes, behind, properties_bytes)
-        copy_bytes(content + LENGTH_BYTES + tag_bytes, head_at, head_bytes)
-        copy_bytes(content + LENGTH_BYTES + attribute_bytes, source + at + BODY_AT, body_bytes)
+            copy(behind, properties, properties_bytes)  # ``longest`` counts them once more for this
+            copy(content + LENGTH_BYTES, behind + tag_at, tag_bytes)
+            copy(properties + tag_bytes, behind, properties_bytes)
+        copy(content + LENGTH_BYTES + tag_bytes, head_at, head_bytes)
+        copy(content + LENGTH_BYTES + attribute_bytes, source + at + BODY_AT, body_bytes)
         length = LENGTH_BYTES + attribute_bytes + body_bytes
-        put_number(content, np.int32(attribute_bytes))
-        put_number(frame, np.int32(length))
-        put_number(frame + 4, np.uint32(call_crc32(crc32, NOTHING, content, length) & CHECKSUM_MASK))
-        put_number(frame + 8, np.int64(0))
-        put_number(frame + 16, np.int32(STORED_FORM))
+        put_big_endian(content, np.int32(attribute_bytes))
+        put_big_endian(frame, np.int32(length))
+        put_big_endian(frame + 4, np.uint32(call_crc32(crc32, NOTHING, content, length) & CHECKSUM_MASK))
+        put_big_endian(frame + 8, np.int64(0))
+        put_big_endian(frame + 16, np.int32(STORED_FORM))
         used += HEADER_BYTES + length
         ends[made] = used
         at, made = at + size, made + 1

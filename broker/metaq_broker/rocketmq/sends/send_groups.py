@@ -9,9 +9,9 @@ retried one by one, so that only invalid ones are refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
+from metaq.formats.frame_block import FrameBlock
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, StorageFailed
 from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, StoredBatch
@@ -21,13 +21,12 @@ GROUP_BYTES_MAX: Final = 1 << 20
 
 
 class _Group:
-    """Sends to one queue: all frames, and for each send its number of frames and its callback."""
+    """Sends to one queue: the frames and the callback of each."""
 
-    __slots__ = ("byte_count", "frames", "sends")
+    __slots__ = ("byte_count", "sends")
 
     def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self.sends: list[tuple[int, OnStored]] = []
+        self.sends: list[tuple[FrameBlock, OnStored]] = []
         self.byte_count = 0
 
 
@@ -39,7 +38,7 @@ class SendGroups:
         self._step: LoopStep | None = None
         self._groups: dict[tuple[str, int], _Group] = {}
 
-    def add(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+    def add(self, topic: str, queue: int, frames: FrameBlock, done: OnStored) -> None:
         """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, at the end of this step of the loop."""
         key = topic, queue
         group = self._groups.get(key)
@@ -48,9 +47,8 @@ class SendGroups:
                 step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
                 step.at_end(self._store_all)
             group = self._groups[key] = _Group()
-        group.frames += frames
-        group.sends.append((len(frames), done))
-        group.byte_count += sum(map(len, frames))
+        group.sends.append((frames, done))
+        group.byte_count += len(frames)
         if group.byte_count >= GROUP_BYTES_MAX:
             del self._groups[key]
             self._store_group(key, group)
@@ -64,18 +62,18 @@ class SendGroups:
     def _store_group(self, key: tuple[str, int], group: _Group) -> None:
         def done(stored: StoredBatch | Refusal) -> None:
             first = 0
-            for count, each_done in group.sends:
+            for frames, each_done in group.sends:
                 if isinstance(stored, BlockInvalid) and len(group.sends) > 1:
-                    self._append(key, group.frames[first : first + count], each_done)
+                    self._append(key, frames, each_done)
                 elif isinstance(stored, StoredBatch):
-                    _call(each_done, stored.part(first, count))
+                    _call(each_done, stored.part(first, frames.count))
                 else:
                     _call(each_done, stored)
-                first += count
+                first += frames.count
 
-        self._append(key, group.frames, done)
+        self._append(key, FrameBlock.joined([frames for frames, _ in group.sends]), done)
 
-    def _append(self, key: tuple[str, int], frames: Sequence[bytes], done: OnStored) -> None:
+    def _append(self, key: tuple[str, int], frames: FrameBlock, done: OnStored) -> None:
         try:
             self._store.append_frames(*key, frames, done)
         except Exception as failure:  # even after a bug, every client must get a response

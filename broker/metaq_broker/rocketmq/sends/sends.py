@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from metaq.errors import CorruptRecord
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_stored
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
@@ -182,7 +183,7 @@ class Sends:
                     return None
         head = encode_head(header.flag, header.sys_flag, send.born_timestamp, born, times)
         frame = encode_stored(tag_of(properties), head, properties, command.body)
-        self._groups.add(header.topic, send.queue, (frame,), done)
+        self._groups.add(header.topic, send.queue, FrameBlock.of((frame,)), done)
         return None
 
     def _is_marked(self, header: SendMessage, properties: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fix_broker import system_section
 from metaq_broker.clock import Clock
-from metaq_broker.log.engine.blocks import Block, MadeBlock
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import (
     AllRejected,
@@ -34,6 +34,7 @@ from metaq_broker.text.refusals import RefusalTexts
 from stored import put
 from waiting import in_loop
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
@@ -206,15 +207,19 @@ async def test_an_append_says_where_the_messages_are_and_calls_back_when_they_ar
     stores.close(clean=True)
 
 
+def unit(partition: int, frames: list[bytes], terms: Terms) -> Append:
+    return Append("t", partition, (FrameBlock.of(frames),), terms)
+
+
 def test_only_the_broker_itself_puts_to_a_reserved_topic(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
         durable: list[Refusal | None] = []
         frame = encode_frame(0, 0, b"body")
         engine.config = dataclasses.replace(engine.config, reserved_topics=frozenset({"t"}))
-        assert engine.append(Block("t", 0, frame, 1), durable.append) == TopicReserved("t")
+        assert engine.append(unit(0, [frame], Terms.BLOCK), durable.append) == TopicReserved("t")
         assert engine.log_for_put("t", 0) == TopicReserved("t")
-        assert isinstance(engine.append_made(MadeBlock("t", 0, [frame, frame]), durable.append), Appended)
-        assert engine.append_made(MadeBlock("t", 99, [frame]), durable.append) == PartitionUnknown(99)
+        assert isinstance(engine.append(unit(0, [frame, frame], Terms.MADE), durable.append), Appended)
+        assert engine.append(unit(99, [frame], Terms.MADE), durable.append) == PartitionUnknown(99)
 
     play(tmp_path, scenario)
 
@@ -224,16 +229,17 @@ def test_one_wrong_message_costs_a_batch_and_not_the_others_of_a_run(independent
     def scenario(engine: Engine) -> None:
         durable: list[Refusal | None] = []
         frames = [encode_frame(0, 0, b"good"), encode_frame(0, 0, b"wrong", 1), encode_frame(0, 0, b"x" * 3000)]
-        outcome = engine.append(Block("t", 0, b"".join(frames), 3, independent), durable.append)
+        terms = Terms.PUTS if independent else Terms.BLOCK
+        outcome = engine.append(unit(0, frames, terms), durable.append)
         if independent:
             assert isinstance(outcome, Appended)
             assert outcome.rejected == {1: ChecksumMismatch(), 2: TooLarge(3000, 2000)}
             assert (outcome.end_offset, outcome.ids.count) == (24, 1)
         else:
             assert outcome == BlockInvalid("frame 1 at byte 24 fails its checksum")
-        wrong = engine.append(Block("t", 1, frames[1], 1, independent), durable.append)
+        wrong = engine.append(unit(1, frames[1:2], terms), durable.append)
         assert wrong == (AllRejected({0: ChecksumMismatch()}) if independent else BlockInvalid(FIRST_IS_WRONG))
-        cut = engine.append(Block("t", 1, frames[0][:-1], 1, independent), durable.append)
+        cut = engine.append(Append("t", 1, (FrameBlock(frames[0][:-1], 1),), terms), durable.append)
         assert isinstance(cut, BlockInvalid)
         assert engine.stores.get("t", 1) is None, "no partition is made for that"
 

@@ -28,6 +28,7 @@ from metaq_broker.transactions.partitions import EngineStore
 from stored import put
 from waiting import in_loop
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
@@ -134,7 +135,7 @@ async def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_m
         assert await disk.put(b"plain") is None
         assert disk.bodies() == []
         done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
+        unit = Unit(TOPIC, 0, FrameBlock(encode_frame(77, 0, b"committed"), 1))
         EngineStore(disk.engine).append([unit], done.set_result)
         assert not done.done()
         assert await asyncio.wait_for(done, 10) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from examples import spread
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
-from metaq_broker.log.segments.marks import BlockPart
+from metaq_broker.log.segments import index
 from stored import (
     FOLDER,
     ONE_SEGMENT,
@@ -22,11 +22,11 @@ from stored import (
     frame,
     frames,
     last_segment,
-    marks,
     message_id,
     open_log,
 )
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.model import OffsetRange
 
@@ -449,11 +449,12 @@ def test_quarantine_is_not_for_messages_to_come(how: str, tmp_path: Path) -> Non
         log.close()
 
 
-def test_a_bad_block_is_skipped_frame_by_frame(tmp_path: Path) -> None:
+def test_a_bad_block_is_skipped_frame_by_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "BLOCK_INTERVAL_BYTES", 1)  # or three wrong frames would be between two entries
     log = open_log(tmp_path)
     items = frames(40)
     block = b"".join(items)
-    log.append_blocks([BlockPart(block, len(items), marks(block))])
+    log.append_blocks([FrameBlock(block, len(items))])
     log.sync()
     log.close()
     offsets = list(by_offset(items))

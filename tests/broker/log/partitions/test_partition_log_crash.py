@@ -16,9 +16,10 @@ import pytest
 from examples import spread
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from stored import contents, drop_segments, frame, frames, marks, open_log
+from stored import contents, drop_segments, frame, frames, open_log
+
+from metaq.formats.frame_block import FrameBlock
 
 SETTINGS = LogSettings(segment_bytes_max=700, index_interval_bytes=150)
 POWER_CUT = None
@@ -82,7 +83,7 @@ class Scenario:
         items = frames(12, self.number)
         block = b"".join(items)
         self.append(items)
-        self.log.append_blocks([BlockPart(block, len(items), marks(block))])
+        self.log.append_blocks([FrameBlock(block, len(items))])
 
     def oversize(self) -> None:
         items = [frame(self.number, b"o" * 1500)]

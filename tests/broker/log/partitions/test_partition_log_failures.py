@@ -9,9 +9,10 @@ from random import Random
 import pytest
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import AtEnd, LogSettings, PartitionLog
-from metaq_broker.log.segments.marks import BlockPart, Marks
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segment, open_log
+
+from metaq.formats.frame_block import FrameBlock
 
 SMALL = LogSettings(segment_bytes_max=500, index_interval_bytes=100)
 
@@ -33,7 +34,7 @@ def test_a_failed_write_makes_the_log_read_only_and_leaves_no_trace(tmp_path: Pa
     with pytest.raises(LogFailed):
         log.append(frames(1))
     with pytest.raises(LogFailed):
-        log.append_blocks([BlockPart(frames(1)[0], 1, Marks.of([(0, 0)]))])
+        log.append_blocks([FrameBlock.of(frames(1))])
     log.sync()
     assert contents(log) == by_offset(frames(5))
     assert not log.sync_failed

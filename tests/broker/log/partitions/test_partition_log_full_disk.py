@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from metaq_broker.log.files.errors import LogFailed, LogFull
 from metaq_broker.log.partitions.partition_log import LogSettings
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.testing import Fault, FaultyFiles
-from stored import by_offset, contents, frames, last_segment, marks, open_log
+from stored import by_offset, contents, frames, last_segment, open_log
+
+from metaq.formats.frame_block import FrameBlock
 
 SMALL = LogSettings(segment_bytes_max=500, index_interval_bytes=100)
 
@@ -33,7 +34,7 @@ def test_an_append_without_space_is_refused_and_the_next_one_is_not(error: int, 
             log.append(frames(5, 5))
         block = b"".join(frames(3))
         with pytest.raises(LogFull):
-            log.append_blocks([BlockPart(block, 3, marks(block))])
+            log.append_blocks([FrameBlock(block, 3)])
         assert (log.failure, log.end_offset, last_segment(tmp_path).stat().st_size) == (None, end, end)
     assert log.unflushed_messages == 5
     files.fault = None

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.segments.marks import BlockPart, Marks
-from stored import FOLDER, SMALL, START_MS, by_offset, contents, drop_segments, filled, frame, frames, marks, open_log
+from stored import FOLDER, SMALL, START_MS, by_offset, contents, drop_segments, filled, frame, frames, open_log
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS
 
@@ -119,9 +119,7 @@ class Subject:
             items.append(encode_frame((time_ms - EPOCH_MS) << 22 | self.count, 0, self.random.randbytes(size)))
             self.model.add(self.model.end(), len(items[-1]), time_ms)
         if as_block:
-            block = b"".join(items)
-            kept = (mark for number, mark in enumerate(marks(block)) if number == 0 or self.random.random() < 0.6)
-            self.log.append_blocks([BlockPart(block, len(items), Marks.of(kept))])
+            self.log.append_blocks([FrameBlock.of(items)])
         else:
             self.log.append(items)
 

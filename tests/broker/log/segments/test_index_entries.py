@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metaq_broker.log.engine.block_kernel import compiled
-from metaq_broker.log.engine.blocks import number_plainly
-from metaq_broker.log.segments.index import RECORD_BYTES, Entries, IndexBuilder, IndexEntry, decode_entry
-from metaq_broker.log.segments.marks import Marks
+from metaq_broker.log.segments import index
+from metaq_broker.log.segments.block_entries import compiled
+from metaq_broker.log.segments.index import ENTRIES, RECORD_BYTES, Entries, IndexBuilder, IndexEntry, decode_entry
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
-from metaq.formats.message_id import EPOCH_MS, IdRange
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT, IdRange
 
 SOME = [IndexEntry(100 * number, 3 * number, EPOCH_MS + number, number) for number in range(5)]
 
@@ -44,39 +45,49 @@ def test_entries_can_be_compared_dropped_and_counted_anew() -> None:
 @given(
     seed=st.integers(0, 1 << 32),
     blocks=st.integers(1, 4),
-    frames=st.integers(1, 40),
+    frames=st.integers(2, 40),
     interval_bytes=st.integers(1, 3000),
-    mark_bytes=st.integers(1, 2000),
+    block_interval_bytes=st.integers(1, 2000),
     time_known=st.booleans(),
 )
 def test_compiled_code_makes_the_entries_that_the_plain_code_makes(
-    seed: int, blocks: int, frames: int, interval_bytes: int, mark_bytes: int, time_known: bool
+    seed: int, blocks: int, frames: int, interval_bytes: int, block_interval_bytes: int, time_known: bool
 ) -> None:
-    chance, number = random.Random(seed), compiled()
+    chance, loop = random.Random(seed), compiled()
     plain, quick = (IndexBuilder.at_start(1000, 50, EPOCH_MS + 20, interval_bytes) for _ in range(2))
-    for _ in range(blocks):
-        block = bytearray().join(encode_frame(-1, 0, chance.randbytes(chance.randint(0, 120))) for _ in range(frames))
-        ids = IdRange(EPOCH_MS + chance.randint(0, 60), chance.randint(0, 4095), frames, 7)
-        marks = number(block, frames, ids, 1000, mark_bytes)
-        assert marks is not None
-        assert marks.loop is not None
-        assert marks == number_plainly(block, frames, ids, 1000, mark_bytes)[1]
-        if not time_known:
-            block[8] |= 0x80  # the first id holds no time
-        now_ms = EPOCH_MS + chance.randint(0, 60)
-        plain.add_block(block, frames, Marks(marks.pairs), lambda now_ms=now_ms: now_ms)
-        quick.add_block(bytes(block), frames, marks, lambda now_ms=now_ms: now_ms)
-        assert list(quick.entries) == list(plain.entries)
-        names = ("offset", "ordinal", "time_ms", "_marked", "_span")
-        assert [getattr(quick, name) for name in names] == [getattr(plain, name) for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "BLOCK_INTERVAL_BYTES", block_interval_bytes)
+        for _ in range(blocks):
+            items = [encode_frame(-1, 0, chance.randbytes(chance.randint(0, 120))) for _ in range(frames)]
+            ids = IdRange(EPOCH_MS + chance.randint(0, 60), chance.randint(0, 4095), frames, 7)
+            block = FrameBlock.of(items).numbered(ids, 1000)
+            if not time_known:
+                block.data[8] |= 0x80  # the first id holds no time
+            now_ms = EPOCH_MS + chance.randint(0, 60)
+            patch.setattr(ENTRIES, "loop", None)
+            plain.add_block(block, lambda now_ms=now_ms: now_ms)
+            patch.setattr(ENTRIES, "loop", loop)
+            quick.add_block(block, lambda now_ms=now_ms: now_ms)
+            assert list(quick.entries) == list(plain.entries)
+            names = ("offset", "ordinal", "time_ms", "_marked", "_span")
+            assert [getattr(quick, name) for name in names] == [getattr(plain, name) for name in names]
     assert quick.entries == plain.entries
 
 
-def test_marks_are_thinned_if_there_are_too_many() -> None:
-    marks = Marks.of([(0, 0), (100, 1), (250, 2), (300, 3), (470, 4)])
-    assert list(marks.thinned(200)) == [(0, 0), (250, 2), (470, 4)]
-    assert list(marks.thinned(118)) == [(0, 0), (250, 2), (470, 4)]
-    assert marks.thinned(117) is marks
-    other = marks.copy()
-    assert other.drop_last() == (470, 4)
-    assert (len(marks), len(other)) == (5, 4)
+def test_the_loop_of_a_process_agrees_with_the_plain_code() -> None:
+    ENTRIES.load()
+    assert ENTRIES.compiled
+
+
+@pytest.mark.parametrize("ids_ascend", [True, False])
+def test_entries_of_a_block_stand_where_they_are_due(ids_ascend: bool) -> None:
+    builder = IndexBuilder.at_start(0, 0, EPOCH_MS, 100)
+    frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(30)) for number in range(2000)]
+    builder.add_block(FrameBlock.of(frames[:1]), lambda: 0)
+    builder.add_block(FrameBlock.of(frames[1:]), lambda: 0, ids_ascend=ids_ascend)
+    offsets = [entry.offset for entry in builder.entries]
+    assert offsets[:2] == [0, 100]
+    assert all(16384 <= end - start < 16384 + 50 for start, end in pairwise(offsets[1:-1]))
+    assert offsets[-1] == 100_000
+    assert [entry.ordinal for entry in builder.entries] == [offset // 50 for offset in offsets]
+    assert builder.ordinal == 2000

@@ -16,7 +16,6 @@ from metaq_broker.log.partitions.partition_log import (
     PartitionLog,
     Slice,
 )
-from metaq_broker.log.segments.marks import BlockPart
 from metaq_broker.log.segments.segment import delete_segment
 from recordings import METAQ
 from stored import (
@@ -31,10 +30,10 @@ from stored import (
     frame,
     frames,
     last_segment,
-    marks,
     open_log,
 )
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Message
 
@@ -88,7 +87,7 @@ def test_a_block_is_never_divided(before: int, expected: list[tuple[int, int]], 
         log.append(sized(1, before))
     items = sized(10, 40)
     block = b"".join(items)
-    assert log.append_blocks([BlockPart(block, len(items), marks(block))]) == before
+    assert log.append_blocks([FrameBlock(block, len(items))]) == before
     log.sync()
     assert segment_sizes(tmp_path) == expected
     assert list(contents(log).values())[-10:] == items

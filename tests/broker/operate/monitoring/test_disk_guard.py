@@ -31,6 +31,7 @@ from metaq_broker.transactions.partitions import EngineStore
 from stored import put
 from waiting import in_loop
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
@@ -358,7 +359,7 @@ async def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -
     core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
     files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
     reported: list[Exception | None] = []
-    core.store.append([Unit("t", 0, encode_frame(0, 0, b"message"), 1)], reported.append)
+    core.store.append([Unit("t", 0, FrameBlock(encode_frame(0, 0, b"message"), 1))], reported.append)
     assert "No space left on device" in str(reported[0])
     assert core.detail(core.put()).startswith("disk is full")
     core.commit.stop()

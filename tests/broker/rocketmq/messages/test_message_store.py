@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import Clock
-from metaq_broker.log.engine.blocks import Block
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.outcomes import NothingAt, PartitionClosed, PartitionUnknown, Refusal, StorageFailed
 from metaq_broker.log.engine.stores import TopicStores
@@ -27,6 +27,7 @@ from metaq_broker.rocketmq.messages.message_store import (
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
 from metaq_broker.statistics import Statistics
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
@@ -67,7 +68,7 @@ class Opened:
         """Put one message as MetaQ's clients do."""
         future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
         frame = encode_frame(0, *encode_body(Message(body, attribute)))
-        self.engine.append(Block("t", queue, frame, 1), future.set_result)
+        self.engine.append(Append("t", queue, (FrameBlock(frame, 1),), Terms.BLOCK), future.set_result)
         assert await future is None
 
     async def numbered(self, pending: object) -> Refusal | None:

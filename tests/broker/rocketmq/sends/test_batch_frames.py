@@ -10,6 +10,7 @@ from metaq_broker.rocketmq.sends import batch_frames
 from metaq_broker.rocketmq.sends.batch_frames import BatchFramer, Shared, frames_plainly
 
 from metaq.errors import CorruptRecord, FieldError
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import walk
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
@@ -18,7 +19,7 @@ from metaq.formats.rocketmq.properties import BYTES_MAX
 BORN_4, BORN_6 = host_bytes("10.1.2.3", 4), host_bytes("2001:db8::1", 6)
 COMMON = Shared(b"CLUSTER\x01c", 1, 1_764_068_000_000, BORN_4, 2)
 
-Outcome = list[bytes] | str | None
+Outcome = FrameBlock | str | None
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_usual_batches_need_no_plain_code(framing: BatchFramer) -> None:
     made = framing.loop(data, COMMON)
     assert made is not None
     assert made == frames_plainly(data, COMMON)
-    assert len(list(walk(b"".join(made)))) == 1000
+    assert len(list(walk(made.data))) == 1000
 
 
 def test_more_than_one_call_makes_are_made(framing: BatchFramer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_more_than_one_call_makes_are_made(framing: BatchFramer, monkeypatch: py
     assert framing.loop(larger, COMMON) is None
     compiled, plainly = both(framing, larger)
     assert compiled == plainly
-    assert isinstance(plainly, list)
+    assert isinstance(plainly, FrameBlock)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +122,9 @@ def test_numbers_that_do_not_fit_are_refused_by_both(framing: BatchFramer) -> No
 
 
 def test_a_loop_that_makes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(data: bytes, shared: Shared) -> list[bytes] | None:
+    def wrong(data: bytes, shared: Shared) -> FrameBlock | None:
         made = frames_plainly(data, shared) if data else None
-        return made[:-1] if made else None
+        return made.part(0, made.count - 1) if made else None
 
     monkeypatch.setattr(batch_frames, "compiled", lambda: wrong)
     framing = BatchFramer(0)

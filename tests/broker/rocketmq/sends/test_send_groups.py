@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, StorageFailed
 from metaq_broker.rocketmq.messages.message_store import OnStored, StoredBatch
 from metaq_broker.rocketmq.sends.send_groups import GROUP_BYTES_MAX, SendGroups
 from waiting import in_loop
+
+from metaq.formats.frame_block import FrameBlock
 
 HOST = bytes(8)
 
@@ -24,7 +25,8 @@ class FakeStore:
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+    def append_frames(self, topic: str, queue: int, block: FrameBlock, done: OnStored) -> None:
+        frames = block.split()
         if b"raise" in frames:
             raise OSError("broken")
         if self.refusal is not None or b"wrong" in frames:
@@ -34,7 +36,7 @@ class FakeStore:
         for where, number, stored in self.blocks:
             ends[where, number] = ends.get((where, number), 0) + len(stored)
         first = ends[topic, queue]
-        self.blocks.append((topic, queue, list(frames)))
+        self.blocks.append((topic, queue, frames))
         done(StoredBatch(queue, first, [100 * (first + each) for each in range(len(frames))], 7, HOST))
 
 
@@ -46,7 +48,7 @@ def in_one_turn(store: FakeStore, *sends: tuple[str, int, list[bytes]]) -> list[
         futures = []
         for topic, queue, frames in sends:
             future: asyncio.Future[StoredBatch | Refusal] = asyncio.get_running_loop().create_future()
-            groups.add(topic, queue, frames, future.set_result)
+            groups.add(topic, queue, FrameBlock.of(frames), future.set_result)
             futures.append(future)
         return await asyncio.wait_for(asyncio.gather(*futures), 5)
 
@@ -104,10 +106,10 @@ async def test_a_defect_leaves_no_send_without_an_answer() -> None:
     def fails(_stored: StoredBatch | Refusal) -> None:
         raise ValueError("a defect")
 
-    groups.add("t", 0, [b"a"], fails)
-    groups.add("t", 0, [b"b"], last.set_result)
+    groups.add("t", 0, FrameBlock.of([b"a"]), fails)
+    groups.add("t", 0, FrameBlock.of([b"b"]), last.set_result)
     assert isinstance(await last, StoredBatch)
     broken: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
-    groups.add("t", 0, [b"raise"], broken.set_result)
+    groups.add("t", 0, FrameBlock.of([b"raise"]), broken.set_result)
     assert await broken == StorageFailed("OSError: broken")
     assert reported == ["the answer to a send failed", "a send failed"]

@@ -1,11 +1,11 @@
-"""Loads, stores, copies and checksums at addresses, for the compiled loops.
+"""Loads, stores, copies and checksums at addresses: what the compiled loops of connector and broker are made of.
 
 Helpers take addresses, not arrays: if an array is passed to an inlined function, numba changes its reference count
 atomically.
 """
 
 # mypy: disable-error-code="attr-defined, call-arg, no-untyped-call, no-untyped-def"
-# numba compiles these functions, and has no types for mypy.
+# numba compiles these functions; it has no types for mypy.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from metaq.code_cache import private_folder as _private_folder
+from metaq.compiled.code_cache import private_folder
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -36,18 +36,21 @@ def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 CRC_TABLES: Final = _crc_tables()
 
+_NOTHING: Final = np.uint32(0)
+"""The CRC-32 of no bytes."""
+
 
 @intrinsic
-def _call_crc(typingctx: Any, function: Any, source: Any, length: Any) -> Any:
+def call_crc32(typingctx: Any, function: Any, before: Any, source: Any, length: Any) -> Any:
     """Call ``uint32 f(uint32, void *, uint64)`` at an address. Passed as a number, so that the code stays cacheable."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), cgutils.voidptr_t, ir.IntType(64)])
         target = builder.inttoptr(arguments[0], function_type.as_pointer())
-        bytes_at = builder.inttoptr(arguments[1], cgutils.voidptr_t)
-        return builder.call(target, [ir.Constant(ir.IntType(32), 0), bytes_at, arguments[2]])
+        source_at = builder.inttoptr(arguments[2], cgutils.voidptr_t)
+        return builder.call(target, [arguments[1], source_at, arguments[3]])
 
-    return types.uint32(types.int64, types.int64, types.int64), build
+    return types.uint32(types.int64, types.uint32, types.int64, types.int64), build
 
 
 @intrinsic
@@ -110,14 +113,26 @@ def store(typingctx: Any, address: Any, number: Any) -> Any:
     return types.void(types.int64, number), build
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first call, keeping the machine code on disk wherever a folder can be written."""
+def compiled(function: Any, signature: str | None = None) -> Any:
+    """Compile for ``signature`` now, or for what it is called with on first call.
+
+    The machine code is kept on disk wherever a folder can be written. With a signature, the function runs without the
+    interpreter's lock.
+    """
+    compiler: Any = numba.njit
+    arguments, nogil = () if signature is None else (signature,), signature is not None
     try:
-        return numba.njit(cache=True)(function)
+        return compiler(*arguments, nogil=nogil, cache=True)(function)
     except RuntimeError:
         # Neither this folder nor the home directory can be written, as in many containers.
-        numba.config.CACHE_DIR = _private_folder()
-        return numba.njit(cache=numba.config.CACHE_DIR != "")(function)
+        numba.config.CACHE_DIR = private_folder()
+        return compiler(*arguments, nogil=nogil, cache=numba.config.CACHE_DIR != "")(function)
+
+
+@numba.njit(inline="always")
+def byte_at(address):
+    """The byte at an address."""
+    return load(address, np.uint8)
 
 
 @numba.njit(inline="always")
@@ -154,7 +169,9 @@ def _crc_by_table(address, length, tables_at):
 @numba.njit(inline="always")
 def crc32(address, length, crc_address, tables_at):
     """The CRC-32 of the bytes at an address, by the C function at ``crc_address`` or, where that is 0, by tables."""
-    return _call_crc(crc_address, address, length) if crc_address else _crc_by_table(address, length, tables_at)
+    return (
+        call_crc32(crc_address, _NOTHING, address, length) if crc_address else _crc_by_table(address, length, tables_at)
+    )
 
 
 @numba.njit

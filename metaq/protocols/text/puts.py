@@ -1,14 +1,17 @@
-"""A run of puts in the form that clients send, decoded as columns, without an object for each message.
+"""Plain puts, decoded together: one event for all that follow each other, their messages as one block of frames.
 
-Clients send the line ``put TOPIC PARTITION LENGTH FLAG CHECKSUM OPAQUE``. A minimal loop splits runs of it; the numbers
-are parsed together afterwards. Any other line ends a run, and is parsed by ``metaq.protocols.text.lines``.
+The line that clients send is ``put TOPIC PARTITION LENGTH FLAG CHECKSUM OPAQUE``. Puts of this form are taken apart in
+a loop that does as little as possible for each; the numbers are read together afterwards. Whatever is not of that form
+ends the loop, and means what ``metaq.protocols.text.lines`` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from metaq.formats.checksum import checksum
+from metaq.formats.frame_block import FrameBlock
 from metaq.model import INT32_MAX, INT32_MIN
 from metaq.protocols.text.commands import Put
 from metaq.protocols.text.lines import usual_put_head
@@ -16,51 +19,51 @@ from metaq.protocols.text.receive_buffer import CRLF, Inbox
 
 _COMMA = b","
 PUT = b"put "
-"""Start of every put."""
+"""How every put begins."""
+
+NO_CHECKSUM: Final = (None, -1)
+"""What a put carries when it does not say its checksum."""
 
 
-class PutRun(NamedTuple):
-    """Plain puts, none in a transaction, as columns of equal length (at least one); fields as in ``Put``."""
+class Puts(NamedTuple):
+    """Plain puts, at least one, none in a transaction: columns of equal length, and the frames of their messages.
+
+    The checksum in a frame is the one that its put says, right or wrong, or the body's if it says none. Message ids are
+    0.
+    """
 
     topics: Sequence[str]
     partitions: Sequence[int]
-    flags: Sequence[int]
-    checksums: Sequence[int | None]
-    bodies: Sequence[bytes]
+    frames: FrameBlock
     opaques: Sequence[int]
 
     @classmethod
-    def of(cls, puts: Sequence[Put]) -> PutRun:
+    def of(cls, puts: Sequence[Put]) -> Puts:
+        """Return the event of some puts."""
         topics, partitions, bodies, flags, opaques, checksums, _ = zip(*puts, strict=True)
-        return cls(topics, partitions, flags, checksums, bodies, opaques)
+        return cls(topics, partitions, _frames(bodies, checksums, flags), opaques)
 
-    def behind(self, puts: Sequence[Put]) -> PutRun:
-        """Return a run of ``puts`` and then these."""
+    def behind(self, puts: Sequence[Put]) -> Puts:
+        """Return ``puts`` and then these."""
         if not puts:
             return self
-        first = PutRun.of(puts)
-        return PutRun(
+        first = Puts.of(puts)
+        return Puts(
             (*first.topics, *self.topics),
             (*first.partitions, *self.partitions),
-            (*first.flags, *self.flags),
-            (*first.checksums, *self.checksums),
-            (*first.bodies, *self.bodies),
+            FrameBlock.joined([first.frames, self.frames]),
             (*first.opaques, *self.opaques),
         )
 
-    def picked(self, positions: Sequence[int]) -> PutRun:
-        """Return the puts at ``positions``."""
-        return PutRun(
-            [self.topics[position] for position in positions],
-            [self.partitions[position] for position in positions],
-            [self.flags[position] for position in positions],
-            [self.checksums[position] for position in positions],
-            [self.bodies[position] for position in positions],
-            [self.opaques[position] for position in positions],
-        )
+
+def _frames(bodies: Sequence[bytes], checksums: Sequence[int | None], flags: Sequence[int]) -> FrameBlock:
+    if None in checksums or -1 in checksums:
+        pairs = zip(checksums, bodies, strict=True)
+        checksums = [checksum(body) if given in NO_CHECKSUM else given for given, body in pairs]
+    return FrameBlock.of_bodies(bodies, checksums, flags)  # type: ignore[arg-type]  # none of them is None
 
 
-def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: int) -> PutRun | int:
+def take_puts(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: int) -> Puts | int:
     """Take the next whole puts of the usual form, up to ``count_max``.
 
     If there are none, return 0. If one of them turned out to have another form, return their number: decode these one
@@ -97,9 +100,9 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
     count = len(fields)
     if fields.count(fields[0]) == count:
         topic, partition, _, flag = fields[0]
-        return PutRun((topic,) * count, (partition,) * count, (flag,) * count, read[0], bodies, read[1])
+        return Puts((topic,) * count, (partition,) * count, _frames(bodies, read[0], (flag,) * count), read[1])
     topics, partitions, _, flags = zip(*fields, strict=True)
-    return PutRun(topics, partitions, flags, read[0], bodies, read[1])
+    return Puts(topics, partitions, _frames(bodies, read[0], flags), read[1])
 
 
 def _read_numbers(numbers: list[bytes]) -> tuple[list[int], list[int]] | None:

@@ -1,0 +1,67 @@
+"""The replies to plain puts that were carried out together, made while the disk syncs.
+
+A success is ``result 200 LENGTH OPAQUE`` + ``MSGID PARTITION OFFSET``. Making the replies of a run together costs a
+fraction of making each on its own. Source: docs/protocol.md (put).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from metaq.formats.frame_block import FrameBlock, consecutive
+from metaq.protocols.text.codes import OK
+from metaq.protocols.text.commands import Result
+from metaq.protocols.text.encode import encode
+from metaq_broker.log.engine.outcomes import Appended, Refusal
+from metaq_broker.serve.replies import ReplyQueue
+from metaq_broker.text.refusals import Refused
+
+Worded = Callable[[Refusal], Refused]
+"""Makes code and sentence of a refusal."""
+
+
+class GroupedReplies:
+    """The slot of ``count`` puts that went to ``groups`` partitions; complete when every group has reported."""
+
+    def __init__(self, queue: ReplyQueue, count: int, groups: int) -> None:
+        self._slot = queue.pending(count)
+        self._groups = groups
+        self._replies = [b""] * count
+
+    def report(self, positions: Sequence[int], replies: Sequence[bytes]) -> None:
+        """Give the replies of one group, whose puts stand at ``positions``."""
+        for position, reply in zip(positions, replies, strict=True):
+            self._replies[position] = reply
+        self._groups -= 1
+        if not self._groups:
+            self._slot.complete(b"".join(self._replies))
+
+
+def success_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended) -> list[bytes]:
+    """Return the reply to each of some puts, whose messages were all stored."""
+    ids, partition, first = consecutive(appended.ids), appended.partition, appended.first_offset
+    replies = []
+    for message_id, start, opaque in zip(ids, (0, *frames.ends[:-1]), opaques, strict=True):
+        text = f"{message_id} {partition} {first + start}"
+        replies.append(f"result {OK} {len(text)} {opaque}\r\n{text}".encode())
+    return replies
+
+
+def mixed_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended, worded: Worded) -> list[bytes]:
+    """Return the replies to puts of which some were rejected, in their order."""
+    kept = [position for position in range(len(opaques)) if position not in appended.rejected]
+    stored = success_replies([opaques[position] for position in kept], frames.picked(kept), appended)
+    by_position = dict(zip(kept, stored, strict=True))
+    refused = refusal_replies(opaques, None, appended.rejected, worded)
+    return [by_position.get(position) or refused[position] for position in range(len(opaques))]
+
+
+def refusal_replies(
+    opaques: Sequence[int], refusal: Refusal | None, rejected: Mapping[int, Refusal], worded: Worded
+) -> list[bytes]:
+    """Return refusals: of each put its own, or ``refusal``; empty where it has none."""
+    reasons = [rejected.get(position, refusal) for position in range(len(opaques))]
+    return [
+        b"" if reason is None else encode(Result(*worded(reason), opaque))
+        for reason, opaque in zip(reasons, opaques, strict=True)
+    ]

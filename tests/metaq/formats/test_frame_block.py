@@ -1,0 +1,211 @@
+"""Frame blocks: one contract over the plain and the compiled passes, and what a block tells about its frames."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from uncached import refuse_to_cache
+
+from metaq.compiled import addresses
+from metaq.formats import frame_block
+from metaq.formats.checksum import checksum
+from metaq.formats.frame_block import BlockPasses, BlockRefused, FrameBlock, check_count, ends_plainly, number_plainly
+from metaq.formats.frames import encode_frame, walk
+from metaq.formats.message_id import EPOCH_MS, IdRange
+
+BODIES = [b"", b"a", b"bb" * 50, b"c" * 1000, b"last", *(b"%d" % number for number in range(200))]
+FRAMES = [encode_frame(-1, flag, body) for flag, body in enumerate(BODIES)]
+DATA = b"".join(FRAMES)
+IDS = IdRange(EPOCH_MS + 5, 4000, len(BODIES), 3)
+ENDS = [frame.end for frame in walk(DATA)]
+
+Number = Callable[..., FrameBlock]
+
+
+@pytest.fixture(scope="module")
+def compiled_passes() -> BlockPasses:
+    passes = BlockPasses()
+    passes.load()
+    assert passes.compiled
+    return passes
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def passes(
+    request: pytest.FixtureRequest, compiled_passes: BlockPasses, monkeypatch: pytest.MonkeyPatch
+) -> BlockPasses:
+    """The passes of a process, with either body; no block is too short for them."""
+    monkeypatch.setattr(frame_block, "COMPILED_BYTES_MIN", 0)
+    return compiled_passes if request.param == "compiled" else BlockPasses(plain_bytes_max=1 << 40)
+
+
+# ---- the contract of both bodies
+
+
+def test_ids_are_written_and_everything_else_is_kept(passes: BlockPasses) -> None:
+    numbered = passes.number(DATA, len(BODIES), IDS, 1000)
+    frames = list(walk(bytes(numbered.data)))
+    assert [frame.message_id for frame in frames] == list(IDS)
+    assert [(frame.flag, frame.body) for frame in frames] == list(enumerate(BODIES))
+    assert (numbered.count, list(numbered.ends)) == (len(BODIES), ENDS)
+
+
+def test_ends_are_those_of_the_frames(passes: BlockPasses) -> None:
+    assert list(passes.ends_of(DATA)) == list(passes.ends_of(memoryview(DATA))) == ENDS
+    assert list(passes.ends_of(b"")) == []
+
+
+def _with(block: bytes, at: int, value: bytes) -> bytes:
+    return block[:at] + value + block[at + len(value) :]
+
+
+FRAME = encode_frame(0, 0, b"body")
+
+
+@pytest.mark.parametrize(
+    ("block", "count", "message"),
+    [
+        (b"", 1, "frame 0 of 1 begins at byte 0, but the block has 0 bytes"),
+        (FRAME, 2, "frame 1 of 2 begins at byte 24, but the block has 24 bytes"),
+        (FRAME * 2, 1, "1 frames take 24 bytes, but the block has 48 bytes"),
+        (FRAME + FRAME[:19], 2, "frame 1 of 2 begins at byte 24"),
+        (FRAME + FRAME[:-1], 2, "frame 1 at byte 24 says 4 body bytes, which the block of 47 bytes does not hold"),
+        (_with(FRAME, 0, b"\xff\xff\xff\xff"), 1, "frame 0 at byte 0 says -1 body bytes"),
+        (_with(FRAME, 0, b"\x7f\xff\xff\xff"), 1, "frame 0 at byte 0 has a body of 2147483647 bytes, maxMessageSize"),
+        (FRAME + _with(FRAME, 20, b"B"), 2, "frame 1 at byte 24 fails its checksum"),
+        (FRAME + _with(FRAME, 4, checksum(b"x").to_bytes(4, "big")), 2, "frame 1 at byte 24 fails its checksum"),
+        (encode_frame(0, 0, b"x" * 1001), 1, "frame 0 at byte 0 has a body of 1001 bytes, maxMessageSize is 1000"),
+    ],
+)  # fmt: skip
+def test_one_wrong_frame_refuses_the_block_and_is_named(
+    passes: BlockPasses, block: bytes, count: int, message: str
+) -> None:
+    with pytest.raises(BlockRefused) as refused:
+        passes.number(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000)
+    assert message in str(refused.value)
+
+
+def test_a_block_that_can_be_written_is_numbered_where_it_is(passes: BlockPasses) -> None:
+    memory = bytearray(DATA + b"behind")
+    numbered = passes.number(memoryview(memory)[: len(DATA)], len(BODIES), IDS, 1000)
+    assert numbered == number_plainly(DATA, len(BODIES), IDS, 1000)
+    assert memory == bytes(numbered.data) + b"behind"
+
+
+@pytest.mark.parametrize("block", [DATA, memoryview(DATA)])
+def test_one_that_cannot_is_copied(block: bytes | memoryview, passes: BlockPasses) -> None:
+    numbered = passes.number(block, len(BODIES), IDS, 1000)
+    assert [frame.message_id for frame in walk(bytes(numbered.data))] == list(IDS)
+    assert block == DATA
+
+
+# ---- how a process comes by the compiled body
+
+
+def test_the_compiled_body_is_loaded_after_so_many_bytes_and_not_before() -> None:
+    passes = BlockPasses(plain_bytes_max=len(DATA))
+    for expected in (False, True):
+        passes.number(DATA, len(BODIES), IDS, 1000)
+        assert passes.loading is expected
+    passes.join()
+    assert passes.compiled
+
+
+def test_blocks_are_numbered_plainly_when_no_file_is_left_for_the_compiled_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compiled() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(frame_block, "compiled_loops", compiled)
+    passes = BlockPasses(plain_bytes_max=0)
+    for number in range(2):
+        ids = IdRange(EPOCH_MS + number, 0, 1, 0)
+        numbered = passes.number(FRAME, 1, ids, 1000)
+        passes.join()
+        assert bytes(numbered.data) == encode_frame(ids.first, 0, b"body")
+    assert (passes.loading, passes.compiled) == (True, False)
+
+
+def test_a_body_that_gives_wrong_results_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = frame_block.compiled_loops()
+    wrong = loops._replace(ends_of=lambda data: ends_plainly(data)[:-1])
+    monkeypatch.setattr(frame_block, "compiled_loops", lambda: wrong)
+    passes = BlockPasses()
+    passes.load()
+    assert not passes.compiled
+
+
+def test_without_any_folder_to_write_a_loop_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = refuse_to_cache(monkeypatch, addresses.numba)
+    monkeypatch.setattr(addresses, "private_folder", lambda: "")
+    assert addresses.compiled(lambda: None, "int64()") == "compiled"
+    assert asked == [True, False]
+
+
+@pytest.mark.process
+def test_a_later_process_finds_the_machine_code_on_disk() -> None:
+    """The stamp of numba's cache: compiling again would count as a miss."""
+    BlockPasses().load()
+    script = "from metaq.formats.frame_loops import number; print(number.stats.cache_hits, number.stats.cache_misses)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.count("Counter()") == 1
+    assert done.stdout.rstrip().endswith("Counter()")
+
+
+# ---- blocks
+
+
+@pytest.mark.parametrize("ids", [IDS, IdRange(EPOCH_MS + 5, 7, len(BODIES), 3)])
+def test_frames_that_were_just_made_become_the_block_that_a_check_would_give(ids: IdRange) -> None:
+    made = FrameBlock.of(FRAMES)
+    assert list(made.ends) == ENDS
+    assert made.renumbered(ids, 1000) == number_plainly(DATA, len(BODIES), ids, 1000)
+    with pytest.raises(BlockRefused, match="frame 3 at byte 161 has a body of 1000 bytes, maxMessageSize is 999"):
+        FrameBlock.of(FRAMES).renumbered(ids, 999)
+
+
+def test_bodies_with_their_checksums_and_flags_are_frames() -> None:
+    block = FrameBlock.of_bodies([b"a", b"", b"bcd"], [5, 0, checksum(b"bcd")], [0, 1, -2])
+    expected = [encode_frame(0, 0, b"a", 5), encode_frame(0, 1, b"", 0), encode_frame(0, -2, b"bcd")]
+    assert block.split() == expected
+
+
+def test_ends_that_nobody_knew_are_found_when_they_are_asked_for() -> None:
+    block = FrameBlock(DATA, len(FRAMES))
+    assert list(block.ends) == ENDS
+    assert block.split() == FRAMES
+    assert [block.start(number) for number in (0, 1, 4)] == [0, ENDS[0], ENDS[3]]
+    assert block.message_id(2) == -1
+
+
+def test_parts_picks_and_joined_blocks_have_the_frames_that_they_name() -> None:
+    block = FrameBlock(DATA, len(FRAMES))
+    assert block.part(2, 3).split() == FRAMES[2:5]
+    assert block.part(0, 0).split() == []
+    assert block.part(len(FRAMES), 0).split() == []
+    assert block.picked([4, 0]).split() == [FRAMES[4], FRAMES[0]]
+    joined = FrameBlock.joined([block.part(0, 2), block.part(2, 1), block.part(3, len(FRAMES) - 3)])
+    assert joined == block
+    assert list(joined.ends) == ENDS
+    assert FrameBlock.joined([block]) is block
+
+
+def test_a_copy_can_be_extended_and_cut() -> None:
+    block = FrameBlock(DATA, len(FRAMES))
+    copy = block.part(0, 2).copy()
+    copy.extend(block.part(2, 1))
+    assert copy.split() == FRAMES[:3]
+    copy.cut(1)
+    assert (copy.split(), copy.count) == (FRAMES[:1], 1)
+    assert block.split() == FRAMES
+
+
+def test_a_count_that_no_block_of_that_size_has_is_refused() -> None:
+    check_count(FrameBlock(bytes(40), 2))
+    with pytest.raises(BlockRefused, match="3 frames take 60 bytes at least, the block has 59"):
+        check_count(FrameBlock(bytes(59), 3))
