@@ -175,8 +175,8 @@ def check_count(block: FrameBlock) -> None:
         BlockRefused: ``count`` frames need more bytes than the block has, if all were empty.
     """
     least_bytes = block.count * HEADER_BYTES
-    if least_bytes > len(block):
-        raise BlockRefused(f"{block.count} frames take {least_bytes} bytes at least, the block has {len(block)}")
+    if least_bytes > len(block.data):
+        raise BlockRefused(f"{block.count} frames take {least_bytes} bytes at least, the block has {len(block.data)}")
 
 
 def consecutive(ids: IdRange) -> Sequence[int]:

@@ -222,4 +222,4 @@ def put(
     """Append messages; those of one batch, unless they are ``independent``."""
     block = FrameBlock.of([encode_frame(0, 0, body) for body in bodies])
     terms = Terms.PUTS if independent else Terms.BLOCK
-    return engine.append(Append(topic, partition, (block,), terms), on_durable)
+    return engine.append(Append(topic, partition, block, terms), on_durable)

@@ -230,7 +230,7 @@ class TextSession:
                 return mixed_replies(opaques, frames, appended, partial(self._texts.put, topic, partition))
             return success_replies(opaques, frames, appended)
 
-        self._append(Append(topic, partition, (frames,), Terms.PUTS), opaques, stored, send)
+        self._append(Append(topic, partition, frames, Terms.PUTS), opaques, stored, send)
 
     def _append(
         self, unit: Append, opaques: Sequence[int], stored: Callable[[Appended], Sequence[bytes]], send: Send
@@ -278,7 +278,7 @@ class TextSession:
             text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
             return [encode(Result(OK, text, batch.opaque))]
 
-        unit = Append(batch.topic, partition, (FrameBlock(batch.block, batch.count),), Terms.BLOCK)
+        unit = Append(batch.topic, partition, FrameBlock(batch.block, batch.count), Terms.BLOCK)
         self._append(unit, (batch.opaque,), stored, self._replies.pending().complete_all)
 
     def _oversized(self, command: Oversized) -> None:

@@ -47,7 +47,8 @@ class EngineStore:
         return self._engine.reserve_ids(count)
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        unit = Append(*units[0].partition_key, [each.frames for each in units], Terms.COMMITTED)
+        first, *behind = [each.frames for each in units]
+        unit = Append(*units[0].partition_key, first, Terms.COMMITTED, behind=behind)
         outcome = self._engine.append(unit, lambda refusal: done(_cause(refusal)))
         if isinstance(outcome, Refusal):
             done(_cause(outcome))

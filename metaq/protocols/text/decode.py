@@ -57,12 +57,13 @@ class _Decoder:
         self._error: ProtocolError | None = None
         self._body_buffer: memoryview | None = None  # for the current body, of its length
         self._filled = 0
+        self._kept_bytes = 0  # of a command that was decoded and not returned yet
 
     @property
     def pending_bytes(self) -> int:
         """Bytes received and not yet decoded."""
         inbox = self._inbox
-        return len(inbox.data) - inbox.pos + inbox.chunks_bytes + self._filled
+        return len(inbox.data) - inbox.pos + inbox.chunks_bytes + self._filled + self._kept_bytes
 
     @property
     def buffer(self) -> memoryview | None:
@@ -127,12 +128,6 @@ class CommandDecoder(_Decoder):
         self._buffers = buffers
         self._behind_puts: Command | Oversized | None = None
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes received of what ``next_event`` has not returned yet."""
-        pending = super().pending_bytes
-        return pending if self._behind_puts is None else pending + 1 + _block_bytes(self._behind_puts)
-
     def abandon(self) -> memoryview | None:
         """Drop received bytes that are not decoded; return the buffer of the current body, if it has one."""
         buffer, self._body_buffer, self._filled, self._head = self._body_buffer, None, 0, None
@@ -163,13 +158,13 @@ class CommandDecoder(_Decoder):
             ProtocolError: As ``next_command``; the puts before it have been returned.
         """
         if self._behind_puts is not None:
-            event, self._behind_puts = self._behind_puts, None
+            event, self._behind_puts, self._kept_bytes = self._behind_puts, None, 0
             return event
         singles: list[Put] = []
         while len(singles) < puts_max:
             puts = self._usual_puts(puts_max - len(singles))
             if puts is not None:
-                return puts.behind(singles)
+                return puts.behind(singles) if singles else puts
             try:
                 command = self.next_command()
             except ProtocolError:
@@ -179,7 +174,8 @@ class CommandDecoder(_Decoder):
             if type(command) is not Put or command.transaction is not None:
                 if not singles:
                     return command
-                self._behind_puts = None if command is NEED_DATA else command
+                if command is not NEED_DATA:
+                    self._behind_puts, self._kept_bytes = command, 1 + _block_bytes(command)
                 break
             singles.append(command)
         return Puts.of(singles)

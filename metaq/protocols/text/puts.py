@@ -44,9 +44,7 @@ class Puts(NamedTuple):
         return cls(topics, partitions, _frames(bodies, checksums, flags), opaques)
 
     def behind(self, puts: Sequence[Put]) -> Puts:
-        """Return ``puts`` and then these."""
-        if not puts:
-            return self
+        """Return ``puts``, at least one, and then these."""
         first = Puts.of(puts)
         return Puts(
             (*first.topics, *self.topics),

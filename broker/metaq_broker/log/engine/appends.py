@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from metaq.formats.frame_block import BlockRefused, FrameBlock
-from metaq.formats.frames import HEADER_BYTES, walk
+from metaq.formats.frames import walk
 from metaq_broker.log.engine.outcomes import ChecksumMismatch, Refusal, TooLarge
 
 
@@ -32,7 +32,7 @@ class Terms(Enum):
 
 
 class Append(NamedTuple):
-    """``blocks`` for one partition, one unit of the log; only what is committed has more than one.
+    """A ``block`` for one partition, and those ``behind`` it in the same unit of the log, which only commits have.
 
     A body may have ``extra_bytes`` beyond maxMessageSize. Message ids are given when the unit is appended, into the
     memory of the block where that can be written; those of committed frames are kept.
@@ -40,19 +40,10 @@ class Append(NamedTuple):
 
     topic: str
     partition: int
-    blocks: Sequence[FrameBlock]
+    block: FrameBlock
     terms: Terms
     extra_bytes: int = 0
-
-    @property
-    def messages(self) -> int:
-        """How many there are."""
-        return sum(block.count for block in self.blocks)
-
-    @property
-    def body_bytes(self) -> int:
-        """Bytes of their bodies, as far as the counts are right."""
-        return max(0, sum(map(len, self.blocks)) - self.messages * HEADER_BYTES)
+    behind: Sequence[FrameBlock] = ()
 
 
 def sort_out(block: FrameBlock, body_bytes_max: int) -> tuple[FrameBlock | None, dict[int, Refusal]]:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import BlockRefused, check_count
-from metaq.formats.frames import frame_bytes
+from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.message_id import EPOCH_MS, IdRange, IdWorker
 from metaq.formats.message_types import Selection, encode_types
 from metaq.model import INT64_MAX
@@ -129,8 +129,8 @@ class Engine:
         """
         if unit.terms is Terms.COMMITTED:
             return self._write(unit, NO_IDS, on_durable)
-        topic, count = unit.topic, unit.messages
-        self.statistics.puts(topic, count, unit.body_bytes)
+        topic, count = unit.topic, unit.block.count
+        self.statistics.puts(topic, count, max(0, len(unit.block.data) - count * HEADER_BYTES))
         refusal = self.put_refusal(topic, unit.partition, is_ours=unit.terms is Terms.MADE)
         outcome = refusal or self._append(unit, on_durable)
         failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
@@ -143,32 +143,33 @@ class Engine:
         return self._commit.together()
 
     def _append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
-        (block,), body_bytes_max = unit.blocks, self._system.message_bytes_max + unit.extra_bytes
+        block, body_bytes_max = unit.block, self._system.message_bytes_max + unit.extra_bytes
         try:
-            check_count(block)  # first: ids that are taken for nothing are gone
+            if unit.terms is Terms.BLOCK:
+                check_count(block)  # first: ids that are taken for nothing are gone
             ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # as the check of the put has read it
             number = block.renumbered if unit.terms is Terms.MADE else block.numbered
             numbered = number(ids, body_bytes_max)
         except BlockRefused as fault:
             return self._append_correct(unit, on_durable) if unit.terms is Terms.PUTS else BlockInvalid(str(fault))
-        return self._write(unit._replace(blocks=(numbered,)), ids, on_durable)
+        return self._write(unit._replace(block=numbered), ids, on_durable)
 
     def _write(self, unit: Append, ids: IdRange, on_durable: OnDurable) -> Appended | Refusal:
         """Write a unit that was checked and numbered; see ``append``."""
-        topic, count, is_committed = unit.topic, unit.messages, unit.terms is Terms.COMMITTED
+        topic, block, is_committed = unit.topic, unit.block, unit.terms is Terms.COMMITTED
         log = self.stores.get(topic, unit.partition) or self._create_log(topic, unit.partition, promised=is_committed)
         if isinstance(log, Refusal):
             return log
         ordinal = log.end_ordinal
         try:
-            if unit.terms is Terms.PUTS and not log.has_space_for(len(unit.blocks[0])):
-                first = log.append(unit.blocks[0].split())
+            if unit.terms is Terms.PUTS and not log.has_space_for(len(block.data)):
+                first = log.append(block.split())
             else:
-                first = log.append_blocks(unit.blocks)
+                first = log.append_blocks((block, *unit.behind))
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure), failure)
-        end, began = log.end_offset, self._clock.monotonic()
+        end, began, count = log.end_offset, self._clock.monotonic(), log.end_ordinal - ordinal
         self.statistics.stored(topic, count, end - first)
 
         def durable(error: Exception | None) -> None:
@@ -185,12 +186,12 @@ class Engine:
     def _append_correct(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
         """Append those messages that can be stored, if there are any."""
         try:
-            correct, rejected = sort_out(unit.blocks[0], self._system.message_bytes_max)
+            correct, rejected = sort_out(unit.block, self._system.message_bytes_max)
         except (BlockRefused, CorruptFrame) as fault:
             return BlockInvalid(str(fault))
         if correct is None:
             return AllRejected(rejected)
-        outcome = self._append(unit._replace(blocks=(correct,)), on_durable)
+        outcome = self._append(unit._replace(block=correct), on_durable)
         return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
 
     def reserve_ids(self, count: int) -> IdRange:

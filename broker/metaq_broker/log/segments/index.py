@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from metaq.compiled.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
-from metaq.formats.frames import encode_frame
+from metaq.formats.frames import encode_frame, message_id_at
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT, timestamp_ms
 from metaq.model import Buffer
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
@@ -393,37 +393,40 @@ class IndexBuilder:
 
         ``ids_ascend``: no message of it has a later time than those behind it.
         """
-        if ids_ascend and block.count > 1:
+        if block.count == 1:
+            known = timestamp_ms(message_id_at(block.data))
+            self.advance(block.data, 1, now_ms() if known is None else known)
+            if self.offset - self._marked >= self.interval_bytes:
+                self._make(self._span)
+            return
+        if ids_ascend:
             if ENTRIES.loop is not None:
                 self._add_compiled(ENTRIES.loop, block, now_ms)
                 return
             ENTRIES.went_without(len(block))
-        due_bytes, block_interval_bytes = self.free_bytes, self._block_interval_bytes
+        due_bytes, block_interval_bytes = self.free_bytes, max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
         view, ends, first, done = memoryview(block.data), block.ends, 0, 0
         while first < block.count:
             last = min(bisect_left(ends, done + due_bytes, lo=first), block.count - 1)
-            time_ms = _latest_ms(block, last if ids_ascend else first, last, now_ms)
-            self.advance(view[done : ends[last]], last + 1 - first, time_ms)
-            if self.free_bytes <= 0:
-                self.mark()
+            latest = message_id_at(view, ends[last - 1] if last else 0) if ids_ascend else _latest(block, first, last)
+            known = timestamp_ms(latest)
+            self.advance(view[done : ends[last]], last + 1 - first, now_ms() if known is None else known)
+            if self.offset - self._marked >= self.interval_bytes:
+                self._make(self._span)
             first, done, due_bytes = last + 1, ends[last], block_interval_bytes
 
     def _add_compiled(self, loop: EntryLoop, block: FrameBlock, now_ms: Callable[[], int]) -> None:
         before = IndexPosition(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
-        records, behind = loop(block, before, self.interval_bytes, self._block_interval_bytes, now_ms())
+        block_interval_bytes = max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
+        records, behind = loop(block, before, self.interval_bytes, block_interval_bytes, now_ms())
         self.entries.records += records
         self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
 
-    @property
-    def _block_interval_bytes(self) -> int:
-        return max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
 
-
-def _latest_ms(block: FrameBlock, first: int, last: int, now_ms: Callable[[], int]) -> int:
-    """Return the latest time in the ids of some frames, ``last`` included; for ids that hold none, the time is now."""
+def _latest(block: FrameBlock, first: int, last: int) -> int:
+    """Return the greatest id of some frames, ``last`` included; one that holds no time, if there is such."""
     message_ids = [block.message_id(number) for number in range(first, last + 1)]
-    known = timestamp_ms(max(message_ids)) if min(message_ids) >= 0 else None
-    return now_ms() if known is None else known
+    return max(message_ids) if min(message_ids) >= 0 else min(message_ids)
 
 
 def _agrees(loop: EntryLoop) -> bool:

@@ -232,7 +232,7 @@ class MessageStore:
             finally:
                 self._reported(topic, queue, ordinal)
 
-        outcome = self._engine.append(Append(topic, queue, (frames,), Terms.MADE, self._extra_bytes), durable)
+        outcome = self._engine.append(Append(topic, queue, frames, Terms.MADE, self._extra_bytes), durable)
         if isinstance(outcome, Refusal):
             done(outcome)
             return

@@ -208,7 +208,7 @@ async def test_an_append_says_where_the_messages_are_and_calls_back_when_they_ar
 
 
 def unit(partition: int, frames: list[bytes], terms: Terms) -> Append:
-    return Append("t", partition, (FrameBlock.of(frames),), terms)
+    return Append("t", partition, FrameBlock.of(frames), terms)
 
 
 def test_only_the_broker_itself_puts_to_a_reserved_topic(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_one_wrong_message_costs_a_batch_and_not_the_others_of_a_run(independent
             assert outcome == BlockInvalid("frame 1 at byte 24 fails its checksum")
         wrong = engine.append(unit(1, frames[1:2], terms), durable.append)
         assert wrong == (AllRejected({0: ChecksumMismatch()}) if independent else BlockInvalid(FIRST_IS_WRONG))
-        cut = engine.append(Append("t", 1, (FrameBlock(frames[0][:-1], 1),), terms), durable.append)
+        cut = engine.append(Append("t", 1, FrameBlock(frames[0][:-1], 1), terms), durable.append)
         assert isinstance(cut, BlockInvalid)
         assert engine.stores.get("t", 1) is None, "no partition is made for that"
 

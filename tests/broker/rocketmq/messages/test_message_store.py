@@ -68,7 +68,7 @@ class Opened:
         """Put one message as MetaQ's clients do."""
         future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
         frame = encode_frame(0, *encode_body(Message(body, attribute)))
-        self.engine.append(Append("t", queue, (FrameBlock(frame, 1),), Terms.BLOCK), future.set_result)
+        self.engine.append(Append("t", queue, FrameBlock(frame, 1), Terms.BLOCK), future.set_result)
         assert await future is None
 
     async def numbered(self, pending: object) -> Refusal | None:
