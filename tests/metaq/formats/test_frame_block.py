@@ -8,9 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from uncached import refuse_to_cache
 
-from metaq.compiled import addresses
 from metaq.formats import frame_block
 from metaq.formats.checksum import checksum
 from metaq.formats.frame_block import BlockPasses, BlockRefused, FrameBlock, check_count, ends_plainly, number_plainly
@@ -138,13 +136,6 @@ def test_a_body_that_gives_wrong_results_is_not_used(monkeypatch: pytest.MonkeyP
     passes = BlockPasses()
     passes.load()
     assert not passes.compiled
-
-
-def test_without_any_folder_to_write_a_loop_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = refuse_to_cache(monkeypatch, addresses.numba)
-    monkeypatch.setattr(addresses, "private_folder", lambda: "")
-    assert addresses.compiled(lambda: None, "int64()") == "compiled"
-    assert asked == [True, False]
 
 
 @pytest.mark.process
