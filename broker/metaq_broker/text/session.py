@@ -148,9 +148,9 @@ class TextSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
 
-        Also stops when the queue of replies is full. Plain puts that follow each other are carried out together: batching
-        amortises their cost. Bytes that are no command end the session: replies to earlier commands go out, then the
-        connection is closed.
+        Also stops when the queue of replies is full. Plain puts that follow each other are carried out together:
+        batching amortises their cost. Bytes that are no command end the session: replies to earlier commands go out,
+        then the connection is closed.
         """
         decoder, left = self._decoder, requests_max
         try:

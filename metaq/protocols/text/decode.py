@@ -131,6 +131,7 @@ class CommandDecoder(_Decoder):
     def abandon(self) -> memoryview | None:
         """Drop received bytes that are not decoded; return the buffer of the current body, if it has one."""
         buffer, self._body_buffer, self._filled, self._head = self._body_buffer, None, 0, None
+        self._behind_puts, self._kept_bytes = None, 0
         self._inbox = Inbox()
         return buffer
 
