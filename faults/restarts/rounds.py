@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from faults.put_back.rounds import SLOW_MACHINE, STARTS_MAX
 from faults.restarts import query
 from faults.restarts.servers import Servers
 
@@ -43,6 +44,9 @@ class Rounds:
         self._marks.mkdir()
         self._said: queue.Queue[str] = queue.Queue()
         self._done: dict[int, int] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._servers: Servers | None = None
+        self._slow_starts = 0
 
     def run(self, count: int, report: Callable[[str], None]) -> str:
         """Restart the broker ``count`` times; return what was seen.
@@ -50,8 +54,8 @@ class Rounds:
         Raises:
             QueryEnded: See there.
         """
-        servers = Servers(self._folder, self._format)
-        process = self._start(servers)
+        self._servers = servers = Servers(self._folder, self._format)
+        self._start(servers)
         in_batch = 0
         try:
             for number in range(1, count + 1):
@@ -61,10 +65,14 @@ class Rounds:
             self._wait(lambda: sum(self._done.values()) == servers.fed, "the query copies the rest")
             return f"{count} restarts, {in_batch} of them with a micro-batch under way; {self._check(servers)}"
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            process.wait(PATIENCE_S)
+            self._end()
             servers.close()
+
+    def _end(self) -> None:
+        assert self._process is not None
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(PATIENCE_S)
 
     def _round(self, servers: Servers) -> bool:
         begun = len(list(self._marks.iterdir()))
@@ -92,7 +100,7 @@ class Rounds:
             raise QueryEnded(f"{repeated} copies are there twice")
         return f"{servers.fed} messages copied, {repeated} of them again"
 
-    def _start(self, servers: Servers) -> subprocess.Popen[str]:
+    def _start(self, servers: Servers) -> None:
         settings = {
             "format": self._format,
             "servers": dict(servers.options),
@@ -102,8 +110,8 @@ class Rounds:
             "tries": query.FAILURES_MAX,
         }
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
-        with (self._folder / "driver.log").open("w") as log:
-            process = subprocess.Popen(
+        with (self._folder / "driver.log").open("a") as log:
+            self._process = subprocess.Popen(
                 [sys.executable, query.__file__, json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -111,15 +119,15 @@ class Rounds:
                 text=True,
                 env={**environment, "PYTHONPATH": str(ROOT)},
             )
-        threading.Thread(target=self._read, args=[process], daemon=True).start()
-        return process
+        self._said = queue.Queue()
+        threading.Thread(target=self._read, args=[self._process, self._said], daemon=True).start()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._said.put(line.strip())
-        self._said.put("failed: the driver ended")
+                said.put(line.strip())
+        said.put("failed: the driver ended")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + PATIENCE_S
@@ -136,7 +144,12 @@ class Rounds:
                 line = self._said.get(timeout=left_s)
             except queue.Empty:
                 return
-            if line.startswith("failed: "):
+            if SLOW_MACHINE in line and self._slow_starts < STARTS_MAX:
+                self._slow_starts += 1  # Spark's own failure: the query goes on from its checkpoint
+                assert self._servers is not None
+                self._end()
+                self._start(self._servers)
+            elif line.startswith("failed: "):
                 raise QueryEnded(f"the query ended: {line.removeprefix('failed: ')}")
             if line.startswith("done "):
                 _, batch_id, rows = line.split()
