@@ -18,7 +18,13 @@ def metaq(java_broker: Address, capfdbinary: pytest.CaptureFixture[bytes]) -> Ca
 
 def test_doctor(metaq: CapturedCommand, java_broker: Address, java_place: TopicPartition) -> None:
     found = {row["what"].removeprefix(f"broker {java_broker} "): row for row in metaq.rows("doctor")}
-    assert set(found) == {"connect", "answer", "id", "clock", "disk"}
+    assert found.keys() - {"partitions"} == {
+        "connect",
+        "answer",
+        "id",
+        "clock",
+        "disk",
+    }  # unopened ones
     assert {row["level"] for row in found.values()} <= {"ok", "warn"}
     assert found["id"]["detail"].startswith(f"broker {java_place.partition.broker_id}, master, ")
     assert found["clock"]["detail"] == "not known: this broker does not report its time"
@@ -27,7 +33,10 @@ def test_doctor(metaq: CapturedCommand, java_broker: Address, java_place: TopicP
 def test_doctor_compares_what_is_registered(java_zookeeper: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     lines = CapturedCommand(capfdbinary, "-c", f"zk://{java_zookeeper}").rows("doctor")
     assert {row["level"] for row in lines} <= {"ok", "warn"}
-    assert "topics and patterns, as the broker says" in lines[-1]["detail"]
+    said = [row["detail"] for row in lines if row["what"].startswith("registration of broker")]
+    assert any("topics and patterns, as the broker says" in each for each in said), (
+        said
+    )  # brokers of others may be gone
 
 
 def test_stats(metaq: CapturedCommand, java_place: TopicPartition) -> None:
