@@ -150,7 +150,7 @@ def _incarnation(_: Partition, value: Any) -> str:
 
 
 def _last(_: Partition, value: Any) -> str:
-    return _hex("message", value)
+    return _hex("last message", value)
 
 
 def _since(tree: dict[str, Any]) -> Since:
@@ -164,5 +164,5 @@ def _since(tree: dict[str, Any]) -> Since:
 
 def _hex(what: str, value: Any) -> str:
     if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise ValueError(f"{value!r} is not a {what} of 32 hexadecimal digits")
+        raise ValueError(f"{value!r} is no valid {what}: it needs 32 hexadecimal digits")
     return value

@@ -111,5 +111,5 @@ def test_a_group_that_is_also_read_by_others(
         groups.commit("g", {FIRST: 21})
         groups.commit("g", {FIRST: 42})
     assert [record.getMessage() for record in caplog.records] == [
-        "group g has consumers that run (g_host-1-uuid): they write its offsets too"
+        "group g has running consumers (g_host-1-uuid): they write its offsets, too"
     ]
