@@ -237,4 +237,4 @@ async def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: in
 
 def maintenance(broker: Broker):  # type: ignore[no-untyped-def]
     """Return what operators use on a broker."""
-    return broker._admin._control._commands["delete"].__self__._maintenance  # type: ignore[union-attr,attr-defined]
+    return broker._maintenance
