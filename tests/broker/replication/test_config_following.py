@@ -49,7 +49,7 @@ autoSyncMasterConfig=true
 
 """
 T_KEYS = (
-    "numPartitions=2\nunflushThreshold=0\nunflushInterval=10000\nacceptPublish=true\nacceptSubscribe=true\nstat=true\n"
+    "numPartitions=2\nunflushThreshold=0\nunflushInterval=10000\nstat=true\nacceptPublish=true\nacceptSubscribe=true\n"
 )
 T = f"[topic=t]\n{T_KEYS}"
 
