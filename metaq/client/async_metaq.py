@@ -186,6 +186,11 @@ class AsyncClusterView:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
+    @property
+    def connections(self) -> int:
+        """How many connections this client has opened; while it is the same, no broker was restarted."""
+        return self._view.connections
+
     async def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from."""
         return await call_in_thread(self._view.brokers)

@@ -160,6 +160,11 @@ class AsyncRocketClusterView:
     def __init__(self, view: RocketClusterView) -> None:
         self._view = view
 
+    @property
+    def connections(self) -> int:
+        """How many connections this client has opened; while it is the same, no broker was restarted."""
+        return self._view.connections
+
     async def servers(self) -> set[Address]:
         """Return the addresses of all servers, as ``RocketClusterView.servers`` does."""
         return await call_in_thread(self._view.servers)

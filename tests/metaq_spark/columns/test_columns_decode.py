@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uncached import refuse_to_cache
 
+from metaq.compiled import addresses
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
-from metaq_spark.columns import addresses, kernels
+from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.blocks import Block, OpenBlock, of_block
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
@@ -364,17 +365,17 @@ def test_compiled_code_is_kept_only_where_nobody_else_can_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = Path(addresses._private_folder())
+    folder = Path(addresses.private_folder())
     assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
     folder.chmod(0o770)
-    assert addresses._private_folder() == ""
+    assert addresses.private_folder() == ""
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    assert addresses._private_folder() == ""
+    assert addresses.private_folder() == ""
 
 
 def test_without_any_folder_to_write_the_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = refuse_to_cache(monkeypatch, addresses.numba)
-    monkeypatch.setattr(addresses, "_private_folder", lambda: "")
+    monkeypatch.setattr(addresses, "private_folder", lambda: "")
     assert addresses.compiled(lambda: None) == "compiled"
     assert asked == [True, False]

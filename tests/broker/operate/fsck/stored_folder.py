@@ -20,7 +20,8 @@ def open_store(root: Path, files: Files | None = None) -> LogStore:
 def fill(root: Path, *, clean: bool = True) -> None:
     """Make ``orders-0`` (several segments) and ``payments-3`` (one)."""
     store = open_store(root)
-    store.get_or_create("orders", 0).append(frames(COUNT))
+    for frame in frames(COUNT):
+        store.get_or_create("orders", 0).append([frame])
     store.get_or_create("payments", 3).append(frames(5))
     for log in store.logs():
         log.sync()

@@ -109,6 +109,6 @@ def test_a_broker_that_keeps_no_times_is_named() -> None:
 
 def test_an_answer_that_is_no_number_is_malformed() -> None:
     session, _ = offset_session("", "t metaq-spark 0 5 2", "five")
-    with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is 'five', no number"):
+    with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is 'five', not a number"):
         frame_boundary(session, "t", 0, 5)
     assert session.closed
