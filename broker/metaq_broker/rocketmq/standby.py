@@ -21,7 +21,7 @@ from metaq_broker.rocketmq.delays.timed_queue import KEY as TIMED_KEY
 from metaq_broker.rocketmq.half_messages.half_messages import KEY as HALF_KEY
 from metaq_broker.rocketmq.half_messages.half_messages import read_positions
 from metaq_broker.rocketmq.parts import FrontEndParts, offset_of
-from metaq_broker.rocketmq.system_topics import HALF, HALF_OPERATIONS, SCHEDULE, TIMERS
+from metaq_broker.rocketmq.system_topics import HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -78,10 +78,10 @@ class Standby:
         return None if ordinal is None else offset_of(self._parts.engine.stores.get(topic, partition), ordinal)
 
     def _needed_ordinal(self, topic: str, queue: int) -> int | None:
-        if topic in (HALF, HALF_OPERATIONS):
+        if topic in (HALF_TOPIC, NOTE_TOPIC):
             positions = read_positions(self._state.get(HALF_KEY))
-            return positions.half if topic == HALF else positions.notes
-        keys = {SCHEDULE: level_key(queue + 1), TIMERS: TIMED_KEY}
+            return positions.half if topic == HALF_TOPIC else positions.notes
+        keys = {SCHEDULE_TOPIC: level_key(queue + 1), TIMER_TOPIC: TIMED_KEY}
         return int(self._state.get(keys[topic]) or 0) if topic in keys else None
 
 

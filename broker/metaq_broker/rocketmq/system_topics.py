@@ -12,31 +12,30 @@ from metaq_broker.log.engine.topics import INHERIT, READ, WRITE, TopicSettings
 TEMPLATE: Final = "TBW102"
 """Clients name it when they send to a topic that may not exist: others are made like it."""
 
-SCHEDULE: Final = "SCHEDULE_TOPIC_XXXX"
-HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-HALF_OPERATIONS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TIMERS: Final = "rmq_sys_wheel_timer"
-CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+NOTE_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_PREFIX: Final = "%DLQ%"
 
-NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIMERS, "OFFSET_MOVED_EVENT"}) | {
-    "SELF_TEST_TOPIC",
-    CHECKED_TOO_OFTEN,
-}
+NOT_WRITTEN_BY_CLIENTS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, NOTE_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
+)
 """Sends to these are refused (code 16)."""
 
-OF_MANY_TOPICS: Final = frozenset({SCHEDULE, HALF, TIMERS, CHECKED_TOO_OFTEN})
+OF_MANY_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC})
 """Topics with messages of all topics: REAL_TOPIC is each message's target."""
 
-INTERNAL: Final = frozenset({HALF_OPERATIONS, TIMERS})
+INTERNAL: Final = frozenset({NOTE_TOPIC, TIMER_TOPIC})
 """Topics that are hidden from name servers and administrators."""
 
-COPIED_LAST: Final = frozenset({HALF_OPERATIONS})
+COPIED_LAST: Final = frozenset({NOTE_TOPIC})
 """Topics that slaves copy last, because their messages refer to messages of others."""
 
-LISTED_WHEN_STORED: Final = frozenset({HALF, CHECKED_TOO_OFTEN})
+LISTED_WHEN_STORED: Final = frozenset({HALF_TOPIC, GIVEN_UP_TOPIC})
 """And of these when there are messages."""
 
 GROUPS: Final = frozenset(
@@ -58,11 +57,11 @@ def built_in_topics(
         cluster_name: TopicSettings(16, 16, _ALL),
         broker_name: TopicSettings(1, 1, _ALL),
         "OFFSET_MOVED_EVENT": TopicSettings(1, 1),
-        SCHEDULE: TopicSettings(delay_levels, delay_levels),
-        TIMERS: TopicSettings(1, 1),
-        HALF: TopicSettings(1, 1),
-        HALF_OPERATIONS: TopicSettings(1, 1),
-        CHECKED_TOO_OFTEN: TopicSettings(1, 1),
+        SCHEDULE_TOPIC: TopicSettings(delay_levels, delay_levels),
+        TIMER_TOPIC: TopicSettings(1, 1),
+        HALF_TOPIC: TopicSettings(1, 1),
+        NOTE_TOPIC: TopicSettings(1, 1),
+        GIVEN_UP_TOPIC: TopicSettings(1, 1),
         f"{cluster_name}_REPLY_TOPIC": TopicSettings(1, 1),
     }
     if create_topics:
@@ -77,8 +76,3 @@ HIDDEN_PREFIXES: Final = (RETRY_PREFIX, DEAD_PREFIX)
 def retry_topic(group: str) -> str:
     """Return the topic of messages that a group will get once more."""
     return RETRY_PREFIX + group
-
-
-def is_of_one_group(topic: str) -> bool:
-    """Return whether this is a group's retry or dead letter topic."""
-    return topic.startswith((RETRY_PREFIX, DEAD_PREFIX))

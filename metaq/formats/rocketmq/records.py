@@ -53,8 +53,6 @@ _UP_TO_BODY: Final = {
     for bits in (0, BORN_HOST_IPV6, STORE_HOST_IPV6, _HOSTS)
 }
 _IPV4: Final = _UP_TO_BODY[0]
-_SYS_FLAG: Final = struct.Struct(">i")
-_SYS_FLAG_AT: Final = 36
 _SIZE: Final = struct.Struct(">i")
 _U16: Final = struct.Struct(">H")
 SIZE_MIN: Final = _IPV4.size + 1 + _U16.size

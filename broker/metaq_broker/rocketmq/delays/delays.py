@@ -34,9 +34,7 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored,
 from metaq_broker.rocketmq.moves.log import Queue, State
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
-
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+from metaq_broker.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 DELIVER_MS: Final = "TIMER_DELIVER_MS"
 DELAY_S: Final = "TIMER_DELAY_SEC"

@@ -20,12 +20,13 @@ from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import RecallMessage, RecallMessageResponse
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.delays.delays import HANDLE_VERSION, TIMER_TOPIC
+from metaq_broker.rocketmq.delays.delays import HANDLE_VERSION
 from metaq_broker.rocketmq.delays.timed_queue import TimedQueue
 from metaq_broker.rocketmq.delays.waiting_messages import REAL_TOPIC
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OutgoingMessage
 from metaq_broker.rocketmq.session import Call
+from metaq_broker.rocketmq.system_topics import TIMER_TOPIC
 
 _PARTS: Final = 5
 

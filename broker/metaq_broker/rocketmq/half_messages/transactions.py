@@ -29,7 +29,6 @@ from metaq.protocols.remoting.headers.transactions import (
 )
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
-from metaq_broker.rocketmq.delays.delays import SCHEDULE_TOPIC
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.delays.waiting_messages import (
     REAL_QUEUE,
@@ -53,13 +52,10 @@ from metaq_broker.rocketmq.moves.log import Queue, State
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.session import Call, RemotingSession
+from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC
 from metaq_broker.serve.accounts.account_list import Permission
 
 _LOG: Final = logging.getLogger(__name__)
-
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-NOTE_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 TRANSACTION_MESSAGE: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
-from metaq_broker.rocketmq.delays.delays import SCHEDULE_TOPIC, TIMER_MAX_MS, TIMER_TOPIC, DelayInvalid
+from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.delays.levels import DelayLevels
-from metaq_broker.rocketmq.half_messages.transactions import HALF_TOPIC, NOTE_TOPIC
+from metaq_broker.rocketmq.system_topics import HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting_brokers import BORN, WIDE, WaitingBroker, play
 from waiting import until
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from metaq_broker.rocketmq.delays.delays import SCHEDULE_TOPIC
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
+from metaq_broker.rocketmq.system_topics import SCHEDULE_TOPIC
 from remoting_brokers import WaitingBroker, play
 
 from metaq.formats.rocketmq.records import Record

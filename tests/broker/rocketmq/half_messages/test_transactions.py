@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.delays.delays import SCHEDULE_TOPIC
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
-from metaq_broker.rocketmq.half_messages.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
+from metaq_broker.rocketmq.half_messages.transactions import TooManyHalfMessages
 from metaq_broker.rocketmq.messages.message_store import StoredBatch
+from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC
 from remoting_brokers import WaitingBroker, play
 from remoting_headers import send_header
 from waiting import until
