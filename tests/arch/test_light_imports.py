@@ -86,7 +86,7 @@ def test_the_package_itself_is_one_module() -> None:
     assert {name for name in imported([], ["metaq_spark"]) if name.startswith("metaq")} == {"metaq_spark"}
 
 
-def test_the_help_of_the_command_metaq_imports_nothing_that_its_commands_need() -> None:
+def test_the_help_of_metaq_imports_nothing_of_its_commands() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "metaq.cli.main", "--help"],
         capture_output=True,

@@ -101,7 +101,7 @@ def test_a_killed_server_keeps_what_was_saved_and_the_same_storage_goes_on(datab
     storage.close()
 
 
-def test_a_group_reads_on_while_the_database_is_away_and_repeats_nothing_that_was_committed(
+def test_a_group_reads_on_without_its_database_and_repeats_nothing(
     database: Database, metaq_memory: MemoryServer
 ) -> None:
     mq = metaq_memory.client()

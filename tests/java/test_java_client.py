@@ -111,7 +111,7 @@ def test_a_local_transaction(java_directory: Directory, java_place: TopicPartiti
     assert _followed_by_another(java_directory, java_place, start) == [Message(b"committed")]
 
 
-def test_an_xa_branch_is_prepared_recovered_and_committed_over_another_connection(
+def test_an_xa_branch_is_recovered_and_committed_elsewhere(
     java_directory: Directory, java_place: TopicPartition, java_broker: Address
 ) -> None:
     start = end_of(java_directory, java_place)

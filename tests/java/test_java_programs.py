@@ -77,7 +77,7 @@ def body(number: int) -> str:
     return f"{number:08}" + "".join(chr(ord("a") + more % 26) for more in range(number % 180, 0, -1))
 
 
-def test_many_puts_under_way_are_stored_once_in_order_and_where_the_replies_say(
+def test_pipelined_puts_are_stored_once_where_the_replies_say(
     program: Program, stored: Callable[[], dict[str, list[Frame]]]
 ) -> None:
     reported = program("produce", MANY)

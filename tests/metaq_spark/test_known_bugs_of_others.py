@@ -58,7 +58,7 @@ def test_a_discovery_hiccup_repeats_nothing(harness: Harness) -> None:
     assert harness.micro_batch(reader, position)[1] == [b"4"]
 
 
-def test_a_changed_start_option_does_not_move_a_query_that_has_a_checkpoint(harness: Harness) -> None:
+def test_a_changed_start_option_does_not_move_a_checkpoint(harness: Harness) -> None:
     """After a restore the start mode was applied again, and the whole topic was read a second time."""
     harness.put("orders", 0, 0, b"1", b"2")
     position, _ = harness.drain(harness.stream(startingOffsets="earliest"))
@@ -95,7 +95,7 @@ def test_a_topic_recreated_between_planning_and_reading_is_noticed() -> None:
         harness.replay(reader, start, end)
 
 
-def test_a_recreated_topic_on_a_broker_that_does_not_report_is_noticed_when_it_is_smaller() -> None:
+def test_a_recreated_topic_without_incarnation_is_noticed_if_smaller() -> None:
     """A topic reset left the query waiting in silence until the new topic had grown to the old offset."""
     harness = Harness(extensions=NO_EXTENSIONS)
     harness.put("orders", 0, 0, b"1", b"2", b"3")

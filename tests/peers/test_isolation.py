@@ -42,7 +42,7 @@ def test_a_server_is_reached_from_its_namespace_only() -> None:
     assert process.returncode == 0
 
 
-def test_a_command_that_knows_nothing_of_namespaces_has_the_loopback_interface() -> None:
+def test_a_command_in_a_namespace_has_the_loopback_interface() -> None:
     asks = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())"
     asks += "; print(*(name for _, name in socket.if_nameindex()))"
     try:

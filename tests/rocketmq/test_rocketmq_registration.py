@@ -69,9 +69,7 @@ def test_topics_of_every_kind(bundled: BundledServer, rocketmq_cluster: Cluster)
     assert queues(rocketmq_cluster, "made-0") == [6, 6]
 
 
-def test_a_name_server_that_comes_back_learns_all_topics_and_is_waited_for_again(
-    bundled: BundledServer, rocketmq_cluster: Cluster
-) -> None:
+def test_a_name_server_that_comes_back_learns_all_topics(bundled: BundledServer, rocketmq_cluster: Cluster) -> None:
     _, second = rocketmq_cluster.names
     make(bundled, "before")
     second.kill()

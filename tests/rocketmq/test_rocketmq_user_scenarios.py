@@ -221,7 +221,7 @@ def orders_broker(rocketmq_cluster: Cluster) -> tuple[Cluster, JavaServer]:
     return rocketmq_cluster, broker
 
 
-def test_a_broker_that_takes_no_messages_is_tried_again_then_the_task_fails(
+def test_a_broker_that_refuses_is_tried_again_then_the_task_fails(
     orders_broker: tuple[Cluster, JavaServer],
 ) -> None:
     cluster, broker = orders_broker

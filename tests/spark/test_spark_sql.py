@@ -44,7 +44,7 @@ def test_rows_are_inserted_into_a_view_with_columns(topic: Topic) -> None:
     assert topic.values() == ["a", "b", "c"]
 
 
-def test_a_table_with_columns_is_refused_when_it_is_written_without_options(topic: Topic) -> None:
+def test_a_table_with_columns_is_refused_without_write_options(topic: Topic) -> None:
     options = f"OPTIONS (brokers '{topic.servers}', topic '{topic.name}')"
     topic.spark.sql(f"CREATE TABLE wrong_sink (value STRING) USING metaq {options}")
     try:

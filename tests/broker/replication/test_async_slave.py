@@ -47,7 +47,7 @@ async def read_slave(folder: Path, master: Broker) -> AsyncIterator[tuple[Broker
 
 
 @in_loop
-async def test_the_copy_is_the_same_byte_for_byte_across_rolls_topics_and_partitions(tmp_path: Path) -> None:
+async def test_the_copy_is_byte_for_byte_the_same_across_rolls_and_topics(tmp_path: Path) -> None:
     async with (
         fed_master(tmp_path / "m", bodies(120)) as (master, producer),
         running(configured(tmp_path / "s", role=slave_of(master))),
@@ -224,7 +224,7 @@ async def test_status_and_metrics_report_how_far_a_copy_is(tmp_path: Path) -> No
 
 
 @in_loop
-async def test_what_an_operator_and_the_copy_do_to_a_partition_excludes_each_other(tmp_path: Path) -> None:
+async def test_an_operator_and_the_copy_exclude_each_other(tmp_path: Path) -> None:
     async with (
         fed_master(tmp_path / "m", bodies(20)) as (master, _),
         running(configured(tmp_path / "s", role=slave_of(master))) as slave,

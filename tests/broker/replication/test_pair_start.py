@@ -33,7 +33,7 @@ def test_the_same_with_a_java_slave(tmp_path: Path, plain_brokers: None) -> None
 
 
 @in_loop
-async def test_a_slave_that_does_not_answer_is_not_waited_for_longer_than_for_an_answer(tmp_path: Path) -> None:
+async def test_a_silent_slave_is_waited_for_no_longer_than_an_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         role = samsa(silent.getsockname()[1], 100)
         async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:

@@ -39,7 +39,7 @@ async def trouble(master: Broker, words: str) -> None:
 
 
 @in_loop
-async def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledged(tmp_path: Path) -> None:
+async def test_acknowledged_puts_blocks_and_transactions_are_on_both(tmp_path: Path) -> None:
     async with (
         running(configured(tmp_path / "s", role=GREGOR)) as slave,
         running(configured(tmp_path / "m", role=samsa(slave))) as master,

@@ -124,7 +124,7 @@ def test_a_master_whose_slave_hangs_is_stopped(pair: Pair) -> None:
             client.close()
 
 
-def test_a_commit_that_waits_for_a_slave_that_hangs_does_not_hold_up_the_stop(pair: Pair) -> None:
+def test_a_commit_that_waits_for_a_slave_does_not_delay_the_stop(pair: Pair) -> None:
     client = WireClient(Address("127.0.0.1", pair.port))
     for line in (b"transaction TX:s:1 s BEGIN 1\r\n", b"put t 0 3 0 TX:s:1 2\r\nabc"):
         reply = client.ask(line)

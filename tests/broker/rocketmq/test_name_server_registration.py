@@ -33,9 +33,7 @@ LIES: Final[dict[str, Any]] = {
 }
 
 
-def test_a_name_server_that_comes_later_or_comes_back_knows_the_broker_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_or_returning_name_server_soon_knows_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After some pauses, and not after the usual half a minute."""
     monkeypatch.setattr("metaq_broker.rocketmq.name_server_link.AGAIN_S", 0.1)
     port, of_broker = free_port(), free_port()
@@ -64,7 +62,7 @@ def lying(kind: str) -> RemotingServer:
     return RemotingServer(answer)
 
 
-def test_name_servers_that_lie_keep_no_other_one_from_knowing_and_the_broker_from_stopping(
+def test_lying_name_servers_hinder_neither_others_nor_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("metaq_broker.rocketmq.registration.TIMEOUT_S", 0.5)

@@ -78,9 +78,7 @@ def test_a_member_locks_and_unlocks_by_whatever_connection(plain: Asker, by_vip:
     assert lock(by_vip, "two") == 1
 
 
-def test_where_the_port_is_taken_the_broker_serves_by_the_other_and_says_so(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+def test_where_a_port_is_taken_the_broker_serves_by_the_other(start_broker: StartBroker, tmp_path: Path) -> None:
     port = free_port((-2, 0))
     front = f"[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport={port}\n"
     with socket.create_server(("127.0.0.1", port - 2)):

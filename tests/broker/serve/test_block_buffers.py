@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class TestBuffers:
-    def test_a_buffer_that_was_given_back_serves_the_next_block_of_about_its_size(self) -> None:
+    def test_a_returned_buffer_serves_the_next_block_of_about_its_size(self) -> None:
         buffers = BlockBuffers()
         first = buffers.take(MIB - 5)
         memory = first.obj
@@ -58,7 +58,7 @@ def block(writer: int, number: int, count: int) -> bytes:
 
 
 @pytest.mark.process
-def test_blocks_of_many_sizes_on_several_connections_are_stored_as_they_were_sent(dev_broker: RunningBroker) -> None:
+def test_blocks_on_several_connections_are_stored_as_sent(dev_broker: RunningBroker) -> None:
     """Rooms go round between connections: what is stored is what each of them sent, in its order."""
     counts = (3, 4000, 1, 2500, 9000, 800, 4000, 2500)
 
@@ -139,7 +139,7 @@ def test_blocks_and_puts_of_one_connection_may_follow_each_other(dev_broker: Run
 
 
 @pytest.mark.process
-def test_a_client_that_leaves_in_the_middle_of_a_block_stores_nothing_of_it(dev_broker: RunningBroker) -> None:
+def test_a_block_that_its_client_cuts_off_is_not_stored(dev_broker: RunningBroker) -> None:
     request = encode(PutBatch("buffers", 0, block(0, 0, 4000), 4000, 1))
     for part in (40, 100_000, len(request) - 1):
         client = dev_broker.client()

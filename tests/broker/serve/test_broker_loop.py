@@ -55,7 +55,7 @@ def run(work: object) -> None:
         runner.run(asyncio.wait_for(work, DEADLINE_S))  # type: ignore[arg-type]
 
 
-def test_a_socket_is_notified_in_one_step_and_what_it_leaves_is_done_in_the_same_round(
+def test_a_socket_is_notified_and_its_rest_done_in_the_same_round(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     async def work() -> None:

@@ -143,7 +143,7 @@ def test_many_questions_of_one_client_do_not_hold_up_another() -> None:
         assert len(greedy_wire.opaques) - before <= 2 * PER_QUANTUM, "the round ends with its time"
 
 
-def test_a_round_over_many_busy_connections_is_short_and_a_modest_one_is_in_every_round() -> None:
+def test_a_round_over_busy_connections_is_short_and_has_modest_ones() -> None:
     loop = Loop()
     shared = server(loop)
     busy = [connect(shared) for _ in range(50)]
@@ -164,7 +164,7 @@ def test_a_round_over_many_busy_connections_is_short_and_a_modest_one_is_in_ever
 
 
 @pytest.mark.parametrize("greedy_count", [2, 20, 200])
-def test_between_two_commands_of_an_honest_client_the_others_have_a_command_or_two(greedy_count: int) -> None:
+def test_between_two_commands_of_a_client_others_have_one_or_two(greedy_count: int) -> None:
     """It asks what takes as long as one of theirs, so it has no more than they have, and has it in time."""
     loop = Loop()
     shared = server(loop)
@@ -205,7 +205,7 @@ def test_the_ports_of_a_broker_share_the_thread() -> None:
     assert FairQueue.of(loop) is FairQueue.of(loop)  # type: ignore[arg-type]
 
 
-def test_requests_that_are_answered_in_turn_are_carried_out_a_few_ahead_of_a_client_that_takes_no_answers() -> None:
+def test_requests_run_a_few_ahead_of_a_client_that_does_not_read() -> None:
     loop = Loop()
     connection, wire = connect(server(loop))
     connection.pause_writing()
@@ -243,7 +243,7 @@ def test_sending_more_gives_no_more_quanta() -> None:
         assert len(loop.due) == 1
 
 
-def test_a_client_that_sends_more_than_its_quanta_suffice_for_is_not_read_from() -> None:
+def test_a_client_beyond_its_quanta_is_not_read_from() -> None:
     loop = Loop()
     connection, wire = connect(server(loop))
     one = b"transaction TX:s:1 s BEGIN 1\r\n"

@@ -191,7 +191,7 @@ async def test_a_reset_ends_the_connection_once_and_is_no_defect() -> None:
 
 
 @on_each_loop
-async def test_a_defect_of_the_protocol_is_reported_and_ends_its_connection_alone() -> None:
+async def test_a_protocol_defect_ends_its_connection_alone() -> None:
     broken, well, faults = Recorder(broken=True), Recorder(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
     async with connected(broken, well) as (_, [client, other]):
@@ -203,7 +203,7 @@ async def test_a_defect_of_the_protocol_is_reported_and_ends_its_connection_alon
 
 
 @on_each_loop
-async def test_a_paused_connection_is_not_watched_so_that_its_end_does_not_wake_the_loop() -> None:
+async def test_the_end_of_a_paused_connection_does_not_wake_the_loop() -> None:
     protocol, other = Recorder(), Recorder()
     async with connected(protocol, other) as (watch, [client, other_client]):
         protocol.transport.pause_reading()

@@ -61,7 +61,7 @@ class TestTheProtocolOverTls:
         runs = read_range(session, "small", 0, OffsetRange(0, end))
         assert [frame.message for run in runs for frame in walk(run.data)] == messages
 
-    def test_a_committed_transaction_is_readable_and_one_that_is_rolled_back_is_not(self, session: Session) -> None:
+    def test_a_committed_transaction_is_readable_a_rolled_back_one_is_not(self, session: Session) -> None:
         transactions = Transactions(session)
         for number, end in enumerate((transactions.commit, transactions.rollback)):
             key = transactions.local_id()

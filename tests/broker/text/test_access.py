@@ -249,9 +249,7 @@ def test_looking_is_for_those_who_may_do_something(tmp_path: Path, certificates:
     broker.end()
 
 
-def test_where_messages_of_all_topics_wait_only_those_read_who_may_read_all(
-    tmp_path: Path, certificates: Certificates
-) -> None:
+def test_waiting_messages_are_read_by_who_may_read_all_topics(tmp_path: Path, certificates: Certificates) -> None:
     lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
     topics = "[topic=orders]\nallowSubscribe=a,b\n[topic=bills]\nallowSubscribe=a\n[rocketmq]\nenabled=true\nport=0\n"
     broker = launch_with(tmp_path, lines, topics)

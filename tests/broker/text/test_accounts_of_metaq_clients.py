@@ -95,7 +95,7 @@ def test_a_certificate_names_the_account(tmp_path: Path, certificates: Certifica
     broker.end()
 
 
-def test_an_address_has_the_account_that_lists_it_and_changes_count_at_once(tmp_path: Path) -> None:
+def test_an_address_has_its_account_and_changes_count_at_once(tmp_path: Path) -> None:
     broker = launched(tmp_path, ACCOUNTS)
 
     def puts(client: WireClient, topic: str) -> str:

@@ -160,7 +160,7 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
     assert {reply.text for reply in replies if isinstance(reply, Result)} == {said}
 
 
-def test_a_get_from_a_partition_out_of_service_says_why_and_a_put_also_where(tmp_path: Path) -> None:
+def test_a_partition_out_of_service_says_why_and_to_puts_where(tmp_path: Path) -> None:
     async def run() -> list[Reply]:
         harness = Harness(tmp_path, 1 << 30)
         try:

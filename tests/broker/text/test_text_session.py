@@ -141,7 +141,7 @@ def test_a_message_of_any_allowed_size_is_readable_once_acknowledged(
     assert bodies(read_all(client, topic, 20 + body_bytes)) == [body]
 
 
-def test_a_message_above_the_limit_is_refused_and_the_connection_stays_usable(client: WireClient, topic: str) -> None:
+def test_a_too_large_message_is_refused_and_the_connection_usable(client: WireClient, topic: str) -> None:
     limit = 4 << 20
     for length in (limit + 1, (8 << 20) + 1):
         code, text = client.result(put(topic, bytes(length), 1))

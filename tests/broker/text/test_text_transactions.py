@@ -75,7 +75,7 @@ def test_a_batch_inside_a_transaction(dev_broker: RunningBroker) -> None:
     assert [frame.message_id for frame in frames] == list(IdRange.starting_at(first_id, 3))
 
 
-def test_a_decision_commits_what_is_prepared_and_answers_a_replay_with_the_first_one(
+def test_a_decision_commits_and_answers_a_replay_with_the_first(
     dev_broker: RunningBroker,
 ) -> None:
     client = dev_broker.client()

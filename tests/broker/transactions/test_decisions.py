@@ -53,7 +53,7 @@ def test_a_commit_waits_for_the_messages_of_the_decision(harness: Harness) -> No
     assert answers == [None]
 
 
-def test_a_replayed_batch_learns_the_first_decision_and_commits_nothing_new(harness: Harness) -> None:
+def test_a_replayed_batch_learns_the_first_decision(harness: Harness) -> None:
     prepared(harness, A)
     harness.decide("q1", 1, [A, FOREIGN])
     harness.restart()

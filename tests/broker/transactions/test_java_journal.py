@@ -209,7 +209,7 @@ def test_a_java_broker_was_here_again(tmp_path: Path) -> None:
     assert names(folder) >= {"java-journal", "java-journal-2", "java-journal-3"}
 
 
-def test_a_topic_that_is_not_configured_stops_the_start_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_unconfigured_topic_stops_the_start_and_changes_nothing(tmp_path: Path) -> None:
     folder = left(tmp_path, WHOLE, put(TWO, b"x", topic="unknown", partition=3), step(PREPARE, TWO))
     says = f"branch {TWO}, one of 2 that a Java broker has prepared, has messages for partition 3 of topic unknown"
     with pytest.raises(BranchNotTakenOver, match=says):

@@ -207,7 +207,7 @@ def test_restart_keeps_prepared_transactions_and_forgets_open_ones(harness: Harn
     assert harness.bodies() == [b"p0", b"p1"]
 
 
-def test_bug_3_a_recovered_transaction_is_appended_behind_what_came_meanwhile(harness: Harness) -> None:
+def test_bug_3_a_recovered_transaction_is_appended_behind_later_puts(harness: Harness) -> None:
     harness.prepare_with(X1, b"old")
     harness.restart()
     harness.store.put(("orders", 0), encode_frame(7, 0, b"NEW"))
@@ -364,7 +364,7 @@ def test_weaker_durability_answers_without_an_fsync(tmp_path: Path, durability: 
     assert harness.bodies() == [b"m"]
 
 
-def test_a_commit_that_a_partition_does_not_take_is_finished_by_the_restart(harness: Harness) -> None:
+def test_a_commit_that_a_partition_refuses_is_finished_by_a_restart(harness: Harness) -> None:
     harness.prepare_with(X1, b"m")
     harness.store.broken.add(("orders", 0))
     reply = harness.commit(X1, False)

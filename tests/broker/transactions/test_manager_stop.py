@@ -21,7 +21,7 @@ def test_a_partition_that_syncs_after_the_stop_disturbs_nobody(harness: Harness)
     assert harness.recover() == []
 
 
-def test_branches_of_a_decision_that_are_left_at_the_stop_are_committed_by_the_next_start(harness: Harness) -> None:
+def test_branches_left_at_the_stop_are_committed_by_the_next_start(harness: Harness) -> None:
     harness.prepare_with(X1, b"one")
     harness.prepare_with(X2, b"two", partition=1)
     reported: list[object] = []

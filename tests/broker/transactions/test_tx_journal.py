@@ -297,7 +297,7 @@ def test_a_failed_write_that_cannot_be_undone_ends_the_journal(tmp_path: Path) -
     assert seen == []
 
 
-def test_a_failed_fsync_ends_the_journal_and_what_a_restart_finds_is_durable(tmp_path: Path) -> None:
+def test_a_failed_fsync_ends_the_journal_and_restarts_are_durable(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     journal, _ = open_journal(tmp_path, files)
     journal.append([RECORDS[0]])

@@ -97,7 +97,7 @@ def test_a_client_that_asks_again_after_the_crash_waits_for_the_same_end(tmp_pat
     assert harness.bodies() == [b"before", b"m"]
 
 
-def test_a_partition_that_was_removed_gets_the_unit_once_through_two_crashes(tmp_path: Path) -> None:
+def test_a_removed_partition_gets_the_unit_once_through_two_crashes(tmp_path: Path) -> None:
     """The journal says where to look, and the log is shorter now: the new place must be noted before the append."""
     for at in range(1, 60):
         root = tmp_path / f"at{at}"

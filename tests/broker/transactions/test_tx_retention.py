@@ -48,7 +48,7 @@ def test_a_decided_and_an_operators_commit_count_as_well(harness: Harness) -> No
     assert (harness.tx.needed_from("orders", 0), harness.tx.needed_from("orders", 1)) == (None, None)
 
 
-def test_a_commit_that_a_partition_refused_is_looked_for_until_a_restart_finishes_it(harness: Harness) -> None:
+def test_a_refused_commit_is_looked_for_until_a_restart_finishes_it(harness: Harness) -> None:
     harness.prepare_with(X1, b"m")
     harness.store.broken.add(("orders", 0))
     harness.commit(X1, False)

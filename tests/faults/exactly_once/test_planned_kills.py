@@ -29,7 +29,7 @@ def test_a_hundred_kills_meet_every_victim_at_every_moment_of_every_step(deliver
     assert all(met[victim, None, Moment.BEFORE] for victim in Victim)
 
 
-def test_a_rollback_is_shot_at_only_behind_a_kill_that_leaves_something_to_roll_back() -> None:
+def test_a_rollback_is_a_target_only_behind_a_kill_that_leaves_one() -> None:
     plan = schedule(3, 1000, Delivery.EXACTLY_ONCE)
     rollbacks = [number for number, planned in enumerate(plan) if planned.step is Step.ROLLBACK]
     assert rollbacks

@@ -16,14 +16,14 @@ def test_what_nobody_has_handled_is_lost() -> None:
     assert list(complaints(["a", "b"], handled("a", 1), [], 500)) == ["lost: b"]
 
 
-def test_what_was_handled_shortly_before_a_fault_or_during_it_may_come_again() -> None:
+def test_messages_handled_shortly_before_a_fault_may_come_again() -> None:
     for first in (9_500, 10_500, 14_000):
         seen = handled("a", first, 15_000)
         assert repeated(seen).keys() == {"a"}
         assert list(complaints(["a"], seen, [FAULT], 500)) == []
 
 
-def test_what_was_handled_long_before_or_came_again_before_any_fault_may_not() -> None:
+def test_messages_handled_long_before_a_fault_may_not_come_again() -> None:
     for times in ((9_499, 15_000), (9_600, 9_700), (14_001, 15_000)):
         (complaint,) = complaints(["a"], handled("a", *times), [FAULT], 500)
         assert complaint.startswith(f"repeated without reason: a: m0 at {times[0]}")

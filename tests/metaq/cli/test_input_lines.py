@@ -45,7 +45,7 @@ def test_lines_are_whole_however_they_arrive(end: bytes, monkeypatch: pytest.Mon
     assert arriving(end, [1], monkeypatch) == ([b""] if end else [])
 
 
-def test_files_follow_each_other_and_a_missing_one_is_reported_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1\n2")
     (tmp_path / "b").write_bytes(b"3\n")
     names = [str(tmp_path / "a"), str(tmp_path / "b")]

@@ -37,7 +37,7 @@ async def read(consumer: AsyncGroupConsumer, count: int) -> list[bytes]:
 
 
 @in_loop
-async def test_a_fetch_that_is_cancelled_while_it_gives_up_a_message_loses_nothing(mq: AsyncMetaQ) -> None:
+async def test_a_fetch_cancelled_while_it_gives_up_a_message_loses_nothing(mq: AsyncMetaQ) -> None:
     entered, go_on, given = threading.Event(), threading.Event(), list[bytes]()
 
     def give_up(message: Delivery, error: BaseException | None) -> None:
@@ -119,7 +119,7 @@ async def test_what_ends_a_run_is_raised_as_it_is(mq: AsyncMetaQ) -> None:
 
 
 @in_loop
-async def test_a_function_that_raises_or_is_cancelled_does_not_keep_a_consumer_in_its_group(mq: AsyncMetaQ) -> None:
+async def test_a_failing_function_does_not_keep_a_consumer_in_its_group(mq: AsyncMetaQ) -> None:
     left = asyncio.Event()
 
     async def hang(places: Sequence[TopicPartition]) -> None:

@@ -114,7 +114,7 @@ def test_each_loop_gets_what_was_submitted_in_it(setting: Setting) -> None:
 
 
 @in_loop
-async def test_a_message_that_ctrl_c_has_left_without_its_future_confuses_no_other(setting: Setting) -> None:
+async def test_a_message_without_a_future_after_ctrl_c_confuses_no_other(setting: Setting) -> None:
     async with producer_of(setting, linger_s=60) as producer:
         here = Partition(0, 0)
         first = await producer.submit("orders", b"a", partition=here)

@@ -108,7 +108,7 @@ def test_a_transaction_belongs_to_the_process_that_began_it(mq: MetaQ) -> None:
     assert texts(mq) == [b"a", b"b"]
 
 
-def test_a_task_that_is_cancelled_while_it_sends_rolls_back_when_that_has_ended(
+def test_a_task_cancelled_while_it_sends_rolls_back_afterwards(
     dev_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps at the same time would read each other's answers."""

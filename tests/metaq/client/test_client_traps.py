@@ -314,9 +314,7 @@ consumer.fetch(timeout=0)
 
 @pytest.mark.process
 @pytest.mark.parametrize("what", sorted(FORGOTTEN))
-def test_what_a_program_forgets_to_close_is_closed_at_its_end_with_a_warning(
-    metaq_memory: MemoryServer, what: str
-) -> None:
+def test_what_a_program_leaves_open_is_closed_with_a_warning(metaq_memory: MemoryServer, what: str) -> None:
     mq = metaq_memory.client()
     mq.producer().send("orders", "first")
     program = f"import sys\nfrom metaq import MetaQ\n{FORGOTTEN[what]}"

@@ -34,7 +34,7 @@ def test_messages_of_all_partitions_come_in_the_order_of_each(setting: Setting) 
     assert (setting.stored(P0), setting.stored(P1)) == (end_of(3, 2), end_of(2, 2))
 
 
-def test_a_group_goes_on_where_it_was_and_an_exception_settles_nothing_in_hand(setting: Setting) -> None:
+def test_a_group_goes_on_where_it_was_and_an_exception_settles_nothing(setting: Setting) -> None:
     setting.send("a", "b", "c")
     with pytest.raises(ZeroDivisionError), setting.consumer() as consumer:
         fail_at(b"b", consumer)
@@ -110,7 +110,7 @@ def test_what_was_rolled_back_or_released_cannot_be_settled(setting: Setting) ->
     assert setting.stored() == 0
 
 
-def test_own_filters_and_types_leave_messages_out_and_the_position_moves_on(setting: Setting) -> None:
+def test_filters_and_types_leave_messages_out_and_move_the_position(setting: Setting) -> None:
     for number in range(6):
         setting.producer.send("orders", str(number), attribute="even" if number % 2 == 0 else "odd", partition=P0[1])
     with setting.consumer(types=["even"], where=lambda message: message.data != b"2") as consumer:
@@ -291,7 +291,7 @@ def test_nothing_is_opened_before_it_is_used(setting: Setting) -> None:
         consumer.fetch()
 
 
-def test_a_consumer_that_was_not_closed_is_closed_at_the_end_with_a_warning(setting: Setting) -> None:
+def test_a_consumer_left_open_is_closed_at_the_end_with_a_warning(setting: Setting) -> None:
     consumer = setting.consumer()
     consumer.fetch(timeout=0)
     with pytest.warns(ResourceWarning, match="was never closed"):

@@ -136,7 +136,7 @@ def test_workers_keep_the_order_of_a_partition_and_share_the_partitions(setting:
     assert most == 2
 
 
-def test_a_handler_that_never_returns_does_not_keep_the_consumer_from_ending(setting: Setting) -> None:
+def test_a_handler_that_never_returns_does_not_keep_the_consumer_open(setting: Setting) -> None:
     setting.send("stuck", "next")
     release, entered = threading.Event(), threading.Event()
 
@@ -169,7 +169,7 @@ def test_of_many_messages_the_one_that_is_refused_comes_again_and_no_other(setti
     assert setting.stored() == end_of(300, 3)
 
 
-def test_what_a_handler_has_is_settled_neither_by_its_commit_nor_by_an_interruption(setting: Setting) -> None:
+def test_neither_commit_nor_interruption_settles_what_a_handler_has(setting: Setting) -> None:
     setting.send(*(f"{number:03}" for number in range(20)))
     consumer, seen = setting.consumer(), list[bytes]()
 

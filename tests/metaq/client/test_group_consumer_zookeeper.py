@@ -88,9 +88,7 @@ def test_the_tree_is_that_of_a_java_consumer(mq: MetaQ, zookeeper: ZooKeeperRoot
     assert nodes["/consumers/g/offsets/test/3-0"][1].startswith(str(found[0].message_id)[:3])
 
 
-def test_members_share_partitions_and_hand_them_over_without_loss_or_repeats(
-    mq: MetaQ, zookeeper: ZooKeeperRoot
-) -> None:
+def test_members_hand_partitions_over_without_loss_or_repeats(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
     producer = mq.producer()
     with ExitStack() as stack:
         first = Reader(stack, mq, consumer_id="1")
@@ -165,9 +163,7 @@ def test_two_programs_with_one_consumer_id(mq: MetaQ) -> None:
         assert len(first.assignment) == 4
 
 
-def test_while_zookeeper_is_away_nothing_is_handed_out_and_nothing_is_repeated(
-    mq: MetaQ, zookeeper: ZooKeeperRoot
-) -> None:
+def test_while_zookeeper_is_away_nothing_is_handed_out_or_repeated(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
     with ExitStack() as stack:
         reader = Reader(stack, mq)
         wait_until(lambda: len(reader.seen) == 100, "all came")

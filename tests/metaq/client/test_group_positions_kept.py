@@ -170,9 +170,7 @@ def test_where_a_group_begins_is_decided_once(mq: MetaQ, zookeeper: ZooKeeperRoo
         assert all(text.startswith("-1-") for text in nodes)
 
 
-def test_a_member_that_had_read_more_than_it_saved_goes_on_there_after_another_one(
-    mq: MetaQ, zookeeper: ZooKeeperRoot
-) -> None:
+def test_a_member_that_read_more_than_it_saved_goes_on_there(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
     """As after a freeze: another member begins at what was saved, reads less, and gives the partition back."""
     where = TopicPartition("test", Partition(3, 0))
     with mq.consumer("g", ["test"], consumer_id="a", **FAST) as consumer:

@@ -27,7 +27,7 @@ def raises_at(data: bytes, error: BaseException) -> Callable[[Delivery], bool]:
     return where
 
 
-def test_a_batch_that_runs_into_an_error_is_returned_and_the_next_call_raises(setting: Setting) -> None:
+def test_a_batch_before_an_error_is_returned_and_the_next_call_raises(setting: Setting) -> None:
     setting.send("a", "b", "c", "d")
     with setting.consumer(where=raises_at(b"c", KeyError("filter"))) as consumer:
         assert texts(consumer.fetch(timeout=5)) == ["a", "b"]
@@ -36,7 +36,7 @@ def test_a_batch_that_runs_into_an_error_is_returned_and_the_next_call_raises(se
         assert texts(consumer.fetch(1, timeout=5)) == ["c"]
 
 
-def test_a_batch_that_runs_into_damage_is_returned_and_settled_by_the_next_call_only(setting: Setting) -> None:
+def test_a_batch_before_damage_is_settled_by_the_next_call_only(setting: Setting) -> None:
     setting.send("aa", "bb", "cc")
     setting.broker.partition("orders", 0).segments[0][1][end_of(2, 2) + HEADER_BYTES] ^= 1
     with setting.consumer() as consumer:

@@ -159,7 +159,7 @@ def test_a_spool_that_is_full_refuses_and_forgets_nothing(metaq_memory: MemorySe
     assert [one.data for one in mq.browse("orders")] == [b"first", b"waits", *[b"x" * 1000] * taken]
 
 
-def test_what_was_sent_from_a_spool_that_cannot_be_written_is_not_sent_again(
+def test_messages_sent_from_a_read_only_spool_are_not_sent_again(
     metaq_memory: MemoryServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk is full when the broker is back, until after the producer was closed; the next one has space."""

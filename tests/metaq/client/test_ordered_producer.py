@@ -163,7 +163,7 @@ def alone(tmp_path: Path, pool: SessionPool) -> Iterator[OrderedProducer]:
         yield producer
 
 
-def test_a_message_that_is_refused_for_good_waits_and_those_before_it_are_sent_once(
+def test_a_message_refused_for_good_waits_and_earlier_ones_go_once(
     alone: OrderedProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = Refusing(alone, b"3")

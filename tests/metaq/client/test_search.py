@@ -65,7 +65,7 @@ def test_attributes_that_are_no_text_are_passed_over(bench: Bench) -> None:
     assert [message.data for message in bench.by_key("k")] == [b"x"]
 
 
-def test_messages_of_rocketmqs_clients_are_found_by_their_keys_and_decompressed(bench: Bench) -> None:
+def test_rocketmqs_messages_are_found_by_key_and_decompressed(bench: Bench) -> None:
     head = encode_head(0, COMPRESSED, 1, bytes(8))
     frame = encode_stored(b"k", head, b"KEYS\x01one two\x02", zlib.compress(b"scones"), 9)
     bench.broker.partition("t", 0).append(frame)

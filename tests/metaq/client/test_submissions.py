@@ -74,7 +74,7 @@ def test_a_future_is_settled_by_the_acknowledgement_and_by_nothing_else(setting:
         assert frame.message_id == sent.message_id
 
 
-def test_what_is_submitted_while_others_are_on_their_way_shares_blocks_and_keeps_its_order(setting: Setting) -> None:
+def test_later_submissions_share_blocks_and_keep_their_order(setting: Setting) -> None:
     with setting.producer() as producer:
         setting.gate.clear()
         futures = [producer.submit("orders", b"%d" % number, key=b"%d" % (number % 7)) for number in range(500)]

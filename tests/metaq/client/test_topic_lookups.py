@@ -39,7 +39,7 @@ def test_a_caller_waits_for_its_time_and_the_look_up_goes_on() -> None:
 
 
 @in_loop
-async def test_a_task_waits_likewise_and_one_that_is_cancelled_leaves_it_to_the_others() -> None:
+async def test_a_task_waits_likewise_and_a_cancelled_one_leaves_others() -> None:
     lookups, look_up = TopicLookups(60), HangingLookUp(TopicNotFound("orders", [], []))
     waiting = [asyncio.create_task(lookups.wait_in_loop("orders", look_up)) for _ in range(3)]
     await asyncio.sleep(0)

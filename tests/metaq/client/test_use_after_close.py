@@ -239,7 +239,7 @@ def test_a_browser_that_is_suspended_ends(metaq_memory: MemoryServer) -> None:
         next(messages)
 
 
-def test_a_consumer_may_commit_in_the_function_that_is_called_while_it_is_closed(metaq_memory: MemoryServer) -> None:
+def test_a_consumer_may_commit_in_a_function_called_by_its_close(metaq_memory: MemoryServer) -> None:
     metaq_memory.client().producer().send("orders", "a")
     with metaq_memory.client() as mq:
         consumer = mq.consumer("g", ["orders"], on_revoked=lambda places: consumer.commit())

@@ -141,7 +141,7 @@ def test_what_was_known_stands_while_all_are_away(
     assert "is back" in caplog.text
 
 
-def test_a_topic_that_was_known_stays_known_to_a_name_server_that_started_empty(
+def test_a_known_topic_is_registered_with_a_name_server_started_empty(
     cluster: ScriptedCluster, directory: NameServerDirectory, clock: ManualClock
 ) -> None:
     assert directory.queues("orders") == [A0, A1]

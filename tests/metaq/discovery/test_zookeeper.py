@@ -120,7 +120,7 @@ def test_a_topic_that_only_a_pattern_admits_is_asked_for(directory: ZooKeeperDir
     assert directory.writable("wild-west") == {Partition(7, 0): MASTER_7}, "the system's number, not the pattern's"
 
 
-def test_a_topic_of_a_pattern_that_one_broker_has_written_is_asked_for_at_the_others(
+def test_a_written_topic_of_a_pattern_is_asked_for_at_other_brokers(
     tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster
 ) -> None:
     tree.topic("wild*", "2-m", 1)

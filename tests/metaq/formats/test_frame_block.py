@@ -113,7 +113,7 @@ def test_the_compiled_body_is_loaded_after_so_many_bytes_and_not_before() -> Non
     assert passes.compiled
 
 
-def test_blocks_are_numbered_plainly_when_no_file_is_left_for_the_compiled_body(
+def test_blocks_are_numbered_plainly_without_a_file_to_compile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def compiled() -> None:
@@ -152,7 +152,7 @@ def test_a_later_process_finds_the_machine_code_on_disk() -> None:
 
 
 @pytest.mark.parametrize("ids", [IDS, IdRange(EPOCH_MS + 5, 7, len(BODIES), 3)])
-def test_frames_that_were_just_made_become_the_block_that_a_check_would_give(ids: IdRange) -> None:
+def test_new_frames_become_the_block_that_a_check_would_give(ids: IdRange) -> None:
     made = FrameBlock.of(FRAMES)
     assert list(made.ends) == ENDS
     assert made.renumbered(ids, 1000) == number_plainly(DATA, len(BODIES), ids, 1000)

@@ -194,12 +194,12 @@ def test_frames_are_passed_by_their_lengths(
         assert pass_whole(kind(RUN), start, end, frames_max) == expected
 
 
-def test_a_frame_whose_header_alone_is_there_is_passed_where_the_end_is_known_to_be_behind_it() -> None:
+def test_a_frame_with_only_a_header_is_passed_before_a_known_end() -> None:
     assert pass_whole(RUN[:63], 0, 103) == (103, 3)
     assert pass_whole(RUN[:62], 0, 103) == (43, 2)
 
 
-def test_a_negative_length_is_not_passed_and_is_reported_where_the_run_begins_at_its_base() -> None:
+def test_a_negative_length_is_reported_where_the_run_begins() -> None:
     run = RUN[:43] + pack_header(-3, 0, 1, 0)
     assert pass_whole(run) == (43, 2)
     require_length(run, 23)

@@ -24,7 +24,7 @@ def test_ids_of_a_java_broker_say_nothing_about_time(message_id: int) -> None:
     assert timestamp_ms(message_id) is None
 
 
-def test_the_sequence_counts_within_a_millisecond_and_starts_again_in_the_next() -> None:
+def test_the_sequence_counts_within_a_millisecond() -> None:
     worker = IdWorker(3)
     ids = [worker.next_id(NOW) for _ in range(3)] + [worker.next_id(NOW + 1)]
     assert [message_id & 0xFFF for message_id in ids] == [0, 1, 2, 0]

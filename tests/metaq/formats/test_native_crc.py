@@ -49,9 +49,7 @@ def test_a_missing_or_another_function_is_refused(symbol: str, monkeypatch: pyte
     assert _fresh_address() == 0
 
 
-def test_the_function_of_sse_instructions_is_taken_where_the_processor_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sse_function_is_taken_where_the_processor_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves the vector registers as they were. The other one finds out by itself what the processor has."""
     processor, features_here = tmp_path / "cpuinfo", native_crc._processor_features()
     monkeypatch.setattr(native_crc, "_PROCESSOR", processor)

@@ -172,7 +172,7 @@ def test_a_prepared_branch_survives_a_kill_and_another_one_does_not(broker: Loca
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_while_it_is_away_clients_are_refused_and_later_everything_is_there(broker: LocalBroker, end: str) -> None:
+def test_while_it_is_away_clients_are_refused_and_nothing_is_lost(broker: LocalBroker, end: str) -> None:
     mq, address = broker.client(), broker.address
     mq.producer().send("orders", "before")
     getattr(broker, end)()

@@ -113,7 +113,7 @@ def test_without_the_newest_offset_there_is_no_lag_to_report() -> None:
     assert set(only.known) == {P0}
 
 
-def test_of_a_partition_that_two_sources_read_the_one_further_behind_counts() -> None:
+def test_of_two_sources_of_a_partition_the_one_further_behind_counts() -> None:
     near, far = (PartitionLag(P0, at, OffsetRange(at, 90)) for at in (80, 10))
     other = PartitionLag(P1, 0, OffsetRange(0, 1))
     assert merged([[near, other], [far]]) == merged([[far], [near, other]]) == [far, other]

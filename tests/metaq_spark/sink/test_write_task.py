@@ -40,7 +40,7 @@ def bodies(blocks: Iterator[Block] | list[Block]) -> list[bytes]:
     block_messages=st.integers(1, 40),
 )
 @settings(deadline=None, max_examples=examples(40))
-def test_every_partition_gets_its_rows_in_order_in_blocks_within_their_bounds(
+def test_every_partition_gets_its_rows_in_order_in_bounded_blocks(
     plain_bytes: int, batches: list[tuple[int, list[bytes]]], block_bytes: int, block_messages: int
 ) -> None:
     engine, blocks = Engine(plain_bytes), OpenBlocks(lambda: OpenBlock(block_bytes, block_messages), ManualClock())
@@ -116,9 +116,7 @@ def test_a_small_block_does_not_take_the_memory_of_a_large_one() -> None:
 
 
 @pytest.mark.parametrize(("messages_max", "room_bytes"), [(1000, 10_000), (90, 1000)])
-def test_only_a_block_that_was_full_of_bytes_has_the_next_one_take_all_of_its_memory_at_once(
-    messages_max: int, room_bytes: int
-) -> None:
+def test_only_after_a_full_block_the_next_takes_all_memory_at_once(messages_max: int, room_bytes: int) -> None:
     block = OpenBlock(10_000, messages_max)
     encoder = FrameEncoder(pa.array([b"x" * 80] * 101), None, Engine(0))
     full = list(encoder.append(np.arange(101), block))

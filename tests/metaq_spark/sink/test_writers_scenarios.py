@@ -231,7 +231,7 @@ def test_a_broker_that_is_away_when_a_batch_begins(
     assert said
 
 
-def test_a_topic_that_no_broker_takes_is_waited_for_in_a_query_that_has_written(
+def test_a_topic_without_a_broker_is_waited_for_after_a_write(
     harness: SinkHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = [broker.topics.pop("orders") for broker in harness.brokers]

@@ -186,7 +186,7 @@ def test_a_broker_without_times_is_read_from_its_first_message(caplog: pytest.Lo
     assert "is read from the first message on, however old" in caplog.text
 
 
-def test_a_partition_of_a_broker_that_was_there_is_new_whatever_its_clock_says() -> None:
+def test_a_partition_of_a_known_broker_is_new_whatever_the_clock() -> None:
     story = Story()
     story.returns()
     reader = story.stream()

@@ -131,7 +131,7 @@ def test_going_on_with_what_came_since(story: Story, caplog: pytest.LogCaptureFi
     assert story.run(position)[1] == [b"later"]
 
 
-def test_a_partition_that_ends_before_the_offset_goes_on_with_what_came_since(story: Story) -> None:
+def test_a_partition_that_ends_before_the_offset_goes_on(story: Story) -> None:
     position, _ = story.run()
     story.put_back(b"n0")
     reader, values = story.stream(failOnDataLoss="false", lossGraceMs="1ms"), []

@@ -206,7 +206,7 @@ def test_a_task_that_runs_again_stores_its_letters_again(harness: Harness) -> No
     assert len(letters(harness)) == 2
 
 
-def test_a_topic_for_dead_letters_that_does_not_exist_is_reported_before_anything_is_read(harness: Harness) -> None:
+def test_a_missing_topic_for_dead_letters_is_reported_before_reading(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"good")
     nowhere = {"onCorrupt": "deadletter", "deadLetterTopic": "nowhere"}
     with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):

@@ -55,7 +55,7 @@ def test_a_broker_that_is_away_for_too_long_is_named(harness: Harness) -> None:
         harness.micro_batch(reader, position)
 
 
-def test_a_broker_that_reboots_is_waited_for_and_the_log_says_when_it_is_back(
+def test_a_rebooting_broker_is_waited_for_and_its_return_logged(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.put("orders", 1, 0, b"b1")
@@ -140,9 +140,7 @@ def test_a_broker_that_a_read_requires_and_nobody_finds(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("named", [{"startingOffsets": '{"orders": {"0-0": 0, "7-0": -2}}'}])
-def test_a_partition_of_a_broker_that_nobody_finds_is_refused_whatever_its_offset(
-    harness: Harness, named: dict[str, str]
-) -> None:
+def test_a_partition_of_an_unknown_broker_is_refused_at_any_offset(harness: Harness, named: dict[str, str]) -> None:
     harness.put("orders", 0, 0, b"1")
     with pytest.raises(BrokerNotNamed, match="orders/7-0 is on broker 7, but the options name only"):
         harness.batch(**named)
@@ -191,7 +189,7 @@ def test_an_end_that_stays_back_is_loss_after_the_grace(harness: Harness) -> Non
     assert harness.drain(lenient, position)[1] == [[b"33"]]
 
 
-def test_an_unreachable_partition_does_not_make_the_query_hammer_the_brokers(harness: Harness) -> None:
+def test_an_unreachable_partition_does_not_flood_the_brokers(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"1", b"2", b"3")
     reader = harness.stream(startingOffsets="earliest", offsetPollMs="100")
     position, _ = harness.drain(reader)
@@ -253,7 +251,7 @@ def test_a_topic_deleted_while_running(harness: Harness, caplog: pytest.LogCaptu
     assert len(caplog.records) == 1
 
 
-def test_a_partition_that_vanishes_between_two_questions_is_looked_up_again(harness: Harness) -> None:
+def test_a_partition_that_vanishes_between_requests_is_looked_up(harness: Harness) -> None:
     harness.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
     harness.put("orders", 1, 0, *[b"%d" % n for n in range(10)])
     reader = harness.stream(startingOffsets="earliest", maxBytesPerTrigger="100")
@@ -270,7 +268,7 @@ def test_a_partition_that_vanishes_between_two_questions_is_looked_up_again(harn
     assert values == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_partition_that_vanishes_before_a_batch_is_cut_is_left_to_its_task(harness: Harness) -> None:
+def test_a_partition_that_vanishes_before_planning_is_left_to_its_task(harness: Harness) -> None:
     harness.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
     harness.put("orders", 1, 0, *[b"%d" % n for n in range(10)])
     options = {"startingOffsets": "earliest", "minPartitions": "6"}

@@ -147,7 +147,7 @@ def test_incarnations_travel_along(
 
 
 @pytest.mark.parametrize("found", [available(a=(0, 20, "2")), available(a=(0, 50, "2")), available(a=(0, 900, "2"))])
-def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(found: AvailableRanges) -> None:
+def test_a_recreated_partition_is_loss_or_read_from_its_first_byte(found: AvailableRanges) -> None:
     known = Progress(at(a=50), incarnations(a="1"))
     assert suspect(known, found) == set()  # there is nothing to wait for
     with pytest.raises(DataLoss, match="another incarnation: the topic was deleted and made again"):
@@ -159,7 +159,7 @@ def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(
     assert ranges_between(noted, then) == {tp("a"): found[tp("a")].offsets}
 
 
-def test_what_is_recreated_during_available_now_is_reported_and_left_for_another_run() -> None:
+def test_a_topic_recreated_during_available_now_is_left_for_later() -> None:
     known = ceiling = Progress(at(a=50), incarnations(a="1"))
     again = available(a=(0, 900, "2"))
     with pytest.raises(DataLoss, match="another incarnation"):
@@ -187,7 +187,7 @@ available_ranges = st.dictionaries(letters, st.tuples(st.integers(0, 40), st.int
 
 
 @given(positions, available_ranges, st.sets(letters))
-def test_whatever_is_available_no_partition_is_forgotten_and_no_range_leaves_what_is_there(
+def test_no_partition_is_forgotten_and_no_range_leaves_the_log(
     places: dict[str, tuple[int, str]], there: dict[str, tuple[int, int, str]], late: set[str]
 ) -> None:
     known = Progress(

@@ -56,7 +56,7 @@ def test_offsets_given_wrongly(harness: Harness, offsets: str, words: str) -> No
         harness.stream(startingOffsets=offsets).initialOffset()
 
 
-def test_a_topic_without_messages_is_an_empty_batch_and_an_unknown_one_an_error(harness: Harness) -> None:
+def test_an_empty_topic_is_an_empty_batch_an_unknown_one_an_error(harness: Harness) -> None:
     assert harness.batch() == []
     with pytest.raises(TopicNotFound, match=r"topic 'ordres' does not exist.*topics there: carts, orders"):
         harness.batch(subscribe="ordres")

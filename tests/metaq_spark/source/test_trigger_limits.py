@@ -142,7 +142,7 @@ def test_batches_under_limits_reach_the_end(sizes: list[list[int]], bytes_max: i
         assert batches <= sum(map(len, sizes))
 
 
-def test_a_batch_is_delayed_until_there_are_enough_messages_or_it_has_waited() -> None:
+def test_a_batch_waits_for_enough_messages_or_its_delay() -> None:
     clock, frames = ManualClock(), Boundaries(20)
     trigger_delay = TriggerDelay(clock, delay_s_max=60)
     assert not trigger_delay.should_wait(spans(a=(0, 20)), 5, frames)  # the first of a run

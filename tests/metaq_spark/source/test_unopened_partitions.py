@@ -46,7 +46,7 @@ def test_a_batch_read_that_names_one_fails(
 
 
 @pytest.mark.parametrize("options", [{}, {"assign": json.dumps({"orders": ["1-0", "1-1"]})}])
-def test_a_stream_warns_and_reads_one_from_its_first_byte_when_it_is_listed(
+def test_a_stream_warns_and_reads_a_listed_one_from_its_first_byte(
     java: Harness, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = java.stream(startingOffsets="earliest", **options)

@@ -67,7 +67,7 @@ def test_a_table_names_what_passed_on_both_and_the_exceptions() -> None:
     ]
 
 
-def test_the_exceptions_name_suites_and_sides_that_there_are_and_give_reasons(tmp_path: Path) -> None:
+def test_the_exceptions_name_known_suites_and_sides_with_reasons(tmp_path: Path) -> None:
     sides = {suite.name: suite.sides for suite in SUITES}
     for suite, exceptions in read_exceptions(EXCEPTIONS).items():
         for side, tests in exceptions.failing.items():

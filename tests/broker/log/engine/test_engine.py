@@ -118,7 +118,7 @@ def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str,
     play(tmp_path, scenario)
 
 
-def test_a_name_that_metaq_takes_for_another_pattern_is_refused_unless_it_is_stored_already(tmp_path: Path) -> None:
+def test_a_name_that_is_a_pattern_is_refused_unless_stored(tmp_path: Path) -> None:
     def refused(engine: Engine) -> None:
         outcome = put(engine, "!@#$%", 0)
         assert isinstance(outcome, Refusal)
@@ -159,7 +159,7 @@ def _sizes(folder: Path) -> list[int]:
     return [path.stat().st_size for path in sorted(folder.glob("*.meta"))]
 
 
-def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_much(tmp_path: Path) -> None:
+def test_a_frame_beyond_the_transfer_size_is_sent_whole_on_request(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
         small, large = b"s" * 80, b"l" * 3000
         for body in (small, large, small, small):
@@ -187,7 +187,7 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
 
 
 @in_loop
-async def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_durable(tmp_path: Path) -> None:
+async def test_an_append_returns_positions_and_calls_back_when_durable(tmp_path: Path) -> None:
     config, clock = parse(ini_text(tmp_path).encode()), Clock()
     stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
     engine = Engine(config, stores, commit, IdWorker(5), clock, Statistics(clock.monotonic, lambda topic: False))

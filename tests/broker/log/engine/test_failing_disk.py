@@ -127,7 +127,7 @@ async def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way
 
 
 @in_loop
-async def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tmp_path: Path) -> None:
+async def test_a_unit_of_a_transaction_is_durable_in_every_mode(tmp_path: Path) -> None:
     """With a threshold that is never reached, only the transaction itself can have caused the sync."""
 
     files = FaultyFiles(tmp_path)

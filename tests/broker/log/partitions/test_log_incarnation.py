@@ -103,7 +103,7 @@ def test_a_damaged_one_is_replaced_with_a_warning(content: bytes, tmp_path: Path
 
 
 # I8
-def test_a_recreated_partition_has_another_a_renamed_or_copied_folder_the_same(tmp_path: Path) -> None:
+def test_a_recreated_partition_has_another_incarnation_a_copy_the_same(tmp_path: Path) -> None:
     files = QuickFiles()
     filled(tmp_path, frames(5))
     former = incarnation_of(tmp_path)
@@ -119,7 +119,7 @@ def test_a_recreated_partition_has_another_a_renamed_or_copied_folder_the_same(t
     assert incarnation_of(tmp_path) != former
 
 
-def test_a_folder_whose_segments_somebody_removed_begins_another_incarnation(tmp_path: Path) -> None:
+def test_a_folder_without_its_segments_begins_another_incarnation(tmp_path: Path) -> None:
     filled(tmp_path, frames(5))
     former = incarnation_of(tmp_path)
     for segment in (tmp_path / FOLDER).glob("*.meta"):

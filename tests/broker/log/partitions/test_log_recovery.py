@@ -378,7 +378,7 @@ def check_without_an_index(folder: Path, stored: list[bytes]) -> None:
     assert contents(log) == by_offset(stored[:5]) | by_offset(stored[6:], offsets[6])
 
 
-def test_without_an_index_frames_of_another_broker_inside_a_payload_are_not_messages(tmp_path: Path) -> None:
+def test_without_an_index_foreign_frames_in_a_payload_are_no_messages(tmp_path: Path) -> None:
     check_without_an_index(tmp_path, [*frames(5), frame(5, b"".join(of_broker(9, range(400, 408)))), *frames(5, 6)])
 
 

@@ -252,7 +252,7 @@ def test_an_index_of_other_bytes_is_no_evidence(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_segment_shortened_behind_a_running_broker_is_found_when_it_is_reopened(tmp_path: Path) -> None:
+def test_a_shortened_segment_is_found_when_it_is_reopened(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log = store.get_or_create("orders", 0)
     log.append(frames(COUNT))
@@ -295,7 +295,7 @@ def test_a_power_cut_at_every_call_of_the_repair(lose: Callable[[Path], None], c
         store.close()
 
 
-def test_an_index_without_its_segment_is_proof_even_if_it_says_nothing_else(tmp_path: Path) -> None:
+def test_an_index_without_its_segment_is_proof_by_itself(tmp_path: Path) -> None:
     end, incarnation = fill(tmp_path, clean=False)
     (tmp_path / "durable-ends").unlink()
     newest = segments(tmp_path)[-1]

@@ -70,7 +70,7 @@ def test_reopening_makes_the_log_writable_again(tmp_path: Path) -> None:
 
 
 # I3, I5
-def test_after_a_failed_sync_nothing_behind_the_durable_end_is_acknowledged(tmp_path: Path) -> None:
+def test_after_a_failed_sync_nothing_later_is_acknowledged(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     log = open_log(tmp_path, files=files)
     log.append(frames(5))
@@ -187,7 +187,7 @@ def test_a_roll_that_fails_between_frames_stores_each_whole_or_not(tmp_path: Pat
     assert kept == by_offset(frames(60)[: len(kept)])
 
 
-def test_a_job_that_was_under_way_when_the_log_was_reopened_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_job_from_before_the_log_was_reopened_does_not_count(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     log = open_log(tmp_path, files=files)
     log.append(frames(5))

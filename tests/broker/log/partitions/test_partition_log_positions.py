@@ -297,7 +297,7 @@ def test_ordinals_go_on_after_old_segments_are_gone(tmp_path: Path) -> None:
 
 
 # I8
-def test_where_all_indexes_are_lost_ordinals_begin_above_all_that_were_given(tmp_path: Path) -> None:
+def test_without_indexes_ordinals_begin_above_all_that_were_given(tmp_path: Path) -> None:
     offsets = filled(tmp_path, frames(150), SMALL)
     log = open_log(tmp_path, SMALL)
     drop_segments(log, 2)

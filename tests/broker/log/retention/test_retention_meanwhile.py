@@ -96,7 +96,7 @@ async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> N
 
 
 @in_loop
-async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
+async def test_a_withdrawn_partition_is_left_even_if_files_remain(tmp_path: Path) -> None:
     files, harness, log, retention = due_on_faulty_files(tmp_path)
     files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
     [retired] = await retention.run_now()
@@ -111,7 +111,7 @@ async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_
 
 
 @in_loop
-async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(harness: Harness) -> None:
+async def test_a_log_that_changed_while_packed_is_left_for_the_next_run(harness: Harness) -> None:
     log = harness.add()
 
     async def meanwhile(step: Callable[[], None]) -> None:

@@ -98,9 +98,7 @@ def test_a_front_part_of_old_segments_leaves(ages_ms: list[int], expired: int) -
 
 
 @pytest.mark.parametrize(("written_s", "expired"), [(None, 2), (98.9, 2), (99.0, 0), (100.0, 0)])
-def test_what_was_written_since_the_start_is_as_old_as_the_growing_clock_says(
-    written_s: float | None, expired: int
-) -> None:
+def test_messages_since_the_start_are_as_old_as_the_growing_clock_says(written_s: float | None, expired: int) -> None:
     """The wall clock went ten years ahead meanwhile."""
     segments = [segment._replace(written_s=written_s) for segment in partition(10**12, 10**12, 0)]
     assert len(RetentionPolicy(Removal.DELETE, SECOND).expired(segments, NOW_MS, 100.0)) == expired

@@ -75,9 +75,7 @@ def test_the_last_intact_entry_is_found_whatever_is_said_of_both_ends(
 
 @pytest.mark.parametrize("end_known", [False, True])
 @pytest.mark.parametrize("count", [10, 1000, 100_000])
-def test_where_values_grow_evenly_a_long_index_costs_no_more_than_a_short_one(
-    tmp_path: Path, count: int, end_known: bool
-) -> None:
+def test_even_values_cost_no_more_in_a_long_index(tmp_path: Path, count: int, end_known: bool) -> None:
     files = CountingFiles()
     index, handles = index_in(tmp_path / "index", count), HandleCache(files)
     for wanted in (0, 3, count // 3, count // 2, count - 1):
@@ -88,7 +86,7 @@ def test_where_values_grow_evenly_a_long_index_costs_no_more_than_a_short_one(
 
 
 @pytest.mark.parametrize("end_known", [False, True])
-def test_where_they_do_not_the_search_reads_twice_as_often_as_one_by_halves(tmp_path: Path, end_known: bool) -> None:
+def test_uneven_values_cost_at_most_twice_a_search_by_halves(tmp_path: Path, end_known: bool) -> None:
     entries = [IndexEntry(16_384 * number, number**3, 0, 0) for number in range(65_536)]
     write_entries(Files(), tmp_path / "index", 0, 4096, 0, Entries(entries).records)
     files = CountingFiles()

@@ -256,7 +256,7 @@ async def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_pa
 
 
 @in_loop
-async def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
+async def test_with_a_threshold_a_durable_put_starts_a_sync_at_once(tmp_path: Path) -> None:
     async with gated(tmp_path, NEVER) as (files, _, put):
         put()
         put.wait_durable()
@@ -276,7 +276,7 @@ async def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_start
 
 
 @in_loop
-async def test_with_a_threshold_who_asks_for_durable_is_notified_of_a_failed_sync(tmp_path: Path) -> None:
+async def test_with_a_threshold_a_durable_put_learns_of_a_failed_sync(tmp_path: Path) -> None:
     async with gated(tmp_path, NEVER) as (files, _, put):
         put()
         put.wait_durable()

@@ -40,7 +40,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_there_is_one_sync_at_a_time_and_what_comes_meanwhile_waits_for_the_next(bench: Bench) -> None:
+def test_one_sync_at_a_time_and_later_writes_wait_for_the_next(bench: Bench) -> None:
     bench.append(10, "a")
     bench.append(10, "b")
     assert bench.queue.start()

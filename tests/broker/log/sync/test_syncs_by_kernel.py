@@ -127,7 +127,7 @@ def test_one_that_takes_long_does_not_hold_up_the_others(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
-def test_a_sync_that_fails_is_never_tried_again_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+def test_a_failed_sync_is_never_tried_again_nor_acknowledged(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         log = bench.log("t-0")
         durable_end = log.readable_end

@@ -170,7 +170,7 @@ def test_new_names_become_durable_in_a_thread(tmp_path: Path) -> None:
     assert not any(play(tmp_path, scenario).disk.on_loop)
 
 
-def test_a_sync_that_fails_on_the_loop_acknowledges_nothing_now_or_afterwards(tmp_path: Path) -> None:
+def test_a_sync_that_fails_on_the_loop_never_acknowledges(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         log, other = bench.log("t-0"), bench.log("t-1")
         bench.disk.error = OSError(5, "Input/output error")

@@ -180,9 +180,7 @@ def test_a_development_broker_is_operated_too(dev_broker: RunningBroker) -> None
     ]
 
 
-def test_the_folder_is_found_in_the_configuration_even_if_it_has_a_fault_elsewhere(
-    broker: RunningBroker, ini: Path
-) -> None:
+def test_the_folder_is_found_in_a_configuration_with_other_faults(broker: RunningBroker, ini: Path) -> None:
     assert ctl("-f", ini, "--json", "status").document["pid"] == broker.process.pid
     ini.write_text(ini.read_text().replace("numPartitions=4", "numPartitions=x"))
     assert ctl("status", "-f", ini, "--json").document["pid"] == broker.process.pid

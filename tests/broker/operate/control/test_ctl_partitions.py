@@ -300,7 +300,7 @@ def test_a_partition_that_cannot_be_opened_can_be_deleted(
     assert stored(again.client(), "orders", 0, b"new") == 0
 
 
-def test_a_commit_that_met_the_failure_is_reported_and_completed_when_the_partition_takes_messages_again(
+def test_a_failed_commit_is_completed_when_its_partition_is_back(
     broker: RunningBroker, ini: Path, start_broker: StartBroker
 ) -> None:
     client = broker.client()

@@ -237,7 +237,7 @@ def test_a_broker_that_was_killed_starts_again_at_once(brokers: Brokers) -> None
     assert "waiting for the broker id, it is still registered" in again.log_text()
 
 
-def test_clients_are_served_while_the_session_of_an_earlier_process_runs_out(brokers: Brokers) -> None:
+def test_clients_are_served_while_an_earlier_session_runs_out(brokers: Brokers) -> None:
     """With the port of before: whoever is registered there cannot be alive."""
     killed = brokers.start("b", zkSessionTimeoutMs=6_000)
     put(killed, "test")

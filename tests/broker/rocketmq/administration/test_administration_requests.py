@@ -273,7 +273,7 @@ def test_what_nobody_answers_is_answered_with_3(front: Front) -> None:
     assert (response.code, response.remark) == (3, " request type 9999 not supported")
 
 
-def test_a_kind_of_topic_that_an_older_version_took_is_told_as_the_usual_one(front: Front) -> None:
+def test_an_older_versions_kind_of_topic_is_the_usual_one(front: Front) -> None:
     """A name server of Java's refuses all topics of a broker otherwise."""
     front.topics.create("T", TopicSettings(1, 1, filter_type="JUNK"))
     table = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body).topic_config_table

@@ -224,7 +224,7 @@ def test_a_clock_a_day_ahead_and_back() -> None:
 # ---- defects
 
 
-def test_a_defect_in_one_level_leaves_the_others_and_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_in_one_level_leaves_the_others_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker(Disk())
     broker.store("a", 1, NOW)
     broker.store("b", 2, NOW)

@@ -156,7 +156,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(front: Front) -> None:
     assert members(again, "g") == 1  # nobody has said that it is there yet
 
 
-def test_where_groups_must_be_made_before_an_unknown_client_is_a_member_without_a_retry_topic(tmp_path: Path) -> None:
+def test_a_client_of_an_unknown_group_is_a_member_without_retry_topic(tmp_path: Path) -> None:
     front = Front(tmp_path, create_groups=False)
     joined(front, "1", "g")
     assert members(front, "g") == ["1"]
@@ -214,7 +214,7 @@ def test_a_wrong_heartbeat_is_refused_and_leaves_no_member(front: Front, body: b
     assert front.members.count == 0
 
 
-def test_a_group_whose_retry_topic_would_be_too_long_is_refused_and_nothing_of_it_is_kept(front: Front) -> None:
+def test_a_group_with_too_long_a_retry_topic_is_refused(front: Front) -> None:
     longest, longer = "g" * 193, "g" * 194
     joined(front, "1", longest)
     assert front.topics.settings(f"%RETRY%{longest}") is not None

@@ -291,7 +291,7 @@ def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "rollback"])
-def test_a_decision_that_the_disk_refuses_is_carried_out_when_there_is_space(commit: bool) -> None:
+def test_a_decision_on_a_full_disk_is_carried_out_with_space(commit: bool) -> None:
     broker = started()
     half = broker.store("a")
     refused = ORDERS if commit else NOTES

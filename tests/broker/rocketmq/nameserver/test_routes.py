@@ -67,7 +67,7 @@ def test_a_sign_of_life_begins_the_timeout_anew(sign: str) -> None:
     assert table.expire() == []
 
 
-def test_the_end_of_a_connection_removes_at_once_what_registered_on_it_last() -> None:
+def test_the_end_of_a_connection_removes_its_last_registrations() -> None:
     table = Table()
     table.register(broker("a", port=1), topics(T=4), V1, "old connection")
     table.register(broker("b", port=3), topics(T=4), V1, "old connection")

@@ -95,7 +95,7 @@ def test_a_woken_pull_looks_at_so_many_messages_and_says_how_far_it_got(tmp_path
     run(tmp_path, scenario)
 
 
-def test_what_a_heartbeat_says_is_compiled_and_a_wrong_condition_is_refused(tmp_path: Path) -> None:
+def test_a_heartbeats_conditions_are_compiled_and_wrong_ones_refused(tmp_path: Path) -> None:
     async def scenario(asked: Asked) -> None:
         await asked.send(5, 15)
         assert (await asked.pull(text=None)).code == ResponseCode.SUBSCRIPTION_NOT_EXIST

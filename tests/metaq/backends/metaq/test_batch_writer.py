@@ -44,7 +44,7 @@ def first_copies(items: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("extensions", [JAVA, MPUT])
-def test_blocks_are_stored_in_order_and_receipts_come_in_the_order_of_write(extensions: frozenset[str]) -> None:
+def test_blocks_and_receipts_keep_the_order_of_write(extensions: frozenset[str]) -> None:
     broker = MemoryBroker({"t": 2}, extensions=extensions)
     writer = BatchWriter(memory_session(broker), "t")
     writer.write(0, *block("a", "b"))
@@ -123,7 +123,7 @@ def test_nothing_is_lost_and_first_copies_keep_the_order(
     assert [by_offset[receipt.offset] for receipt in receipts] == [names_of_block[0] for names_of_block in blocks]
 
 
-def test_a_broker_that_stays_away_is_given_up_and_the_writer_says_so_ever_after() -> None:
+def test_a_writer_that_gave_up_its_broker_keeps_saying_so() -> None:
     broker = MemoryBroker({"t": 1}, extensions=MPUT)
     session = memory_session(broker)
     writer = BatchWriter(session, "t", policy=RetryPolicy(2, 0.5))

@@ -190,7 +190,7 @@ def test_a_lock_taken_before_the_fork_does_not_block_the_child(bench: Bench) -> 
         assert in_child(lambda: bench.use() is not None)
 
 
-def test_a_block_that_is_left_in_the_child_does_not_keep_the_parents_session(bench: Bench) -> None:
+def test_a_block_in_the_child_does_not_keep_the_parents_session(bench: Bench) -> None:
     lease = bench.pool.lease(ADDRESS)
     session = lease.__enter__()
 
@@ -211,7 +211,7 @@ def test_get_on_a_pooled_session_after_a_refusal_still_works(bench: Bench) -> No
     assert bench.use() is session
 
 
-def test_a_child_that_drops_an_inherited_socket_does_not_end_the_parents_connection(
+def test_a_child_that_drops_a_socket_leaves_the_parents_connection(
     loopback: Callable[[Sequence[Step]], LoopbackPeer],
 ) -> None:
     reply = b"result 200 1 %d\r\nv"

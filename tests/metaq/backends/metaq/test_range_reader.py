@@ -196,7 +196,7 @@ def test_a_broker_that_restarts_in_the_middle_costs_no_byte(
     assert check_runs(runs, 0) == b"".join(frames)
 
 
-def test_a_broker_that_stays_away_is_given_up_after_the_retries_with_growing_pauses() -> None:
+def test_an_absent_broker_is_given_up_after_growing_pauses() -> None:
     broker, _, _ = broker_with(frames_of(*[80] * 4))
     session = memory_session(broker)
     runs = read_range(session, "t", 0, OffsetRange(0, 400), 100, 1, retries=3, retry_interval_s=0.5)
@@ -318,9 +318,7 @@ def test_an_empty_value_is_the_end() -> None:
 
 @pytest.mark.parametrize(("length", "text"), [(-1, "body length -1"), (2**31 - 1, "body length 2147483647")])
 @pytest.mark.parametrize("fetch_bytes", [30, 100, 1 << 20])
-def test_an_impossible_length_is_named_with_its_place_behind_the_frames_before_it(
-    length: int, text: str, fetch_bytes: int
-) -> None:
+def test_an_impossible_length_is_named_with_its_position(length: int, text: str, fetch_bytes: int) -> None:
     good = b"".join(frames_of(80, 80))
     broker, _, _ = broker_with([good + struct.pack(">i", length) + bytes(96)])
     runs = read_range(memory_session(broker), "t", 0, OffsetRange(0, 300), fetch_bytes)

@@ -64,7 +64,7 @@ def test_requests_posted_together_are_one_write_and_replied_to_one_by_one() -> N
     assert transport.finished
 
 
-def test_too_many_requests_posted_together_are_refused_before_anything_is_sent() -> None:
+def test_too_many_requests_together_are_refused_before_sending() -> None:
     session, transport = scripted_session()
     with pytest.raises(RuntimeError, match="in flight"):
         session.post_all([get()] * (OUTSTANDING_MAX + 1))
@@ -222,7 +222,7 @@ def test_a_deadline_of_one_call_goes_before_that_of_the_session() -> None:
         (b"result 200 5 1\r\nabc", "closed the connection in the middle of a reply"),
     ],
 )
-def test_a_connection_that_ends_early_is_distinguished_from_one_that_ends_in_a_reply(said: bytes, reason: str) -> None:
+def test_an_early_end_differs_from_an_end_within_a_reply(said: bytes, reason: str) -> None:
     session, _ = scripted_session(Expect(b"version 1\r\n"), *([Say(said)] if said else []), Disconnect())
     with pytest.raises(ConnectionFailed, match=f"^broker {ADDRESS}: version failed: the broker {reason}"):
         session.call(Version(0))

@@ -46,7 +46,7 @@ def session(dev_broker: RunningBroker) -> Iterator[Session]:
         yield session
 
 
-def test_nothing_is_readable_before_the_commit_which_another_connection_may_send(session: Session) -> None:
+def test_nothing_is_readable_before_a_commit_by_any_connection(session: Session) -> None:
     xid = prepared(session, branch(1), b"one", b"two")
     put(session, "t", 0, Message(b"outside"))
     assert stored(session) == [b"outside"]

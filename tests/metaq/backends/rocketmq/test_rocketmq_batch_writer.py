@@ -126,7 +126,7 @@ def test_batches_of_one_queue_overtake_each_other_only_if_allowed(bench: Bench, 
     assert bench.bodies() == [b"first", b"second"]
 
 
-def test_the_next_batch_of_a_queue_goes_when_the_one_before_is_stored_and_not_with_flush(bench: Bench) -> None:
+def test_the_next_batch_of_a_queue_goes_when_the_last_is_stored(bench: Bench) -> None:
     writer = bench.writer()
     for number in range(5):
         writer.write("orders", 0, batch(b"%d" % number), 1)

@@ -62,9 +62,7 @@ def large_answer(opaque: int, body_bytes: int, **ext: str) -> bytes:
 
 
 @pytest.mark.parametrize("part", ["body", "header"])
-def test_a_server_cannot_fill_the_memory_with_answers_before_the_one_that_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+def test_a_server_cannot_fill_the_memory_with_earlier_answers(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr("metaq.backends.rocketmq.session.ANSWERED_BYTES_MAX", 1000)
     size, ext = (401, {}) if part == "body" else (0, {"x": "y" * 400})
     answers = b"".join(large_answer(opaque, size, **ext) for opaque in (3, 2, 1))
@@ -89,7 +87,7 @@ def test_answers_that_were_waited_for_or_abandoned_do_not_count(monkeypatch: pyt
     session.close()
 
 
-def test_the_first_answer_of_several_ends_the_wait_and_what_has_come_is_taken_in_without_waiting() -> None:
+def test_the_first_of_several_answers_ends_the_wait() -> None:
     rest = answer(0, n="0") + answer(1, n="1")
     session = session_with(asked(0), asked(1), asked(2), Say(answer(2, n="2")), Say(rest))
     first, second, third = session.post_all([ASKED] * 3, "offsets")
@@ -104,7 +102,7 @@ def test_the_first_answer_of_several_ends_the_wait_and_what_has_come_is_taken_in
         session.wait_any([first])
 
 
-def test_the_wait_for_any_answer_has_a_deadline_and_an_end_that_has_come_is_noticed_without_waiting() -> None:
+def test_the_wait_for_any_answer_has_a_deadline() -> None:
     session = session_with(asked(0))
     with pytest.raises(DeadlineExceeded, match="offsets"):
         session.wait_any([session.post(ASKED, "offsets")])

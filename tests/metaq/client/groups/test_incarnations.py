@@ -86,7 +86,7 @@ def test_a_group_begins_anew_at_another_broker(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_group_of_a_broker_without_incarnations_begins_anew_behind_the_end(
+def test_a_group_without_incarnations_begins_anew_behind_the_end(
     server: MemoryServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -200,7 +200,7 @@ def test_an_emptied_storage_gets_what_it_had_and_what_was_read() -> None:
     assert consumer.stored() == [20, 20]
 
 
-def test_a_position_that_cannot_be_saved_at_a_release_is_kept_and_saved_later() -> None:
+def test_a_position_that_a_release_cannot_save_is_saved_later() -> None:
     consumer = Consumer(MemoryOffsets(), Members())
     consumer.saver.keep(consumer.state.remove([P0]))
     assert consumer.stored() == [10, 10]

@@ -127,7 +127,7 @@ def test_all_partitions_are_asked_for_in_turn_however_many_there_are() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 10, 100, 1000])
-def test_what_is_fetched_ahead_is_bounded_however_many_partitions_there_are(partitions: int) -> None:
+def test_prefetching_is_bounded_for_any_number_of_partitions(partitions: int) -> None:
     fetch_bytes = 1 << 16
     state, fetched = state_of(partitions, fetch_bytes), 0
     while requests := serve(state, limit=1 << 14):

@@ -49,7 +49,7 @@ def interrupt_at(data: bytes, member: RocketGroupConsumer) -> None:
                 raise KeyboardInterrupt
 
 
-def test_while_the_broker_is_away_nothing_is_handed_out_and_nothing_is_lost(
+def test_while_the_broker_is_away_nothing_is_handed_out_or_lost(
     mq: RocketMQ, broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

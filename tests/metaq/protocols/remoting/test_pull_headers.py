@@ -67,7 +67,7 @@ def test_it_reads_what_any_header_is_read_to(headers: PullHeaders, text: str) ->
         assert outcome(headers.read, text) == outcome(read_json, text)
 
 
-def test_a_header_like_an_earlier_one_names_its_offsets_and_what_they_share(headers: PullHeaders) -> None:
+def test_a_header_like_an_earlier_one_names_what_they_share(headers: PullHeaders) -> None:
     first, second = (headers.read(header(*numbers).encode(), b"").ext for numbers in (("1", "2"), ("3", "4")))
     assert isinstance(first, LikePull)
     assert isinstance(second, LikePull)

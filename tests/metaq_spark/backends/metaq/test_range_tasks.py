@@ -35,7 +35,7 @@ def read(pool: SessionPool, end: int, incarnation: str | None = None, **options:
     return [value for batch in read_partition(task, given, pool) for value in batch["value"].to_pylist()]
 
 
-def test_a_task_reads_the_incarnation_of_its_partition_that_it_was_planned_for() -> None:
+def test_a_task_reads_the_incarnation_that_it_was_planned_for() -> None:
     harness = Harness()
     end = harness.put("orders", 0, 0, b"old", b"old too")
     life = harness.brokers[0].partition("orders", 0).incarnation
@@ -64,7 +64,7 @@ def test_a_broker_that_does_not_report_incarnations_is_trusted() -> None:
     assert read(harness.pool, end, "0" * 32) == [b"x"]
 
 
-def test_a_partition_made_again_while_it_is_read_is_data_loss_and_not_damage() -> None:
+def test_a_partition_made_again_while_read_is_loss_not_damage() -> None:
     harness = Harness()
     payloads = [bytes([n]) * 50 for n in range(40)]
     end = harness.put("orders", 0, 0, *payloads)

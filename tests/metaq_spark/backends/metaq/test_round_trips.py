@@ -60,9 +60,7 @@ def test_the_end_of_a_batch_is_three_round_trips_to_each_broker(harness: Harness
     assert wire.round_trips == 3 * BROKERS  # for the ends; where the last messages begin, and which ones they are
 
 
-def test_the_end_of_a_batch_is_one_round_trip_to_each_broker_if_last_messages_are_not_noted(
-    harness: Harness, wire: Recorded
-) -> None:
+def test_the_end_of_a_batch_is_one_round_trip_to_each_broker(harness: Harness, wire: Recorded) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest", proveOffsets="false")
     start = reader.initialOffset()
     harness.clock.advance(1)
@@ -91,9 +89,7 @@ def test_a_limit_in_bytes_is_one_more(harness: Harness, wire: Recorded) -> None:
     assert wire.round_trips <= 5 * BROKERS  # one for boundaries, one for the frames of those with less than one
 
 
-def test_tasks_are_planned_without_asking_and_a_group_is_read_in_one_round_trip(
-    harness: Harness, wire: Recorded
-) -> None:
+def test_tasks_are_planned_without_requests_a_group_read_in_one(harness: Harness, wire: Recorded) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest")
     start = reader.initialOffset()
     harness.clock.advance(1)

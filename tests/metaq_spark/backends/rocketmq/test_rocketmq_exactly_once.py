@@ -240,7 +240,7 @@ def test_a_task_begins_again_what_brokers_that_restart_roll_back(brokers: Broker
 
 
 @pytest.mark.process
-def test_a_new_run_waits_for_a_broker_that_may_have_decided_its_first_batch(brokers: Brokers, query: Query) -> None:
+def test_a_new_run_waits_for_a_broker_that_may_have_decided(brokers: Brokers, query: Query) -> None:
     query.run = "first"
     query.write(0, [b"0"])
     brokers.stop(7)

@@ -129,7 +129,7 @@ def test_a_stream_that_names_a_queue_of_a_broker_that_is_away(harness: RocketMQH
         harness.stream(retries="1", requireBrokers="broker-b").prepareForTriggerAvailableNow()
 
 
-def test_a_queue_that_a_broker_does_not_have_is_refused_whatever_its_offset(harness: RocketMQHarness) -> None:
+def test_a_queue_that_a_broker_does_not_have_is_refused(harness: RocketMQHarness) -> None:
     named = for_all(0).replace('"broker-a:0"', '"broker-a:7": 0, "broker-a:0"')
     with pytest.raises(OptionError, match="startingOffsets: topic 'orders' has no queue broker-a:7; there is brok"):
         harness.batch(startingOffsets=named)
@@ -142,7 +142,7 @@ def test_a_topic_without_read_permission_is_refused(harness: RocketMQHarness, mo
         harness.batch(subscribe="closed") if mode == "batch" else harness.stream(subscribe="closed").initialOffset()
 
 
-def test_a_run_waits_for_a_topic_of_its_checkpoint_that_no_name_server_knows(harness: RocketMQHarness) -> None:
+def test_a_run_waits_for_a_checkpointed_topic_that_nobody_knows(harness: RocketMQHarness) -> None:
     harness.put("a0", b"1")
     position, _ = harness.drained(harness.stream(startingOffsets="earliest"))
     for broker in ("broker-a", "broker-b"):
@@ -161,9 +161,7 @@ def test_a_run_waits_for_a_topic_of_its_checkpoint_that_no_name_server_knows(har
 
 
 @pytest.mark.parametrize("in_route", [True, False])
-def test_a_broker_that_restarts_before_a_task_has_read_its_range_is_waited_for(
-    harness: RocketMQHarness, in_route: bool
-) -> None:
+def test_a_broker_that_restarts_before_a_task_reads_is_waited_for(harness: RocketMQHarness, in_route: bool) -> None:
     values = [b"%03d" % n for n in range(300)]
     harness.put("a0", *values)
     reader = harness.stream(startingOffsets="earliest", retries="1")

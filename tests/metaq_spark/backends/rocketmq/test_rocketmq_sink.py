@@ -119,7 +119,7 @@ def test_a_message_with_a_delay_is_sent_alone(harness: RocketMQHarness) -> None:
     assert sorted(row["value"] for row in delayed) == [b"1", b"3"]
 
 
-def test_a_large_message_is_sent_alone_and_many_small_ones_in_several_batches(harness: RocketMQHarness) -> None:
+def test_a_large_message_is_sent_alone_and_small_ones_in_batches(harness: RocketMQHarness) -> None:
     write(harness, [{"value": bytes(3 << 20), "queue": 0}, {"value": b"small", "queue": 0}], blockBytes="1m")
     assert [len(row["value"]) for row in harness.stored()["broker-a:0"]] == [3 << 20, 5]
     write(harness, [{"value": b"x", "queue": 1}] * 25, blockMessages="10")

@@ -137,7 +137,7 @@ def test_where_offsets_may_be_missing_queues_are_read_alone(harness: RocketMQHar
     assert read_small([part], source.options, harness.pool, harness.directory) == {}
 
 
-def test_only_neighbours_at_one_broker_are_asked_together_and_large_ranges_not_at_all(harness: RocketMQHarness) -> None:
+def test_only_small_neighbours_at_one_broker_are_asked_together(harness: RocketMQHarness) -> None:
     options = harness.source(Use.BATCH_READ, fetchBytes="1m").options  # four answers
 
     def part(queue: str, count: int) -> QueuePartition:
@@ -159,7 +159,7 @@ def test_ranges_that_are_larger_than_they_seem_are_not_kept_in_memory(harness: R
     assert sorted(values(harness, reader, task)) == sorted(BODIES + 2 * big)
 
 
-def test_bodies_that_become_large_are_left_to_the_reader_that_hands_them_on(
+def test_bodies_that_become_large_are_left_to_the_next_reader(
     harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_ranges, "ROWS_BYTES_MAX", 500)

@@ -211,7 +211,7 @@ def test_a_topic_that_was_made_again_is_data_loss_when_it_is_shorter(harness: Ro
         harness.micro_batch(reader, position)
 
 
-def test_a_replay_has_the_same_tasks_when_messages_have_left_the_broker_s_memory(harness: RocketMQHarness) -> None:
+def test_a_replay_has_the_same_tasks_from_a_broker_that_forgot(harness: RocketMQHarness) -> None:
     harness.put("a0", *[bytes(100)], *[bytes(9000)] * 9)
     harness.put("b0", *[bytes(2000)] * 10)
     reader = harness.stream(startingOffsets="earliest", minPartitions="6")

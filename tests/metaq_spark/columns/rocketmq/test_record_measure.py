@@ -41,7 +41,7 @@ def test_all_agree(start: int, end: int, at: int, junk: bytes, cut: bool, dense:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_bad_record_ends_the_run_before_it_and_is_reported_when_it_is_first(kind: str) -> None:
+def test_a_bad_record_ends_the_run_and_is_reported_when_first(kind: str) -> None:
     good, bad = record(b"good", offset=5), record(b"bad", offset=6, topic=b"others")
     wanted = Wanted(b"orders", 3, 5, 9)
     found = measured(kind, good + bad, wanted, dense=True)

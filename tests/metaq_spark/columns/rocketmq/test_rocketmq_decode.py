@@ -227,9 +227,7 @@ def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bo
         ({"sys_flag": 0x701}, "not known"),
     ],
 )
-def test_a_bad_record_is_reported_with_its_offset_and_what_is_before_it_is_kept(
-    kind: str, changed: dict[str, Any], word: str
-) -> None:
+def test_a_bad_record_is_reported_with_its_offset(kind: str, changed: dict[str, Any], word: str) -> None:
     reading = Reading(kind)
     with pytest.raises(CorruptRecord, match=word) as caught:
         reading.decode(record(b"good", offset=5) + record(b"bad", **{"offset": 6} | changed), 5, 9)

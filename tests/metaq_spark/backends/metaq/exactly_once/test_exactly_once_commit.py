@@ -271,7 +271,7 @@ def test_a_broker_that_does_not_come_back_fails_the_task(harness: Harness) -> No
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
 
 
-def test_a_broker_that_restarts_while_a_task_waits_for_rows_with_all_its_branches_prepared(harness: Harness) -> None:
+def test_a_broker_that_restarts_while_a_task_has_prepared_branches(harness: Harness) -> None:
     task = harness.task(batch(0), limits=BranchLimits(60, age_s_max=0.01))
     harness.put(task, "4-0", "a")
     wait_until(lambda: harness.prepared()[4] == 1, "the branch is prepared without another block")
