@@ -80,22 +80,22 @@ STOP_PATIENCE_S: Final = 10.0
 
 
 class Broker:
-    """One broker inside a running event loop: ``open``, ``serve``, ``close``."""
+    """One broker inside a running event loop: ``open`` makes its parts, ``serve``, ``close``."""
 
     def __init__(self, config: BrokerConfig, file: Path | None, stop: Callable[[], None]) -> None:
         """``file`` is where the configuration came from, if from a file; ``stop`` is what an operator's stop calls."""
         self.config = config
         self._file, self._stop = file, stop
-        self._admin: AdminServices | None = None
-        self._reloader: Reloader | None = None
+        self.admin: AdminServices | None = None
+        self.reloader: Reloader | None = None
         self._registration: Registration | None = None
-        self._rocketmq: FrontEnd | None = None
+        self.rocketmq: FrontEnd | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
         paired = isinstance(config.role, SamsaConfig)
         make_commit = PairedCommit if paired else GroupCommit
-        self._commit = make_commit(self._flush_policy, kernel=KernelSyncs.open)
+        self.commit = make_commit(self._flush_policy, kernel=KernelSyncs.open)
         self._closing = contextlib.AsyncExitStack()
         self._keeping_jumps = threading.Lock()
 
@@ -115,29 +115,29 @@ class Broker:
         self._open_retention()
         self._open_replication()
         self._open_rocketmq()
-        self.config = dataclasses.replace(self.config, role=self._replication.role)
+        self.config = dataclasses.replace(self.config, role=self.replication.role)
 
     def _open_stores(self) -> None:
         try:
-            self._stores = TopicStores.open(self._files, self._clock, self.config)
+            self.stores = TopicStores.open(self._files, self._clock, self.config)
         except MetaqError as error:
             raise StartFailed(str(error)) from error
-        self._closing.callback(self._stores.close, clean=True)
-        self._closing.callback(self._commit.stop)
-        self._closing.push_async_callback(self._commit.drain)
+        self._closing.callback(self.stores.close, clean=True)
+        self._closing.callback(self.commit.stop)
+        self._closing.push_async_callback(self.commit.drain)
 
     async def _open_engine(self) -> None:
         ids = IdWorker(self.config.system.broker_id)
         self._statistics = Statistics(self._clock.monotonic, self._has_figures)
         await self._open_guard()
-        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
-        self._engine.port = self.port
+        self.engine = Engine(self.config, self.stores, self.commit, ids, self._clock, self._statistics, self._guard)
+        self.engine.port = self.port
         self._texts = RefusalTexts(self.config.system.broker_id, self.config.system.host_name, self.port)
-        self._engine.id_clock.steady = steady = self._read_jumps()
+        self.engine.id_clock.steady = steady = self._read_jumps()
         steady.changed = self._keep_jumps
-        last_used = [store.last_used_ms for store in self._stores.each_store() if store.last_used_ms is not None]
+        last_used = [store.last_used_ms for store in self.stores.each_store() if store.last_used_ms is not None]
         if last_used:
-            self._engine.id_clock.expect(max(last_used))
+            self.engine.id_clock.expect(max(last_used))
 
     def _read_jumps(self) -> SteadyTime:
         try:
@@ -147,7 +147,7 @@ class Broker:
 
     def _keep_jumps(self) -> None:
         """Write down that the clock has jumped, or is accepted, so that the next start knows."""
-        path, steady = Path(self.config.system.data_path) / JUMPS_NAME, self._engine.id_clock.steady
+        path, steady = Path(self.config.system.data_path) / JUMPS_NAME, self.engine.id_clock.steady
 
         def write() -> None:
             try:
@@ -162,24 +162,22 @@ class Broker:
         """Have the disk watched and old segments removed, and partitions maintained."""
         interval_ms = self.config.system.disk_check_interval_ms
         self._folder_watch = FolderWatch(
-            self._files, self._stores, self._guard, _watched_files(self.config), interval_ms
+            self._files, self.stores, self._guard, _watched_files(self.config), interval_ms
         )
         self._closing.push_async_callback(self._folder_watch.stop)
-        doubt = self._engine.id_clock.doubt
-        self._retention = Retention(
-            self._files, self._clock, self.config, self._stores, self._transactions, doubt=doubt
-        )
-        self._closing.push_async_callback(self._retention.stop)
-        self._maintenance = PartitionMaintenance(
-            self._engine, self._commit, self._transactions.users_of, self._retention.settle
+        doubt = self.engine.id_clock.doubt
+        self.retention = Retention(self._files, self._clock, self.config, self.stores, self.transactions, doubt=doubt)
+        self._closing.push_async_callback(self.retention.stop)
+        self.maintenance = PartitionMaintenance(
+            self.engine, self.commit, self.transactions.users_of, self.retention.settle
         )
 
     def _open_replication(self) -> None:
-        local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
+        local = LocalPartitions(self.engine, self.commit, self.maintenance, self._files)
         try:
             heard = self._promoted, self._fenced, COPIED_LAST
-            self._replication: Replication = Replication(
-                self.config.role, local, self._commit, self._clock, TextPeer.connect, *heard
+            self.replication: Replication = Replication(
+                self.config.role, local, self.commit, self._clock, TextPeer.connect, *heard
             )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
@@ -206,18 +204,18 @@ class Broker:
         from metaq_broker.rocketmq.parts import FrontEndParts
 
         topics = self._serve_topics, self._delete_messages
-        parts = FrontEndParts(self.config, self._engine, self._files, self._clock, *topics)
-        self._rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self._replication.is_master)
-        self._retention.users.append(self._rocketmq.needed_from)
-        self._maintenance.deleted = self._rocketmq.partition_deleted
-        self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
-        if self._rocketmq.standby is not None:
-            self._replication.copy_state(self._rocketmq.standby)
+        parts = FrontEndParts(self.config, self.engine, self._files, self._clock, *topics)
+        self.rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self.replication.is_master)
+        self.retention.users.append(self.rocketmq.needed_from)
+        self.maintenance.deleted = self.rocketmq.partition_deleted
+        self._closing.push_async_callback(self.rocketmq.stop, STOP_PATIENCE_S)
+        if self.rocketmq.standby is not None:
+            self.replication.copy_state(self.rocketmq.standby)
 
     async def _delete_messages(self, topic: str) -> None:
-        indexes = range(self._stores.partition_counts().get(topic, 0))
+        indexes = range(self.stores.partition_counts().get(topic, 0))
         if indexes:
-            await self._maintenance.delete(topic, indexes, force=True)
+            await self.maintenance.delete(topic, indexes, force=True)
 
     async def _open_guard(self) -> None:
         system = self.config.system
@@ -228,11 +226,11 @@ class Broker:
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
-        store = EngineStore(self._engine)
-        self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
+        store = EngineStore(self.engine)
+        self.transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             begin_run(self._files, Path(self.config.system.data_path), directory)
-            self._transactions.recover_from_journal()
+            self.transactions.recover_from_journal()
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
         except TransactionRefused as refused:
@@ -240,8 +238,8 @@ class Broker:
             raise StartFailed(f"transactions in {directory}: {reason}") from refused
         except (MetaqError, JournalDamaged, JournalIncomplete, JournalFailed) as error:
             raise StartFailed(f"transactions in {directory}: {error}") from error
-        self._closing.callback(self._transactions.close)
-        await self._commit.drain()  # what was committed before the crash is readable before anybody asks
+        self._closing.callback(self.transactions.close)
+        await self.commit.drain()  # what was committed before the crash is readable before anybody asks
 
     async def serve(self) -> None:
         """Accept clients, and tell ZooKeeper about it if there is one.
@@ -251,33 +249,33 @@ class Broker:
         """
         await self._claim_id()
         version = broker_version(local_reads=self.config.system.local_reads)
-        counters, replication = self._transactions.counters, self._replication
-        state = None if self._rocketmq is None else self._rocketmq.state
+        counters, replication = self.transactions.counters, self.replication
+        state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
-        report = StatsReport(self._engine, counters, version, self._retention, self._guard, lines, state)
-        commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)
-        accounts = (lambda: None) if self._rocketmq is None else self._rocketmq.metaq_accounts
-        services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver, accounts)
+        report = StatsReport(self.engine, counters, version, self.retention, self._guard, lines, state)
+        commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
+        accounts = (lambda: None) if self.rocketmq is None else self.rocketmq.metaq_accounts
+        services = TextServices(self.engine, report, commands, version, self._texts, replication.receiver, accounts)
         server = Server(
-            services.session, self.config.system, self._statistics, lambda: self._stores.partition_count, self._tls
+            services.session, self.config.system, self._statistics, lambda: self.stores.partition_count, self._tls
         )
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:
             await server.start(self._listener)
         except OSError as error:
             raise StartFailed(listen_fault(self.config.system.bind_address, self.port, error)) from error
-        self._stores.topics_changed = self._topics_changed
+        self.stores.topics_changed = self._topics_changed
         self._guard.start()
         self._folder_watch.start()
-        recorder = EndsRecorder(self._stores)
+        recorder = EndsRecorder(self.stores)
         self._closing.push_async_callback(recorder.stop)
         recorder.start()
-        self._retention.start()
-        self._closing.push_async_callback(self._replication.stop)
-        self._replication.start()
-        await self._replication.slave_was_tried()  # who finds this broker from now on can send
-        if self._rocketmq is not None:
-            await self._rocketmq.start(self._tls)
+        self.retention.start()
+        self._closing.push_async_callback(self.replication.stop)
+        self.replication.start()
+        await self.replication.slave_was_tried()  # who finds this broker from now on can send
+        if self.rocketmq is not None:
+            await self.rocketmq.start(self._tls)
         await self._publish()
         await self._open_to_operators()
 
@@ -285,7 +283,7 @@ class Broker:
         if self._registration is not None:
             self._closing.push_async_callback(self._registration.unregister)
             await self._registration.publish()
-            if self._replication.fenced:  # heard in the meantime
+            if self.replication.fenced:  # heard in the meantime
                 await self._registration.unregister()
 
     async def _stop_moving(self) -> None:
@@ -298,7 +296,7 @@ class Broker:
         zookeeper = self.config.zookeeper
         if not zookeeper.has_address or isinstance(self.config.role, GregorConfig):
             return  # the slave of a synchronous pair is for its master alone
-        if self._replication.fenced:
+        if self.replication.fenced:
             return  # another broker is the master of this id
         from metaq_broker.operate.registration.registration import (  # here: only who needs it
             Registration,
@@ -316,37 +314,37 @@ class Broker:
     def _wanted_nodes(self) -> BrokerNodes:
         address = Address(self.config.system.host_name, self.port)
         slave = self.config.role.slave_id if isinstance(self.config.role, SlaveConfig) else None
-        root, stored = self.config.zookeeper.address.root, self._stores.partition_counts()
-        others = self._coming | {topic for topic, _, _ in self._stores.refused()}
-        return broker_nodes(root, self._engine.config, address, stored, slave, others)
+        root, stored = self.config.zookeeper.address.root, self.stores.partition_counts()
+        others = self._coming | {topic for topic, _, _ in self.stores.refused()}
+        return broker_nodes(root, self.engine.config, address, stored, slave, others)
 
     async def _open_to_operators(self) -> None:
-        reloader = Reloader(self._file, lambda: self.config, self._stores, self._apply, self._clock, self._announce)
+        reloader = Reloader(self._file, lambda: self.config, self.stores, self._apply, self._clock, self._announce)
         parts = BrokerParts(
             address=Address(self.config.system.host_name, self.port),
             metrics_address=address_of(self._metrics_listener),
-            engine=self._engine,
-            commit=self._commit,
-            maintenance=self._maintenance,
-            transactions=self._transactions,
-            retention=self._retention,
+            engine=self.engine,
+            commit=self.commit,
+            maintenance=self.maintenance,
+            transactions=self.transactions,
+            retention=self.retention,
             guard=self._guard,
-            replication=self._replication,
+            replication=self.replication,
             registration=lambda: self._registration,
-            groups=lambda: None if self._rocketmq is None else self._rocketmq.figures(),
+            groups=lambda: None if self.rocketmq is None else self.rocketmq.figures(),
             reloader=reloader,
             describe=lambda refusal: self._texts.plain(refusal).text,
             stop=self._stop,
         )
-        self._reloader = reloader
-        self._admin = AdminServices(parts, self._metrics_listener)
-        self._closing.push_async_callback(self._admin.quiesce, STOP_PATIENCE_S)
-        await self._admin.open()
-        self._replication.follow_config(reloader)
+        self.reloader = reloader
+        self.admin = AdminServices(parts, self._metrics_listener)
+        self._closing.push_async_callback(self.admin.quiesce, STOP_PATIENCE_S)
+        await self.admin.open()
+        self.replication.follow_config(reloader)
 
     async def _close_admin(self) -> None:
-        if self._admin is not None:
-            await self._admin.close()
+        if self.admin is not None:
+            await self.admin.close()
 
     async def _announce(self, config: BrokerConfig) -> None:
         """Have ZooKeeper say that there may be messages of the topics in ``config``, before there are."""
@@ -358,10 +356,10 @@ class Broker:
         """Go by another configuration of topics from now on."""
         self.config = config
         self._serve_topics(config)
-        if self._rocketmq is not None:
-            self._rocketmq.configure(config)  # has the topics served that clients made, too
-        self._commit.policies_changed()
-        self._retention.update(config)
+        if self.rocketmq is not None:
+            self.rocketmq.configure(config)  # has the topics served that clients made, too
+        self.commit.policies_changed()
+        self.retention.update(config)
         self._guard.guard(_written_folders(config))
         self._folder_watch.watch(_watched_files(config))
         if self._registration is not None:
@@ -369,11 +367,11 @@ class Broker:
 
     def _serve_topics(self, config: BrokerConfig) -> None:
         """Have the engine go by this configuration of topics."""
-        self._engine.config = config
+        self.engine.config = config
 
     def _topics_changed(self) -> None:
-        if self._rocketmq is not None:
-            self._rocketmq.stored_topics_changed()
+        if self.rocketmq is not None:
+            self.rocketmq.stored_topics_changed()
         if self._registration is not None:
             self._registration.refresh()
 
@@ -382,17 +380,17 @@ class Broker:
         self._apply(dataclasses.replace(self.config, role=None))
         if self._registration is None:  # the slave of a pair was not there at all
             self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
-        if self._rocketmq is not None:
+        if self.rocketmq is not None:
             try:
-                await self._rocketmq.promote(self._tls)
+                await self.rocketmq.promote(self._tls)
             except MetaqError as error:
                 fields = {"reason": str(error)}
                 _LOG.error("promoted, but RocketMQ's clients are not served; restart it", extra={"fields": fields})
 
     def _fenced(self) -> None:
         """Leave the master's place in ZooKeeper, and RocketMQ's clients, to the broker that was promoted."""
-        if self._rocketmq is not None:
-            self._rocketmq.fence(STOP_PATIENCE_S)
+        if self.rocketmq is not None:
+            self.rocketmq.fence(STOP_PATIENCE_S)
         if self._registration is not None:
             leave = self._registration.unregister()
             self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
@@ -419,10 +417,10 @@ class Broker:
         """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
         if self._file is None:
             self._stop()
-        elif self._reloader is None:
+        elif self.reloader is None:
             _LOG.warning("not reloaded, the broker is still starting")
         else:
-            self._reloader.reload_soon()
+            self.reloader.reload_soon()
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
@@ -432,7 +430,7 @@ class Broker:
     @property
     def rocketmq_address(self) -> Address | None:
         """Where RocketMQ's clients connect, ``None`` if they cannot."""
-        return self._rocketmq.address if self._rocketmq is not None and self._rocketmq.serves else None
+        return self.rocketmq.address if self.rocketmq is not None and self.rocketmq.serves else None
 
     def startup_summary(self) -> dict[str, object]:
         """Return what the log says of a broker that is ready."""
@@ -443,18 +441,18 @@ class Broker:
             "address": Address(system.host_name, self.port),
             "data": system.data_path,
             "broker_id": system.broker_id,
-            "partitions": self._stores.partition_count,
-            "prepared_transactions": len(self._transactions.prepared()),
+            "partitions": self.stores.partition_count,
+            "prepared_transactions": len(self.transactions.prepared()),
             "metricsPort": system.metrics_port,
         }
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
-        settings = self._engine.config.topic_settings(topic)  # it has the topics that clients made, too
+        settings = self.engine.config.topic_settings(topic)  # it has the topics that clients made, too
         return FlushPolicy(settings.unflush_threshold, settings.unflush_interval_ms)
 
     def _has_figures(self, topic: str) -> bool:
         # Only topics that exist: a client that asks for made-up names must not fill the memory with counters.
-        known = topic in self.config.topics or self._stores.has_topic(topic)
+        known = topic in self.config.topics or self.stores.has_topic(topic)
         return known and self.config.topic_settings(topic).stat
 
 

@@ -149,7 +149,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 async def until_caught_up(slave: Broker) -> None:
     """Return when an asynchronous slave can serve everything that its master can."""
-    copying = slave._replication.slave
+    copying = slave.replication.slave
     assert copying is not None
     await until(
         lambda: bool(copying.states()) and all(state.lag_bytes == 0 for state in copying.states()), "the slave's lag"
@@ -163,4 +163,4 @@ def samsa(slave: Broker | int, timeout_ms: int = 2000) -> str:
 
 async def until_in_sync(master: Broker) -> None:
     """Return when a pair takes messages."""
-    await until(lambda: master._replication.trouble is None, f"the pair: {master._replication.trouble}")
+    await until(lambda: master.replication.trouble is None, f"the pair: {master.replication.trouble}")

@@ -38,8 +38,8 @@ A, B = "a" * 32, "b" * 32
 
 def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
     """Return why a partition is not copied, empty if it is."""
-    assert slave._replication.slave is not None
-    found = [state.fault for state in slave._replication.slave.states() if state.partition_key == (topic, index)]
+    assert slave.replication.slave is not None
+    found = [state.fault for state in slave.replication.slave.states() if state.partition_key == (topic, index)]
     return found[0] or "" if found else ""
 
 
@@ -158,7 +158,7 @@ COUNTS = r"the copy counts \d+ messages before offset \d+, and its original \d+;
 @in_loop
 async def test_a_copy_that_counts_its_messages_otherwise_is_refused(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(90)) as (master, _):
-        log = master._stores.get("t", 0)
+        log = master.stores.get("t", 0)
         assert log is not None
         drop_segments(log, 2)
         await copied(tmp_path, master)
@@ -179,7 +179,7 @@ async def test_a_copy_that_counts_its_messages_otherwise_is_refused(tmp_path: Pa
 @in_loop
 async def test_the_slave_of_a_pair_that_counts_its_messages_otherwise_is_refused(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(90)) as (master, _):
-        log = master._stores.get("t", 0)
+        log = master.stores.get("t", 0)
         assert log is not None
         drop_segments(log, 2)
     async with (
@@ -192,13 +192,13 @@ async def test_the_slave_of_a_pair_that_counts_its_messages_otherwise_is_refused
         running(configured(tmp_path / "s", role=GREGOR)) as slave,
         running(configured(tmp_path / "m", role=samsa(slave))) as master,
     ):
-        await until(lambda: re.search(COUNTS, str(master._replication.trouble)), "the master to hear of it")
+        await until(lambda: re.search(COUNTS, str(master.replication.trouble)), "the master to hear of it")
 
 
 @in_loop
 async def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(10)) as (master, producer), copying(tmp_path, master) as slave:
-        copy = slave._stores.get("t", 0)
+        copy = slave.stores.get("t", 0)
         assert copy is not None
         copy.begin_segment()
         await put_many(producer, bodies(2))
@@ -219,7 +219,7 @@ async def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> Non
     ):
         await until(lambda: "cannot be read at offset 2520: 301" in fault(slave), "the refusal")
         await until(lambda: len(segments(tmp_path / "s")) > 4, "the other partition")
-        copy = slave._stores.get("t", 0)
+        copy = slave.stores.get("t", 0)
         assert copy is not None
         assert copy.end_offset == 2520
 
@@ -231,10 +231,10 @@ async def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: in
         running(configured(tmp_path / "m", broker_id=broker_id)) as master,
         running(configured(tmp_path / "s", role=slave_of(master))) as slave,
     ):
-        assert slave._replication.slave is not None
-        await until(lambda: reason in str(slave._replication.slave.trouble), "the refusal")
+        assert slave.replication.slave is not None
+        await until(lambda: reason in str(slave.replication.slave.trouble), "the refusal")
 
 
 def maintenance(broker: Broker):  # type: ignore[no-untyped-def]
     """Return what operators use on a broker."""
-    return broker._maintenance
+    return broker.maintenance

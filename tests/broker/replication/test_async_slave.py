@@ -110,8 +110,8 @@ async def test_the_master_may_restart_at_any_time(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(30)) as (master, producer):
         port, role = master.port, slave_of(master)
     async with running(configured(tmp_path / "s", role=role)) as slave:
-        assert slave._replication.slave is not None
-        await until(lambda: "refused" in str(slave._replication.slave.trouble), "the slave to notice")
+        assert slave.replication.slave is not None
+        await until(lambda: "refused" in str(slave.replication.slave.trouble), "the slave to notice")
         for mark in range(3):
             async with running(configured(tmp_path / "m", port=port)) as master, client(master) as producer:
                 await put_many(producer, bodies(20, 100, mark))
@@ -121,7 +121,7 @@ async def test_the_master_may_restart_at_any_time(tmp_path: Path) -> None:
 @in_loop
 async def test_a_copy_begins_where_the_master_begins_by_now(tmp_path: Path) -> None:
     async with fed_master(tmp_path / "m", bodies(90)) as (master, producer):
-        log = master._stores.get("t", 0)
+        log = master.stores.get("t", 0)
         assert log is not None
         drop_segments(log, 2)
         async with read_slave(tmp_path / "s", master) as (slave, reader):
@@ -137,7 +137,7 @@ async def test_a_copy_whose_master_dropped_more_than_it_has_begins_anew(tmp_path
     async with fed_master(tmp_path / "m", bodies(20)) as (master, producer):
         config = await copied(tmp_path, master)
         await put_many(producer, bodies(90))
-        log = master._stores.get("t", 0)
+        log = master.stores.get("t", 0)
         assert log is not None
         drop_segments(log, 4)
         async with running(config):
@@ -152,7 +152,7 @@ async def test_a_slave_keeps_what_its_own_rules_keep(tmp_path: Path) -> None:
 
     async with fed_master(tmp_path / "m", bodies(90)) as (master, producer), copying(tmp_path, master) as slave:
         await until_caught_up(slave)
-        copy = slave._stores.get("t", 0)
+        copy = slave.stores.get("t", 0)
         assert copy is not None
         drop_segments(copy, 2)
         await put_many(producer, bodies(40))
@@ -199,7 +199,7 @@ async def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
             await put_many(producer, bodies(3), f"topic{number}")
         async with copying(tmp_path, master) as slave:
             await until_caught_up(slave)
-            assert len(slave._replication.slave.states()) == count
+            assert len(slave.replication.slave.states()) == count
 
 
 @in_loop
@@ -209,13 +209,13 @@ async def test_status_and_metrics_report_how_far_a_copy_is(tmp_path: Path) -> No
         read_slave(tmp_path / "s", master) as (slave, reader),
     ):
         await until_caught_up(slave)
-        part = slave._replication
+        part = slave.replication
         quiet = {"trouble": None, "not_followed": None, "state_not_copied": None, "lag_bytes": 0, "not_copied": []}
         assert part.facts() == {"role": "slave", **quiet}
         lines = (await reader.stats("replication")).split("\r\n")
         assert lines == ["STATS", "role slave", "t part 0 lag_bytes 0", "END", ""]
-        assert slave._admin is not None
-        measures = [each for each in gather(slave._admin._parts, slave._admin._labels) if isinstance(each, Measure)]
+        assert slave.admin is not None
+        measures = [each for each in gather(slave.admin._parts, slave.admin._labels) if isinstance(each, Measure)]
         found = {measure.name: measure.values for measure in measures}
         assert [found[f"metaq_replication_{name}"] for name in FIGURES] == [[((), 0)]] * 3
         await master.close()
@@ -230,17 +230,17 @@ async def test_an_operator_and_the_copy_exclude_each_other(tmp_path: Path) -> No
         running(configured(tmp_path / "s", role=slave_of(master))) as slave,
     ):
         await until_caught_up(slave)
-        settle, go_on = slave._commit.settle, asyncio.Event()
+        settle, go_on = slave.commit.settle, asyncio.Event()
 
         async def slow(log: PartitionLog) -> None:
             await go_on.wait()
             await settle(log)
 
-        slave._commit.settle = slow  # type: ignore[method-assign]
-        assert slave._admin is not None
-        operator, local = slave._admin._parts.maintenance, slave._replication._local
+        slave.commit.settle = slow  # type: ignore[method-assign]
+        assert slave.admin is not None
+        operator, local = slave.admin._parts.maintenance, slave.replication._local
         removing = asyncio.create_task(local.remove(("t", 0)))  # as before a partition is copied anew
-        await until(lambda: slave._stores.get("t", 0) is None, "the removal to begin")
+        await until(lambda: slave.stores.get("t", 0) is None, "the removal to begin")
         with pytest.raises(MaintenanceRefused, match="something else is being done to partition t-0"):
             await operator.delete("t", [0], force=True)
         go_on.set()

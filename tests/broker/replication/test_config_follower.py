@@ -43,15 +43,15 @@ async def change(broker: Broker, file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
-    assert broker._admin is not None
-    await broker._reloader.reload()
+    assert broker.admin is not None
+    await broker.reloader.reload()
 
 
 async def until_not_followed(slave: Broker, reason: str) -> None:
     """Return when a slave says why it does not follow."""
-    await until(lambda: reason in str(slave._replication.not_followed), f"not followed: {reason}")
-    assert slave._replication.facts()["not_followed"] == slave._replication.not_followed
-    assert any(line.startswith("not_followed ") and reason in line for line in slave._replication.lines())
+    await until(lambda: reason in str(slave.replication.not_followed), f"not followed: {reason}")
+    assert slave.replication.facts()["not_followed"] == slave.replication.not_followed
+    assert any(line.startswith("not_followed ") and reason in line for line in slave.replication.lines())
 
 
 async def until_followed(slave: Broker, topic: str, partitions: int) -> None:
@@ -77,7 +77,7 @@ async def test_changes_are_taken_over(tmp_path: Path, reports_checksum: bool, mo
         assert Path(f"{file}.bak").read_text() != before
         assert slave.config.text == file.read_bytes()
         assert follows(master) in file.read_text()
-        assert slave._replication.not_followed is None
+        assert slave.replication.not_followed is None
 
 
 @in_loop
@@ -88,7 +88,7 @@ async def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None
         await change(master, master_file, "brokerId=3", "brokerId=4")
         await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
         await change(master, master_file, "brokerId=4", "brokerId=3")
-        await until(lambda: slave._replication.not_followed is None, "the master's file is right again")
+        await until(lambda: slave.replication.not_followed is None, "the master's file is right again")
         assert file.read_bytes() == text
         backup = Path(f"{file}.bak")
         backup.unlink()
@@ -98,7 +98,7 @@ async def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None
         assert (file.read_bytes(), [*slave.config.topics]) == (text, ["t"])
         backup.rmdir()
         await until_followed(slave, "new", 2)
-        await until(lambda: slave._replication.not_followed is None, "it is tried again")
+        await until(lambda: slave.replication.not_followed is None, "it is tried again")
 
 
 @in_loop
@@ -128,10 +128,10 @@ async def test_a_broker_without_a_file_says_that_it_cannot_follow(tmp_path: Path
 @in_loop
 async def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
     async with following(tmp_path) as ((master, master_file), (slave, file)):
-        await slave._replication.promote(force=True)
+        await slave.replication.promote(force=True)
         text = file.read_bytes()
         await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
-        assert (slave._replication.follower, file.read_bytes()) == (None, text)
+        assert (slave.replication.follower, file.read_bytes()) == (None, text)
 
 
 def test_a_link_and_permissions_stay(tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ async def test_local_and_two_phase_commits_are_readable_when_there_is_space(tmp_
         for key, kind in ((LOCAL, "COMMIT_ONE_PHASE"), (BRANCH, "COMMIT_TWO_PHASE")):
             reply = await step(producer, key, kind)  # type: ignore[arg-type]
             assert (reply.code, "is committed, and readable once" in reply.text) == (500, True), reply.text
-        assert broker._transactions.stuck_commits() == [str(BRANCH), str(LOCAL)]
+        assert broker.transactions.stuck_commits() == [str(BRANCH), str(LOCAL)]
         assert await read_all(producer) == b""
         disk.full = False
-        await until(lambda: not broker._transactions.stuck_commits(), "the commits to be finished")
+        await until(lambda: not broker.transactions.stuck_commits(), "the commits to be finished")
         found = await read_all(producer)
         assert (found.count(b"branch"), found.count(b"local")) == (1, 1)
         assert found.index(b"local") < found.index(b"branch")
@@ -88,7 +88,7 @@ async def test_a_commit_of_a_pair_whose_slave_has_no_space(
             assert (await step(producer, BRANCH, "PREPARE")).code == 200
             disk.full = True
             committing = asyncio.create_task(step(producer, BRANCH, "COMMIT_TWO_PHASE"))
-            await until(lambda: "No space" in str(master._replication.trouble), "the pair to be out of sync")
+            await until(lambda: "No space" in str(master.replication.trouble), "the pair to be out of sync")
             assert not committing.done()
             disk.full = False
             assert (await committing).code == 200

@@ -73,7 +73,7 @@ def unopened(monkeypatch: pytest.MonkeyPatch) -> Unopened:
 
 
 async def trouble(master: Broker, words: str) -> None:
-    await until(lambda: words in str(master._replication.trouble), words)
+    await until(lambda: words in str(master.replication.trouble), words)
 
 
 @asynccontextmanager

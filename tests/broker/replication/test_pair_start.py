@@ -56,5 +56,5 @@ async def test_a_copy_that_takes_long_does_not_hold_up_the_start(
             assert (await put(producer, b"first"))[0] == 200
         monkeypatch.setattr(PartitionSender, "send_missing", slow)
         async with running(configured(tmp_path / "m", role=samsa(slave, 100))) as master:
-            assert master._replication.trouble == "not connected yet"
+            assert master.replication.trouble == "not connected yet"
             copied.set()

@@ -35,7 +35,7 @@ GREGOR = "[gregor]"
 
 async def trouble(master: Broker, words: str) -> None:
     """Return when a pair does not take messages for a reason."""
-    await until(lambda: words in str(master._replication.trouble), words)
+    await until(lambda: words in str(master.replication.trouble), words)
 
 
 @in_loop
@@ -99,7 +99,7 @@ async def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> No
         async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:
             await until_in_sync(master)
             await put_many(producer, bodies(3))
-            receiver = slave._replication.receiver
+            receiver = slave.replication.receiver
             assert receiver is not None
             stuck, copy = asyncio.Event(), receiver.copy
 
@@ -123,7 +123,7 @@ async def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) 
     async with running(configured(tmp_path / "m")) as master, client(master) as producer:  # alone at first
         await put_many(producer, bodies(100))
         await put_many(producer, bodies(3, 7000, 1))
-        log = master._stores.get("t", 0)
+        log = master.stores.get("t", 0)
         assert log is not None
         drop_segments(log, 2)
     async with (

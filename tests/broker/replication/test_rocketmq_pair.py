@@ -55,8 +55,8 @@ async def is_open(address: Address) -> bool:
 
 def rocketmq_of(broker: Broker) -> Address:
     """Where a broker serves RocketMQ's clients, or would."""
-    assert broker._rocketmq is not None
-    return broker._rocketmq.address
+    assert broker.rocketmq is not None
+    return broker.rocketmq.address
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ async def test_a_master_serves_and_its_slave_goes_on_when_it_is_promoted(tmp_pat
             await until(lambda: bool(state(tmp_path / "m")) and state(tmp_path / "m") == state(tmp_path / "s"), "state")
             assert not await is_open(rocketmq_of(slave))
             assert slave.rocketmq_address is None
-        await slave._replication.promote(force=False)
+        await slave.replication.promote(force=False)
         async with client_of(slave) as mq:
             assert await bodies_of(mq, "orders") == found
             assert await committed(slave, "orders", "billing") == 7
@@ -152,7 +152,7 @@ async def test_without_the_slave_messages_are_read_and_none_is_taken(tmp_path: P
         await send(mq, "orders", "first")
         await send(mq, "orders", "delayed", delay_level=1)
         await slave.close()
-        await until(lambda: master._replication.trouble is not None, "the pair to be out of sync")
+        await until(lambda: master.replication.trouble is not None, "the pair to be out of sync")
         assert "Slave is disconnected" in await refusal(master, "orders")
         assert await bodies_of(mq, "orders") == [b"first"]
     async with running(of_master) as master, client_of(master) as mq:  # restarted alone
@@ -177,7 +177,7 @@ async def test_what_the_slave_does_not_have_is_not_acknowledged(tmp_path: Path, 
         async with running(configured(tmp_path / "m", role=role)) as master, client_of(master) as mq:
             await until_in_sync(master)
             await send(mq, "orders", "first")
-            receiver = slave._replication.receiver
+            receiver = slave.replication.receiver
             assert receiver is not None
             stuck, copy = asyncio.Event(), receiver.copy
 
@@ -206,8 +206,8 @@ async def test_a_fenced_master_serves_nobody(
         async with running(config) as master, client_of(master, slave) as mq:
             await until_in_sync(master)
             await send(mq, "orders", "first")
-            await slave._replication.promote(force=True)  # the operator was wrong: the master lives
-            await until(lambda: master._replication.fenced, "the master to be fenced")
+            await slave.replication.promote(force=True)  # the operator was wrong: the master lives
+            await until(lambda: master.replication.fenced, "the master to be fenced")
             assert master.rocketmq_address is None
             while await is_open(rocketmq_of(master)):
                 pass
@@ -253,11 +253,11 @@ async def test_an_old_master_that_comes_back_is_never_at_a_name_server(tmp_path:
             async with running(config) as master, client_of(master) as mq:
                 await until_in_sync(master)
                 await send(mq, "orders", "first")
-            await slave._replication.promote(force=True)
+            await slave.replication.promote(force=True)
             await until(lambda: heard[-1:] == [str(rocketmq_of(slave))], "the promoted broker to register")
             heard.clear()
             async with running(config) as master:
-                assert master._replication.fenced, "it has heard of the promotion before it served anybody"
+                assert master.replication.fenced, "it has heard of the promotion before it served anybody"
                 assert not await is_open(rocketmq_of(master))
                 async with AsyncRocketMQ(str(address)) as mq:
                     await send(mq, "orders", "second")

@@ -36,7 +36,7 @@ from waiting import in_loop, until
 async def refusal(broker: Broker, *, force: bool = False) -> str:
     """Return why a broker cannot be promoted."""
     with pytest.raises(PromotionRefused) as refused:
-        await broker._replication.promote(force=force)
+        await broker.replication.promote(force=force)
     return str(refused.value)
 
 
@@ -73,7 +73,7 @@ async def test_an_asynchronous_slave_takes_over_from_a_master_that_is_gone(tmp_p
             await master.close()
             async with client(slave) as other:
                 assert (await put(other, b"too early"))[0] == 403
-                await slave._replication.promote(force=False)
+                await slave.replication.promote(force=False)
                 before = await read_all(other)
                 await put_many(other, bodies(50, 100, 1))
                 assert (await read_all(other)).startswith(before)
@@ -95,11 +95,11 @@ async def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: P
             await until_in_sync(master)
             await put_many(producer, bodies(50))
         assert "make sure it is gone" in await refusal(slave)
-        await slave._replication.promote(force=True)
+        await slave.replication.promote(force=True)
         async with client(slave) as other:
             await put_many(other, bodies(30, 100, 1))
         async with running(role) as master, client(master) as producer:
-            await until(lambda: master._replication.fenced, "the old master to be told")
+            await until(lambda: master.replication.fenced, "the old master to be told")
             code, text = await put(producer, b"no")
             assert (code, "fenced" in text) == (403, True)
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
@@ -124,10 +124,10 @@ async def test_a_promotion_takes_the_power_of_a_master_that_lives(tmp_path: Path
     ):
         await until_in_sync(master)
         await put_many(producer, bodies(5))
-        await slave._replication.promote(force=True)  # the operator was wrong: the master lives
+        await slave.replication.promote(force=True)  # the operator was wrong: the master lives
         code, text = await put(producer, b"no")
         assert (code, "promoted" in text) in [(500, True), (403, True)]
-        await until(lambda: master._replication.fenced, "the master to be fenced")
+        await until(lambda: master.replication.fenced, "the master to be fenced")
         assert (await put(producer, b"no"))[0] == 403
 
 

@@ -341,12 +341,12 @@ FRONT = "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nbroke
 
 
 def state_of(broker: Broker) -> StateTable:
-    assert broker._rocketmq is not None
-    return broker._rocketmq.state
+    assert broker.rocketmq is not None
+    return broker.rocketmq.state
 
 
 async def promoted(slave: Broker) -> None:
-    await slave._replication.promote(force=True)
+    await slave.replication.promote(force=True)
 
 
 def test_a_slave_serves_no_client_and_a_promoted_one_does(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_slave_serves_no_client_and_a_promoted_one_does(tmp_path: Path) -> Non
             state_of(master).put("offset/t/g/0", (2).to_bytes(8))
             state_of(master).put("partition-number/7", f"{A}/0/0/t".encode())
             async with running(configured(tmp_path / "s", role=FRONT + slave_of(master))) as slave:
-                front = slave._rocketmq
+                front = slave.rocketmq
                 assert front is not None
                 assert slave.rocketmq_address is None
                 with pytest.raises(ConnectionRefusedError):
@@ -388,10 +388,10 @@ def test_a_state_that_does_not_fit_the_messages_loses_none_at_a_promotion(tmp_pa
             for queue, count in ((0, 3), (1, 1)):
                 await put_many(producer, [b"x"] * count, partition=queue)
             async with running(configured(tmp_path / "s", role=FRONT + slave_of(master))) as slave:
-                front, state = slave._rocketmq, state_of(slave)
+                front, state = slave.rocketmq, state_of(slave)
                 assert front is not None
                 await until(lambda: state.get("copied-from") not in (None, b"0 0"), "the copy of the state")
-                logs = [slave._stores.get("t", queue) for queue in (0, 1)]
+                logs = [slave.stores.get("t", queue) for queue in (0, 1)]
                 assert [None if log is None else log.durable_ordinal for log in logs] == [3, 1]
                 state.put("offset/t/g/0", (9).to_bytes(8))
                 state.put("offset/t/g/1", (1).to_bytes(8))
@@ -435,15 +435,15 @@ def test_a_promotion_that_a_crash_cut_off_is_finished_by_the_next_start(tmp_path
             state_of(broker).put("partition-number/7", f"{A}/0/0/t".encode())
             state_of(broker).put("copied-from", b"1 36")
         async with running(config) as broker:
-            assert broker._rocketmq is not None
-            server = broker._rocketmq._server
+            assert broker.rocketmq is not None
+            server = broker.rocketmq._server
             assert server is not None
             first = server.store._numbers.next
             assert first > LEFT_OUT
             assert state_of(broker).get("copied-from") is None
         async with running(config) as broker:
-            assert broker._rocketmq is not None
-            server = broker._rocketmq._server
+            assert broker.rocketmq is not None
+            server = broker.rocketmq._server
             assert server is not None
             assert server.store._numbers.next == first
 
@@ -455,9 +455,9 @@ def test_a_slave_knows_the_topics_that_clients_made_at_the_master(tmp_path: Path
         async with running(configured(tmp_path / "m", role=FRONT)) as master:
             state_of(master).put("topic/made", b'{"read_queues": 5, "write_queues": 5}')
             async with running(configured(tmp_path / "s", role=FRONT + slave_of(master))) as slave:
-                await until(lambda: slave._engine.config.topic_settings("made").num_partitions == 5, "its queues")
+                await until(lambda: slave.engine.config.topic_settings("made").num_partitions == 5, "its queues")
                 state_of(master).delete("topic/made")
-                await until(lambda: slave._engine.config.topic_settings("made").num_partitions == 2, "none of its own")
+                await until(lambda: slave.engine.config.topic_settings("made").num_partitions == 2, "none of its own")
 
     run(scenario())
 
@@ -466,13 +466,13 @@ def test_messages_that_wait_at_the_master_are_not_removed_at_the_slave(tmp_path:
     async def scenario() -> None:
         async with running(configured(tmp_path / "m", role=FRONT)) as master:
             topic = "SCHEDULE_TOPIC_XXXX"
-            log = master._stores.get_or_create(topic, 0)
+            log = master.stores.get_or_create(topic, 0)
             log.append([encode_frame(1, 0, b"waits")])
-            master._commit.schedule(log)
+            master.commit.schedule(log)
             state_of(master).put("delay/1", b"0")
             async with running(configured(tmp_path / "s", role=FRONT + slave_of(master))) as slave:
-                assert slave._rocketmq is not None
-                await until(lambda: slave._rocketmq.needed_from(topic, 0) == 0, "the level's queue")
-                assert slave._rocketmq.needed_from("t", 0) is None
+                assert slave.rocketmq is not None
+                await until(lambda: slave.rocketmq.needed_from(topic, 0) == 0, "the level's queue")
+                assert slave.rocketmq.needed_from("t", 0) is None
 
     run(scenario())

@@ -51,8 +51,8 @@ async def operator(folder: Path, *arguments: str) -> Answer:
 async def fill(broker: Broker) -> None:
     """Put messages of some segments."""
     for _ in range(40):
-        assert isinstance(put(broker._engine, "t", 0), Appended)
-    await broker._commit.drain()
+        assert isinstance(put(broker.engine, "t", 0), Appended)
+    await broker.commit.drain()
 
 
 def segments(folder: Path) -> int:
@@ -60,8 +60,8 @@ def segments(folder: Path) -> int:
 
 
 def doubted(broker: Broker) -> float:
-    assert broker._admin is not None
-    found = [each for each in gather(broker._admin._parts, TopicLabels()) if each.name == "metaq_clock_doubted"]
+    assert broker.admin is not None
+    found = [each for each in gather(broker.admin._parts, TopicLabels()) if each.name == "metaq_clock_doubted"]
     return found[0].values[0][1]  # type: ignore[union-attr]
 
 
@@ -74,13 +74,13 @@ async def test_nothing_is_deleted_that_only_a_clock_calls_old(tmp_path: Path, cl
         assert (await operator(tmp_path, "clock", "accept")).status == 1, "there is nothing to accept"
         assert doubted(broker) == 0
         clock.set_now_ms(clock.now_ms() + TEN_YEARS_MS)
-        assert await broker._retention.tick() == []
+        assert await broker.retention.tick() == []
         assert doubted(broker) == 1
         clock.advance(int(SETTLE_S * 1000))
         await fill(broker)  # it is trusted
         assert segments(tmp_path) > written
         written = segments(tmp_path)
-        assert await broker._retention.tick() == []
+        assert await broker.retention.tick() == []
         status = await operator(tmp_path, "status")
         assert any(line.startswith("NOTHING DELETED") and "since a jump" in line for line in status.lines)
         refused = await operator(tmp_path, "retention", "run")
@@ -92,7 +92,7 @@ async def test_nothing_is_deleted_that_only_a_clock_calls_old(tmp_path: Path, cl
     clock.advance(1000)
     async with running(tmp_path) as broker:
         assert doubted(broker) == 1, "a restart does not end it"
-        assert await broker._retention.tick() == []
+        assert await broker.retention.tick() == []
         await fill(broker)
         accepted = await operator(tmp_path, "clock", "accept")
         assert accepted.lines == ["the clock is believed; messages are deleted by age again"]
@@ -111,7 +111,7 @@ async def test_what_was_put_in_this_run_is_kept_as_long_as_the_policy_says(tmp_p
         clock.set_now_ms(clock.now_ms() + TEN_YEARS_MS)
         assert (await operator(tmp_path, "clock", "accept")).status == 0
         clock.advance(HOUR_MS - 1000)
-        await broker._retention.tick()
+        await broker.retention.tick()
         assert segments(tmp_path) == written
         clock.advance(2000)
         await until(lambda: segments(tmp_path) == 1, "old segments to be removed")
