@@ -64,5 +64,6 @@ class ZooKeeperServer(JavaServer):
         return f"dataDir={self.folder / 'data'}".encode() in told
 
     def empty(self) -> None:
-        """Take everything away that it has stored; it must not run."""
+        """Delete everything that it has stored; it must not run."""
+        assert not self.running
         fresh(self.folder / "data")

@@ -211,8 +211,7 @@ class Setting:
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def setting(tmp_path: Path) -> Iterator[Setting]:
     made = Setting(tmp_path)
     yield made
     made.pool.close()

@@ -6,10 +6,10 @@ short as ``SESSION_S``.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,85 +17,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, free_port, wait_until, write_ini
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, write_ini
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+import peers.zookeeper
 from metaq import MetaQ
 from metaq.model import Address
-from peers.zookeeper import zookeeper_arguments
 
 TICK_MS = 200
 SESSION_S = 2.0
 """Longer than the two ticks that ZooKeeper insists on, so that a busy machine does not end sessions by itself."""
 
-_ATTEMPTS = 3
-_ANSWER_S = 1.0
-"""A server that is asked while it starts may never answer."""
 
-
-class ZooKeeperServer:
-    """A ZooKeeper process with its data in ``folder``. The port stays the same when it is started again."""
+class ZooKeeperServer(peers.zookeeper.ZooKeeperServer):
+    """A server that tests freeze, take back to an older state, and look into."""
 
     def __init__(self, folder: Path) -> None:
-        self.data = folder / "data"
-        self.data.mkdir()
-        self._folder = folder
-        self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder, TICK_MS)
 
     @property
-    def hosts(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start_anywhere(self) -> None:
-        """Start it on a free port; another program may take the port first, then on another one."""
-        for _ in range(_ATTEMPTS):
-            self.port = free_port()
-            self.start(must=False)
-            if self._is_ours():
-                return
-            self.kill()
-        pytest.fail(f"no ZooKeeper after {_ATTEMPTS} attempts: {(self._folder / 'zookeeper.log').read_text()}")
-
-    def start(self, *, must: bool = True) -> None:
-        """Start it with whatever it has stored, and wait until it serves."""
-        java = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        server = zookeeper_arguments(self._folder, self.port, TICK_MS)
-        with open(self._folder / "zookeeper.log", "ab") as log:
-            self._process = process = subprocess.Popen([*java, *server], stdout=log, stderr=log)
-        wait_until(lambda: self._is_ours() or process.poll() is not None, "ZooKeeper serves or ends")
-        assert self._is_ours() or not must, (self._folder / "zookeeper.log").read_text()
-
-    def _is_ours(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), _ANSWER_S) as connection:
-                connection.sendall(b"conf")
-                told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        except OSError:
-            return False
-        return f"dataDir={self.data}".encode() in told
+    def data(self) -> Path:
+        """The folder of what it has stored."""
+        return self.folder / "data"
 
     def freeze(self) -> None:
-        """Stop it in its tracks: it answers nobody, and does not notice that time passes."""
-        self._running.send_signal(signal.SIGSTOP)
+        """Stop its process: it answers nobody, and does not notice that time passes."""
+        os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._running.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        self._running.kill()
-        self._running.wait(DEADLINE_S)
-
-    def empty(self) -> None:
-        """Take everything away that it has stored; it must not run."""
-        assert self._running.poll() is not None, "it runs"
-        shutil.rmtree(self.data)
-        self.data.mkdir()
+        """Have a frozen process run on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def keep(self, folder: Path) -> None:
         """Copy what it has stored to ``folder``; it must not run."""
-        assert self._running.poll() is not None, "it runs"
+        assert not self.running
         shutil.copytree(self.data, folder)
 
     def take_back(self, folder: Path) -> None:
@@ -105,20 +61,15 @@ class ZooKeeperServer:
 
     def restore(self) -> None:
         """Have it run as at the beginning, whatever a test did."""
-        if self._running.poll() is not None:
+        if not self.running:
             self.start()
         self.thaw()
 
     def client(self) -> KazooClient:
-        """A connected client, for looking and for playing a Java client's part. The caller stops it."""
-        client = KazooClient(self.hosts, timeout=SESSION_S)
+        """Return a connected client, for looking and for playing a Java client's part. The caller stops it."""
+        client = KazooClient(self.address, timeout=SESSION_S)
         client.start(DEADLINE_S)
         return client
-
-    @property
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "it was never started"
-        return self._process
 
 
 @dataclass(frozen=True)
@@ -144,12 +95,12 @@ class ZooKeeperRoot:
     @property
     def option(self) -> str:
         """What the connector's option ``zookeeper`` says for it."""
-        return f"{self.server.hosts}{self.root}"
+        return f"{self.server.address}{self.root}"
 
     def ini(self, **keys: object) -> str:
         """The section of a server.ini, with short times."""
         given = {
-            "zkConnect": self.server.hosts,
+            "zkConnect": self.server.address,
             "zkRoot": self.root,
             "zkSessionTimeoutMs": int(SESSION_S * 1000),
             "zkConnectionTimeoutMs": int(DEADLINE_S * 1000),
@@ -185,7 +136,7 @@ class ZooKeeperRoot:
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One ZooKeeper for all tests. Use ``zookeeper`` instead."""
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start_anywhere()
+    server.start()
     yield server
     server.thaw()
     server.kill()

@@ -89,7 +89,7 @@ class JavaMembers:
         """Return what it consumes until ``count`` messages came and it has left."""
         self._count += 1
         log, errors = (self._folder / f"java{self._count}.{kind}" for kind in ("log", "err"))
-        where = [self._zookeeper.server.hosts, self._zookeeper.root, "test", "g"]
+        where = [self._zookeeper.server.address, self._zookeeper.root, "test", "g"]
         rest = [f"java{self._count}", str(int(SESSION_S * 1000)), "DEFAULT", str(log)]
         java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dmeta.recover.path={self._folder}"]
         command = [*java, "-cp", self._classes, "JavaMember", *where, *rest, *([database_url] if database_url else [])]

@@ -51,7 +51,7 @@ def program(classes: str, broker: RunningBroker, zookeeper: ZooKeeperRoot, tmp_p
     """Runs the Java program with what it is to do and a number of messages; returns the fields of its lines."""
 
     def run(what: str, count: int) -> list[list[str]]:
-        where = zookeeper.server.hosts, zookeeper.root, TOPIC
+        where = zookeeper.server.address, zookeeper.root, TOPIC
         kept = f"-Dmeta.recover.path={tmp_path / 'recover'}"  # by the client, for later
         command = ["java", kept, "-cp", classes, "JavaClient", *where, what, str(count)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)

@@ -49,7 +49,7 @@ class Group(MixedGroup):
             java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dmeta.recover.path={self.folder}"]
             program = [*java, "-cp", self._settings.classes, "JavaMember"]
         kind = "DEFAULT" if self._settings.strategy == "range" else "CONSIST"
-        where = [self.zookeeper.server.hosts, self.zookeeper.root, TOPIC, GROUP]
+        where = [self.zookeeper.server.address, self.zookeeper.root, TOPIC, GROUP]
         return [*program, *where, name, str(int(SESSION_S * 1000)), kind, str(self.log_of(name))]
 
     def owners(self) -> dict[str, str]:

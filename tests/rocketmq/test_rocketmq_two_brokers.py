@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,9 +92,8 @@ class Group:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
+def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
     """Ends the consumers before their cluster; they look at it every second."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("metaq.client.rocketmq.groups.membership.REFRESH_S", 1.0)
     monkeypatch.setattr("metaq.discovery.refreshed.CACHE_AGE_S_MAX", 0.5)
     with ExitStack() as made:

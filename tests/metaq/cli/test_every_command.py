@@ -43,7 +43,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No profile and no state of whoever runs the tests, and no files in their folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("METAQ_CONFIG", str(tmp_path / "config.ini"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("METAQ_CLUSTER", "METAQ_PROFILE"):
         monkeypatch.delenv(name, raising=False)
 

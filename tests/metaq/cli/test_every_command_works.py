@@ -44,7 +44,6 @@ def filled(clusters: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Messages in the topics of the examples, and neither profiles nor state of whoever runs the tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("METAQ_CONFIG", str(tmp_path / "config.ini"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("METAQ_CLUSTER", "METAQ_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with RocketMQ(clusters["rocketmq"].removeprefix("rocketmq://")) as rocketmq, MetaQ(clusters["metaq"]) as metaq:

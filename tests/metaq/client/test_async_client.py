@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +25,6 @@ from metaq.model import Partition, TopicPartition
 pytestmark = pytest.mark.process
 
 FAST: dict[str, Any] = {"poll_max_s": 0.05, "retry_max_s": 0.01}
-
-
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

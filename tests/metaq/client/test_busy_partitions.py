@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(params=CLIENTS)
-def client(
-    request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> FourClients:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> FourClients:
     return FourClients(broker, request.param)
 
 

@@ -23,7 +23,6 @@ def test_the_examples_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     mine = certificates.authority.issue_cert("localhost")
     mine.private_key_and_cert_chain_pem.write_to_path("me.pem")
     Path("ca.pem").write_text(Path(certificates.ca_file).read_text())

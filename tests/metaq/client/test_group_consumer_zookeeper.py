@@ -195,7 +195,7 @@ def test_a_session_counts_from_what_zookeeper_has_answered(mq: MetaQ, zookeeper:
 def end_session(consumer: GroupConsumer, zookeeper: ZooKeeperRoot) -> None:
     """End the consumer's session as if it had expired: somebody else closes it."""
     membership: Any = consumer._core._membership
-    taken = KazooClient(zookeeper.server.hosts, timeout=SESSION_S, client_id=membership._client._client.client_id)
+    taken = KazooClient(zookeeper.server.address, timeout=SESSION_S, client_id=membership._client._client.client_id)
     taken.start(20)
     taken.stop()
     taken.close()

@@ -152,11 +152,6 @@ async def refused(made: dict[str, Any], client_calls: dict[str, Call]) -> list[s
     return wrong
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 @in_loop
 async def test_nothing_of_metaq_works_when_the_client_is_closed(metaq_memory: MemoryServer, tmp_path: Path) -> None:
     metaq_memory.client().producer().send("orders", "one")

@@ -24,10 +24,8 @@ PATHS = ("/brokers/ids/3/master", "/brokers/topics-pub/test/3-m", "/brokers/topi
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperRoot]:
     """A root in a ZooKeeper of this test's own, which may lose its data."""
-    folder = tmp_path / "zookeeper"
-    folder.mkdir()
-    server = ZooKeeperServer(folder)
-    server.start_anywhere()
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
     yield ZooKeeperRoot(server, "/root", server.client())
     server.restore()
     server.kill()

@@ -259,8 +259,8 @@ def test_the_last_map_stands_while_zookeeper_is_away(
         wait_until(is_back, "a thread has looked again")
     reported = [record.getMessage() for record in caplog.records if record.name.startswith("metaq")]
     assert reported == [
-        f"ZooKeeper at {zookeeper.server.hosts} does not answer. Continuing with the brokers as last known",
-        f"ZooKeeper at {zookeeper.server.hosts} is back",
+        f"ZooKeeper at {zookeeper.server.address} does not answer. Continuing with the brokers as last known",
+        f"ZooKeeper at {zookeeper.server.address} is back",
     ]
 
 

@@ -59,9 +59,8 @@ class Frozen:
 
 
 @pytest.fixture(params=["metaq", "rocketmq"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes a client of a cluster with 20 messages in one partition."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     texts = [str(number) for number in range(20)]
     if request.param == "metaq":
         server: MemoryServer = request.getfixturevalue("metaq_memory")

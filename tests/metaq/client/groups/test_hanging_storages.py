@@ -85,11 +85,10 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Frozen]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long."""
     monkeypatch.setattr(bounds, "SLOW_S", 0.05)
     monkeypatch.setattr(bounds, "ANSWER_S", 0.3)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 class Reader:

@@ -24,8 +24,7 @@ NEW = [f"new, and longer, {number}" for number in range(20)]
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryServer]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def server() -> Iterator[MemoryServer]:
     with MemoryServer() as made:
         yield made
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.process
 
 
 def test_a_new_member_reads_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     resolve, is_known = RocketStarts.resolve, False
 
     def resolved(starts: RocketStarts, where: TopicPartition) -> GroupOffset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +30,8 @@ def setting() -> Iterator[Setting]:
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def clients(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def clients(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes a client, which opens members of the group ``g`` that read ``orders``."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with ExitStack() as stack:
         if request.param == "threads":
 

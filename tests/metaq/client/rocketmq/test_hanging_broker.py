@@ -91,9 +91,8 @@ def test_what_may_go_to_another_broker_goes_there_in_half_of_the_time(setting: S
 
 @pytest.mark.process
 def test_a_stopped_process_behind_a_working_name_server(
-    start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with running_name_server(tmp_path) as name_server:
         pair = BrokerPair(start_broker, tmp_path, name_server.address)
         stopped = pair.process_id("broker-b")

@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
@@ -36,8 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def mq(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RocketMQ]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def mq(broker: BrokerProcess) -> Iterator[RocketMQ]:
     with RocketMQ(broker.name_servers) as made:
         yield made
 

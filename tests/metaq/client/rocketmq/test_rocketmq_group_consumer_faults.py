@@ -27,8 +27,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def mq(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RocketMQ]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def mq(broker: BrokerProcess) -> Iterator[RocketMQ]:
     with RocketMQ(broker.name_servers, timeouts=Timeouts(1.0, 2.0)) as made:
         yield made
 
