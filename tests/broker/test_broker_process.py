@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -333,12 +333,11 @@ def _accepted(broker: RunningBroker) -> bool:
 
 
 def test_silent_connections_are_closed_and_busy_ones_are_not(ini: Path, start_broker: StartBroker) -> None:
-    ini.write_text(ini.read_text().replace("serverPort=0", "serverPort=0\nidleTimeout=400"))
+    ini.write_text(ini.read_text().replace("serverPort=0", "serverPort=0\nidleTimeout=3000"))
     broker = start_broker("start", "-f", ini)
     silent, half, busy = broker.client(), broker.client(), broker.client()
     half.send(b"put orders 0 100 0 1\r\nhalf a body")
-    stop_at = time.monotonic() + 1.2
-    while time.monotonic() < stop_at:
+    while not select.select([silent.socket], [], [], 0.1)[0]:
         busy.ask(b"version 1\r\n")
     assert (silent.rest(), half.rest()) == (b"", b"")
     assert busy.ask(b"version 2\r\n").opaque == 2

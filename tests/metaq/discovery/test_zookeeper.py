@@ -13,7 +13,7 @@ from fix_broker import wait_until
 from fix_client import MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
-from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX
+from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX, REFRESH_WAIT_S
 from metaq.discovery.zk_cache import AVOID_S, FORGET_S, TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
@@ -245,10 +245,10 @@ def test_the_last_map_stands_while_zookeeper_is_away(
             clock.sleep(max(CACHE_AGE_S_MAX, AWAY_PAUSE_S))
             assert (directory.available(["orders"]), directory.writable("orders"), directory.brokers()) == before
         began_s = time.monotonic()
-        for _ in range(20):
+        for _ in range(100):
             clock.sleep(max(CACHE_AGE_S_MAX, AWAY_PAUSE_S))
             assert directory.brokers() == before[2]
-        assert time.monotonic() - began_s < 2, "only the first failure is waited for"
+        assert time.monotonic() - began_s < 50 * REFRESH_WAIT_S, "only the first failure is waited for"
         zookeeper.server.thaw()
 
         def is_back() -> bool:
@@ -271,7 +271,7 @@ def test_without_zookeeper_from_the_start_there_is_no_map(cluster: MemoryCluster
         ZooKeeperAway, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached: the connection was refused"
     ):
         directory.available(["orders"])
-    assert time.monotonic() - began_s < 20, "a refusal is not waited for"
+    assert time.monotonic() - began_s < 50, "a refusal is not waited for for 60 s"
 
 
 def test_a_zookeeper_that_does_not_answer_from_the_start(cluster: MemoryCluster) -> None:

@@ -176,7 +176,7 @@ def test_a_check_that_never_returns_does_not_keep_the_program(
 
     def check(message: RocketReceived) -> Outcome:
         begun.set()
-        threading.Event().wait(60)
+        threading.Event().wait(600)
         return "commit"
 
     one = member(check)
@@ -184,7 +184,7 @@ def test_a_check_that_never_returns_does_not_keep_the_program(
     assert begun.wait(10)
     before = time.monotonic()
     one.close()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 60
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("metaq-"))
 
 
