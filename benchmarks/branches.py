@@ -1,11 +1,13 @@
-"""What each branch that exists for speed alone is worth to a user: a figure with it and without it, in pairs.
+"""What each branch that exists for speed alone is worth to a user: a figure with it and without it.
 
-    python benchmarks/branches.py [--only NAME,...] [--runs 5] [--scale 1] [--json FILE]
+    python benchmarks/branches.py [--only NAME,...] [--figures NAME,...] [--rocketmq 4.9.7] [--runs 3] [--scale 1]
 
 A branch is switched off by a statement that every process executes when it has imported a module of the branch; the
-product has no switch for it. The broker has a core of its own, where there are two. Each pair is measured with the same
-broker command, in turn; the figures are medians. A branch stays if without it a figure falls by more than a fifth, or
-by more than a tenth and the branch has fewer than 150 lines (docs/performance.md, "Branches for speed").
+product has no switch for it. The broker has a core of its own, where there are two. A branch and the figures that it is
+said to serve are measured with the same broker command, in turn: with all branches, then without each; a figure is the
+median. A branch stays if without it a figure falls by more than a fifth, or by more than a tenth and the branch has
+fewer than 150 lines (docs/performance.md, "Branches for speed"). The figures are those of ``branch_figures.py``; what
+RocketMQ's own client sees is measured with ``--rocketmq``, the release whose client is fetched with Maven.
 """
 
 from __future__ import annotations
@@ -18,20 +20,18 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from branch_figures import FIGURES
 from figures import Figure, Report, arguments
+from stage import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-TOPIC: Final = "branches"
-PARTITIONS: Final = 2
-ROWS: Final = {"spark write": 1_500_000, "spark read": 3_000_000, "submit": 100_000, "consume": 300_000, "send": 400}
-PAYLOAD_BYTES: Final = 100
 BROKER: Final = "metaq_broker"
 DEADLINE_S: Final = 300.0
 
@@ -40,11 +40,11 @@ DEADLINE_S: Final = 300.0
 class Branch:
     """``off`` maps a module to what is executed when it is imported; ``files`` are those that would go with the branch.
 
-    ``wins`` is the figure that a user sees.
+    ``wins`` are the figures that a user sees.
     """
 
     name: str
-    wins: str
+    wins: tuple[str, ...]
     files: tuple[str, ...]
     off: Mapping[str, str]
 
@@ -54,42 +54,157 @@ class Branch:
         return sum(len((ROOT / file).read_text().splitlines()) for file in self.files)
 
 
-LOG, SERVE = f"broker/{BROKER}/log", f"broker/{BROKER}/serve"
+LOG, SERVE, ROCKETMQ = f"broker/{BROKER}/log", f"broker/{BROKER}/serve", f"broker/{BROKER}/rocketmq"
+REMOTING, COLUMNS, BACKENDS = "metaq/protocols/remoting", "metaq_spark/columns", "metaq_spark/backends"
+
+SENDS: Final = ("send", "50 clients", "rocketmq 64 sends")
+
+PLAIN_RESPONSES: Final = """\
+from metaq.protocols.remoting.frames import encode
+def _made(self, constant, names, remark=None):
+    self.made = constant, names, remark
+def _frame(self, opaque, values, body=()):
+    constant, names, remark = self.made
+    fields = {**constant, **dict(zip(names, map(str, values)))}
+    return encode(RemotingCommand(0, fields, b"".join(body), opaque, RESPONSE_FLAG, remark))
+ResponseTemplate.__init__, ResponseTemplate.frame = _made, _frame
+"""
+PLAIN_HEADERS: Final = """\
+from metaq.protocols.remoting.json_header import read_json
+class _Plain:
+    read = staticmethod(read_json)
+PULLS = SENDS = _Plain
+"""
+NO_TRANSPORTS: Final = {f"{BROKER}.serve.socket_transport": "SocketWatch.is_supported = staticmethod(lambda: False)"}
+NO_SELECTOR: Final = {f"{BROKER}.serve.broker_loop": "new_loop = asyncio.new_event_loop"}
+NO_KERNEL_SYNCS: Final = {f"{BROKER}.log.sync.kernel_jobs": "KernelJobs.submit = lambda *_: False"}
+NO_LOOP_SYNCS: Final = {f"{BROKER}.log.sync.sync_times": "SyncTimes.are_quick = lambda *_: False"}
 
 BRANCHES: Final = (
     Branch(
         "blocks numbered by compiled code",
-        "spark write",
+        ("spark write",),
         ("metaq/formats/frame_loops.py",),
         {"metaq.formats.frame_block": "BlockPasses.went_without = lambda *_: None"},
     ),
     Branch(
         "index entries by compiled code",
-        "spark write",
+        ("spark write",),
         (f"{LOG}/segments/block_entries.py", f"{LOG}/segments/index_loop.py"),
         {f"{BROKER}.log.segments.index": "ENTRIES.went_without = lambda *_: None"},
     ),
     Branch(
         "syncs by the kernel",
-        "send",
+        SENDS,
         (f"{LOG}/sync/kernel_syncs.py", f"{LOG}/sync/kernel_jobs.py"),
-        {f"{BROKER}.log.sync.kernel_jobs": "KernelJobs.submit = lambda *_: False"},
+        NO_KERNEL_SYNCS,
+    ),
+    Branch("syncs on the event loop", SENDS, (f"{LOG}/sync/sync_times.py",), NO_LOOP_SYNCS),
+    Branch(
+        "syncs by the kernel and on the event loop",
+        SENDS,
+        (f"{LOG}/sync/kernel_syncs.py", f"{LOG}/sync/kernel_jobs.py", f"{LOG}/sync/sync_times.py"),
+        NO_KERNEL_SYNCS | NO_LOOP_SYNCS,
+    ),
+    Branch("own selector of the event loop", SENDS, (f"{SERVE}/broker_loop.py",), NO_SELECTOR),
+    Branch(
+        "own selector and transports",
+        (*SENDS, "spark read"),
+        (f"{SERVE}/broker_loop.py", f"{SERVE}/socket_transport.py"),
+        NO_TRANSPORTS | NO_SELECTOR,
     ),
     Branch(
-        "syncs on the event loop",
-        "send",
-        (f"{LOG}/sync/sync_times.py",),
-        {f"{BROKER}.log.sync.sync_times": "SyncTimes.are_quick = lambda *_: False"},
+        "work at the end of a step",
+        ("50 clients", "rocketmq 64 sends"),
+        (f"{LOG}/sync/loop_steps.py",),
+        {f"{BROKER}.log.sync.loop_steps": "LoopStep.at_end = lambda self, callback: self._loop.call_soon(callback)"},
     ),
     Branch(
-        "own selector of the event loop",
-        "send",
-        (f"{SERVE}/broker_loop.py",),
-        {f"{BROKER}.serve.broker_loop": "new_loop = asyncio.new_event_loop"},
+        "sends stored in groups",
+        ("rocketmq 64 sends",),
+        (f"{ROCKETMQ}/sends/send_groups.py",),
+        {
+            f"{BROKER}.rocketmq.sends.send_groups": "SendGroups.add = "
+            "lambda self, topic, queue, frames, done: self._append((topic, queue), frames, done)"
+        },
+    ),
+    Branch(
+        "templates of responses",
+        ("rocketmq 64 sends", "rocketmq pulls"),
+        (f"{REMOTING}/response_template.py",),
+        {"metaq.protocols.remoting.response_template": PLAIN_RESPONSES},
+    ),
+    Branch(
+        "headers like earlier ones",
+        ("rocketmq 64 sends", "rocketmq pulls"),
+        (*(f"{REMOTING}/{name}_headers.py" for name in ("like", "pull", "send")), f"{ROCKETMQ}/sends/send_headers.py"),
+        {"metaq.protocols.remoting.frames": PLAIN_HEADERS},
+    ),
+    Branch(
+        "compiled frames of RocketMQ's batches",
+        ("rocketmq batches", "rocketmq spark write"),
+        (f"{ROCKETMQ}/sends/batch_loop.py",),
+        {f"{BROKER}.rocketmq.sends.batch_frames": "BATCHES.went_without = lambda *_: None"},
+    ),
+    Branch(
+        "compiled records of RocketMQ's pulls",
+        ("rocketmq pulls",),
+        (f"{ROCKETMQ}/messages/compiled_records.py", f"{ROCKETMQ}/messages/record_loop.py"),
+        {f"{BROKER}.rocketmq.messages.compiled_records": "RECORDS.went_without = lambda *_: None"},
+    ),
+    Branch(
+        "private frame pulls",
+        ("rocketmq spark read",),
+        (
+            f"{ROCKETMQ}/pulls/frame_pulls.py",
+            "metaq/backends/rocketmq/frame_pulls.py",
+            "metaq/backends/rocketmq/frame_reader.py",
+            f"{COLUMNS}/rocketmq/frame_kernels.py",
+        ),
+        {
+            "metaq.backends.rocketmq.frame_reader": """\
+            def _is_bundled(self):
+                self._pulls_only = True
+                return False
+            _FrameReader._is_bundled = _is_bundled
+            """
+        },
+    ),
+    Branch(
+        "small ranges of MetaQ together",
+        ("micro-batches",),
+        (f"{BACKENDS}/metaq/small_ranges.py",),
+        {f"{BACKENDS}.metaq.small_ranges".replace("/", "."): "read_small = lambda *_: {}"},
+    ),
+    Branch(
+        "small ranges of RocketMQ together",
+        ("rocketmq micro-batches",),
+        (f"{BACKENDS}/rocketmq/small_ranges.py",),
+        {f"{BACKENDS}.rocketmq.small_ranges".replace("/", "."): "read_small = lambda *_: {}"},
+    ),
+    Branch(
+        "compiled columns",
+        ("spark write", "spark read", "rocketmq spark write", "rocketmq spark read"),
+        (
+            f"{COLUMNS}/kernels.py",
+            f"{COLUMNS}/compiling.py",
+            f"{COLUMNS}/engine.py",
+            *(f"{COLUMNS}/rocketmq/{name}_kernels.py" for name in ("frame", "record", "element")),
+        ),
+        {"metaq_spark.columns.engine": "numba_kernels = lambda: None"},
+    ),
+    Branch(
+        "buffers in Arrow's memory",
+        ("spark write", "spark read"),
+        (f"{COLUMNS}/memory.py",),
+        {
+            "metaq_spark.columns.memory": "empty_array = lambda count, dtype: np.empty(count, dtype)\n"
+            "keep_freed_memory = lambda: None"
+        },
     ),
     Branch(
         "light futures",
-        "submit",
+        ("submit",),
         ("metaq/client/futures.py",),
         {
             "metaq.client.futures": """\
@@ -103,9 +218,12 @@ BRANCHES: Final = (
     ),
     Branch(
         "reads of the broker's files",
-        "spark read",
+        ("spark read", "rocketmq spark read"),
         ("metaq/backends/metaq/local_file.py", "metaq/backends/segment_files.py", "metaq/protocols/file_location.py"),
-        {f"{BROKER}.text.session": "TextSession._file_location = lambda *_: (UNAVAILABLE, 'switched off')"},
+        {
+            f"{BROKER}.text.session": "TextSession._file_location = lambda *_: (UNAVAILABLE, 'switched off')",
+            f"{BROKER}.rocketmq.pulls.frame_pulls": "boot_id = lambda: None",
+        },
     ),
 )
 
@@ -147,29 +265,33 @@ def switched(branch: Branch | None) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def pinned_broker(environment: Mapping[str, str], core: int | None) -> Iterator[str]:
-    """Run a broker on one core; yield its address."""
+def pinned_broker(environment: Mapping[str, str], core: int | None, partitions: int) -> Iterator[tuple[str, str]]:
+    """Run a broker on one core; yield its addresses for MetaQ's and RocketMQ's clients."""
     with tempfile.TemporaryDirectory(prefix="branches-") as folder:
+        rocketmq = free_port()
         command = [sys.executable, "-m", "metaq_broker.cli", "dev", folder, "--port", "0"]
-        command += ["--partitions", str(PARTITIONS), "--log-level", "error"]
+        command += ["--rocketmq-port", str(rocketmq), "--partitions", str(partitions), "--log-level", "error"]
         pin: Callable[[], None] | None = None if core is None else lambda: os.sched_setaffinity(0, {core})
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=pin) as process:
             assert process.stdout is not None
             try:
                 ready = re.search(r" ready on (\S+),", process.stdout.readline())
                 assert ready is not None, "the broker did not get ready"
-                yield ready[1]
+                yield ready[1], f"127.0.0.1:{rocketmq}"
             finally:
                 process.terminate()
                 process.wait(DEADLINE_S)
 
 
-def rate(figure: str, branch: Branch | None, rows: int) -> float:
-    """One measurement: messages or rows a second."""
+def rate(figure: str, branch: Branch | None, scale: float, release: str | None) -> float:
+    """One measurement: messages, rows or micro-batches a second."""
     cores = sorted(os.sched_getaffinity(0))
     core, others = (cores[-1], set(cores[:-1])) if len(cores) > 1 else (None, set(cores))
-    with switched(branch) as environment, pinned_broker(environment, core) as address:
-        command = [sys.executable, __file__, "--figure", figure, address, str(rows)]
+    wanted = FIGURES[figure]
+    rows = max(1, round(wanted.rows * scale))
+    with switched(branch) as environment, pinned_broker(environment, core, wanted.partitions) as addresses:
+        program = str(ROOT / "benchmarks/branch_figures.py")
+        command = [sys.executable, program, figure, *addresses, str(rows), *([release] if release else [])]
         done = subprocess.run(
             command,
             stdout=subprocess.PIPE,
@@ -182,77 +304,26 @@ def rate(figure: str, branch: Branch | None, rows: int) -> float:
         return float(done.stdout.split()[-1])
 
 
-# ---- the figures, each in a process of its own
-
-
-def client_rate(does: str, address: str, rows: int) -> float:
-    """What ``client_work.py`` takes to send messages one by one, or to read them."""
-    from client_work import Work, metaq_consume, metaq_produce
-
-    work = Work(address, TOPIC, rows, PAYLOAD_BYTES)
-    metaq_produce(work)
-    if does == "consume":
-        metaq_consume(work)
-    return rows / work.times["wall_s"]
-
-
-def send_rate(address: str, rows: int) -> float:
-    """Durable sends of a client that waits for each."""
-    from metaq import MetaQ
-
-    with MetaQ(address) as queue:
-        producer, body = queue.producer(), bytes(PAYLOAD_BYTES)
-        for _ in range(50):
-            producer.send(TOPIC, body)
-        began = time.perf_counter()
-        for _ in range(rows):
-            producer.send(TOPIC, body)
-        return rows / (time.perf_counter() - began)
-
-
-def spark_rate(does: str, address: str, rows: int) -> float:
-    """A batch write, or a batch read of what was written, with one task slot; the second of two runs."""
-    from stage import spark
-
-    with spark(slots=1) as session:
-        value = f"cast(lpad(string(id), {PAYLOAD_BYTES}, '0123456789abcdef') as binary) value"
-        frame = session.range(rows, numPartitions=PARTITIONS).selectExpr(value)
-        seconds = 0.0
-        for _ in range(2 if does == "spark write" else 1):
-            began = time.perf_counter()
-            frame.write.format("metaq").mode("append").options(brokers=address, topic=TOPIC).save()
-            seconds = time.perf_counter() - began
-        for _ in range(2 if does == "spark read" else 0):
-            began = time.perf_counter()
-            stored = session.read.format("metaq").options(brokers=address, subscribe=TOPIC).load()
-            stored.write.format("noop").mode("overwrite").save()
-            seconds = time.perf_counter() - began
-        return rows / seconds
-
-
-def figure_of(name: str, address: str, rows: int) -> float:
-    """Measure one figure in this process."""
-    if name == "send":
-        return send_rate(address, rows)
-    return spark_rate(name, address, rows) if name.startswith("spark") else client_rate(name, address, rows)
-
-
 def main(words: list[str] | None = None) -> None:
     """Measure and print."""
-    if len(sys.argv) == 5 and sys.argv[1] == "--figure":
-        print(figure_of(sys.argv[2], sys.argv[3], int(sys.argv[4])))
-        return
     parser = arguments(__doc__)
     parser.add_argument("--only", help="branches whose names contain one of these, separated by commas")
+    parser.add_argument("--figures", help="figures whose names are these, separated by commas")
+    parser.add_argument("--rocketmq", metavar="RELEASE", help="also what RocketMQ's client of this release sees")
     given = parser.parse_args(words)
     wanted = [word.strip() for word in given.only.split(",")] if given.only else [""]
+    figures = given.figures.split(",") if given.figures else FIGURES
+    branches = [branch for branch in BRANCHES if any(word in branch.name for word in wanted)]
     with Report("Branches for speed", given.json) as report:
-        for branch in (each for each in BRANCHES if any(word in each.name for word in wanted)):
-            rows = max(1, int(ROWS[branch.wins] * given.scale))
-            pairs = [(rate(branch.wins, None, rows), rate(branch.wins, branch, rows)) for _ in range(given.runs)]
-            with_it, without = (statistics.median(side) for side in zip(*pairs, strict=True))
-            name = f"{branch.wins}, without {branch.name} ({branch.lines} lines)"
-            report.add(Figure(name, "k/s", without / 1e3, with_it / 1e3, "with it"))
+        for figure in (each for each in figures if given.rocketmq or not FIGURES[each].needs_release):
+            if not (serving := [branch for branch in branches if figure in branch.wins]):
+                continue
+            sides = [partial(rate, figure, branch, given.scale, given.rocketmq) for branch in (None, *serving)]
+            runs = [[side() for side in sides] for _ in range(given.runs)]
+            with_all, *without = map(statistics.median, zip(*runs, strict=True))
+            for branch, found in zip(serving, without, strict=True):
+                name = f"{figure}, without {branch.name} ({branch.lines} lines)"
+                report.add(Figure(name, "1/s", found, with_all, "with it"))
 
 
 if __name__ == "__main__":
