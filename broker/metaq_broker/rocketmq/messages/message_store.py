@@ -28,6 +28,8 @@ from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
 from metaq_broker.log.engine.outcomes import (
+    Appended,
+    BlockInvalid,
     NothingAt,
     PartitionClosed,
     PartitionEmpty,
@@ -94,13 +96,10 @@ class StoredBatch(NamedTuple):
         digits = struct.pack(f">{len(offsets)}q", *offsets).hex().upper()
         return [host + digits[at : at + 16] for at in range(0, len(digits), 16)]
 
-    def part(self, first: int, count: int) -> StoredBatch:
-        """Return where ``count`` of the messages are, from number ``first`` on."""
-        offsets = self.physical_offsets[first : first + count]
-        return StoredBatch(self.queue, self.queue_offset + first, offsets, self.store_time, self.store_host)
-
 
 OnStored = Callable[[StoredBatch | Refusal], None]
+Send = tuple[FrameBlock, OnStored]
+"""Frames that were sent together, and what is called with where they are, or why they are not stored."""
 
 OnFrames = Callable[[str, int, int, FrameBlock, Sequence[int] | None, int], None]
 """Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time.
@@ -153,18 +152,17 @@ class MessageStore:
     """``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
 
     def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes, body_bytes_max: int = 0) -> None:
-        self._engine, self._numbers = engine, numbers
+        self.engine, self.numbers = engine, numbers
         self._extra_bytes = EXTRA_BYTES_MAX + max(0, body_bytes_max - engine.config.system.message_bytes_max)
         self.store_host = store_host
         self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
-        self._listeners: list[OnFrames] = []
-        self._step: LoopStep | None = None
+        self.listeners: list[OnFrames] = []
         self._unreported: dict[tuple[str, int], deque[int]] = {}
 
     def when_stored(self, listener: OnFrames) -> None:
         """Call ``listener`` with all messages that are stored from now on, when they are durable and answered."""
-        self._listeners.append(listener)
+        self.listeners.append(listener)
 
     # ---- storing
 
@@ -192,54 +190,30 @@ class MessageStore:
             )
             for each in messages
         ]
-        self.append_frames(topic, queue, FrameBlock.of(frames), done)
+        self.append_frames(topic, queue, [(FrameBlock.of(frames), done)])
 
     def together(self) -> AbstractContextManager[None]:
         """Return a context manager for storing messages of several queues that become durable together."""
-        return self._engine.together()
+        return self.engine.together()
 
-    def append_frames(self, topic: str, queue: int, frames: FrameBlock, done: OnStored) -> None:
-        """Append frames in the stored form; their ids are assigned when they are stored."""
-        step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
+    def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
+        """Append the frames of some sends as one unit; their ids are assigned when they are stored.
 
-        def durable(refusal: Refusal | None) -> None:
-            if refusal is not None:
-                self._reported(topic, queue, ordinal)
-                done(refusal)
-                return
-            log = self._engine.stores.get(topic, queue)
-            if log is None:  # just deleted by an operator
-                self._reported(topic, queue, ordinal)
-                done(StorageFailed("the partition was removed"))
-                return
-            self._numbers.require(log, first, numbered)
+        If the unit is refused because a frame is invalid, the sends are appended one by one.
+        """
+        unit = _Unit(self, topic, queue, sends)
+        outcome = self.engine.append(Append(topic, queue, unit.frames, Terms.MADE, self._extra_bytes), unit.durable)
+        if isinstance(outcome, BlockInvalid) and len(sends) > 1:
+            for send in sends:
+                self.append_frames(topic, queue, [send])
+        elif isinstance(outcome, Refusal):
+            unit.refuse(outcome)
+        else:
+            unit.appended = outcome
+            self._unreported.setdefault((topic, queue), deque()).append(outcome.first_ordinal)
 
-        def numbered(base: int | Exception) -> None:
-            if isinstance(base, Exception):
-                step.at_end(partial(report, None))
-                done(StorageFailed(str(base)))
-                return
-            offsets = [base + first, *(base + first + end for end in frames.ends[:-1])]
-            try:
-                done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
-            finally:  # listeners are called when the answers have left
-                step.at_end(partial(report, offsets))
-
-        def report(offsets: Sequence[int] | None) -> None:
-            try:
-                for listener in self._listeners:
-                    listener(topic, queue, ordinal, frames, offsets, store_time)
-            finally:
-                self._reported(topic, queue, ordinal)
-
-        outcome = self._engine.append(Append(topic, queue, frames, Terms.MADE, self._extra_bytes), durable)
-        if isinstance(outcome, Refusal):
-            done(outcome)
-            return
-        first, ordinal, store_time = outcome.first_offset, outcome.first_ordinal, outcome.ids.first_ms
-        self._unreported.setdefault((topic, queue), deque()).append(ordinal)
-
-    def _reported(self, topic: str, queue: int, ordinal: int) -> None:
+    def reported(self, topic: str, queue: int, ordinal: int) -> None:
+        """Take note that a unit is refused, or that listeners know it."""
         unreported = self._unreported[topic, queue]
         unreported.remove(ordinal)  # the first, unless the topic was recreated meanwhile
         if not unreported:
@@ -281,7 +255,7 @@ class MessageStore:
         run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
         frame_bytes = 0  # of a frame that is longer than a run
         while not collected.is_full and offset - began < LOOKED_AT_BYTES_MAX:
-            base = self._numbers.base(log, offset)
+            base = self.numbers.base(log, offset)
             if base is None:
                 if not collected.looked_at:
                     return NumberPending(log.topic, log.index, offset)
@@ -338,7 +312,7 @@ class MessageStore:
             found = log.read(at.offset, bytes_max)
         if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:
             return StorageFailed(f"{log.directory.name}: message {nothing.next_offset} is not where the index says")
-        base = self._numbers.base(log, at.offset)
+        base = self.numbers.base(log, at.offset)
         if base is None:
             return NumberPending(log.topic, log.index, at.offset)
         end = self._whole_frames(log, at, found, messages_max)
@@ -374,7 +348,7 @@ class MessageStore:
         if isinstance(log, Refusal):
             then(log)
         else:
-            self._numbers.require(
+            self.numbers.require(
                 log,
                 pending.offset,
                 lambda base: then(StorageFailed(str(base)) if isinstance(base, Exception) else None),
@@ -382,7 +356,7 @@ class MessageStore:
 
     def find(self, physical_offset: int) -> Record | Refusal:
         """Return the message at a physical offset, or the reason why there is none."""
-        found = self._numbers.find(physical_offset)
+        found = self.numbers.find(physical_offset)
         if found is None:
             return NothingAt(physical_offset)
         stretch, offset = found
@@ -427,11 +401,11 @@ class MessageStore:
 
     def steady_ms(self) -> int:
         """Return the time without jumps, which determines due messages (``log.engine.steady_time``)."""
-        return self._engine.id_clock.steady_ms()
+        return self.engine.id_clock.steady_ms()
 
     def steady_time_of(self, wall_ms: int) -> int:
         """Return where a time that this broker's clock has shown is on that line."""
-        return self._engine.id_clock.steady.of(wall_ms)
+        return self.engine.id_clock.steady.of(wall_ms)
 
     def renumbered(self, topic: str, queue: int) -> int | None:
         """Return the first queue offset if the queue was renumbered when it was opened, else ``None``."""
@@ -464,10 +438,10 @@ class MessageStore:
 
     def watch(self, topic: str, queue: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever a queue has more readable messages; return a function that ends it."""
-        return self._engine.watch(topic, queue, lambda _end: callback())
+        return self.engine.watch(topic, queue, lambda _end: callback())
 
     def _log(self, topic: str, queue: int) -> PartitionLog | Refusal:
-        engine = self._engine
+        engine = self.engine
         if engine.is_closed(topic, queue):
             return PartitionClosed(queue)
         log = engine.stores.get(topic, queue)
@@ -484,3 +458,68 @@ class MessageStore:
                 self._records.clear()
             made = self._records[key] = QueueRecords(*key, self.store_host)
         return made
+
+
+class _Unit:
+    """The acknowledgement of sends that are appended as one unit: ``durable`` is called by the log, and answers each.
+
+    ``appended`` is set when the unit is in the log, before it is durable.
+    """
+
+    __slots__ = ("_queue", "_sends", "_store", "_topic", "appended", "frames")
+
+    appended: Appended
+
+    def __init__(self, store: MessageStore, topic: str, queue: int, sends: Sequence[Send]) -> None:
+        self._store, self._topic, self._queue, self._sends = store, topic, queue, sends
+        self.frames = FrameBlock.joined([frames for frames, _ in sends])
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer all sends that they are not stored."""
+        for _, done in self._sends:
+            _call(done, refusal)
+
+    def durable(self, refusal: Refusal | None) -> None:
+        store, first = self._store, self.appended.first_offset
+        log = store.engine.stores.get(self._topic, self._queue)
+        if refusal is None and log is None:  # just deleted by an operator
+            refusal = StorageFailed("the partition was removed")
+        if refusal is not None or log is None:
+            store.reported(self._topic, self._queue, self.appended.first_ordinal)
+            self.refuse(refusal)
+        elif (base := store.numbers.base(log, first)) is not None:
+            self._answer(base)
+        else:
+            store.numbers.require(log, first, self._answer)
+
+    def _answer(self, base: int | Exception) -> None:
+        """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
+        step, host = LoopStep.of(asyncio.get_running_loop()), self._store.store_host
+        if isinstance(base, Exception):
+            step.at_end(partial(self._report, None))
+            self.refuse(StorageFailed(str(base)))
+            return
+        _, ids, first, _, ordinal, _ = self.appended
+        offsets = [base + first, *(base + first + end for end in self.frames.ends[:-1])]
+        at = 0
+        for frames, done in self._sends:
+            own = offsets[at : at + frames.count]
+            _call(done, StoredBatch(self._queue, ordinal + at, own, ids.first_ms, host))
+            at += frames.count
+        step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
+
+    def _report(self, offsets: Sequence[int] | None) -> None:
+        ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms
+        try:
+            for listener in self._store.listeners:
+                listener(self._topic, self._queue, ordinal, self.frames, offsets, store_time)
+        finally:
+            self._store.reported(self._topic, self._queue, ordinal)
+
+
+def _call(done: OnStored, stored: StoredBatch | Refusal) -> None:
+    try:
+        done(stored)
+    except Exception as failure:  # the other sends of the unit still get their answers
+        context = {"message": "the answer to a send failed", "exception": failure}
+        asyncio.get_running_loop().call_exception_handler(context)

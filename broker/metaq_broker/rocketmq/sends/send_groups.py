@@ -12,9 +12,9 @@ import asyncio
 from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
-from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, StorageFailed
+from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.log.sync.loop_steps import LoopStep
-from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, StoredBatch
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, Send
 
 GROUP_BYTES_MAX: Final = 1 << 20
 """A group of this size accepts no more sends: a block is never divided between segments."""
@@ -26,7 +26,7 @@ class _Group:
     __slots__ = ("byte_count", "sends")
 
     def __init__(self) -> None:
-        self.sends: list[tuple[FrameBlock, OnStored]] = []
+        self.sends: list[Send] = []
         self.byte_count = 0
 
 
@@ -60,33 +60,9 @@ class SendGroups:
                 self._store_group(key, group)
 
     def _store_group(self, key: tuple[str, int], group: _Group) -> None:
-        def done(stored: StoredBatch | Refusal) -> None:
-            first = 0
-            for frames, each_done in group.sends:
-                if isinstance(stored, BlockInvalid) and len(group.sends) > 1:
-                    self._append(key, frames, each_done)
-                elif isinstance(stored, StoredBatch):
-                    _call(each_done, stored.part(first, frames.count))
-                else:
-                    _call(each_done, stored)
-                first += frames.count
-
-        self._append(key, FrameBlock.joined([frames for frames, _ in group.sends]), done)
-
-    def _append(self, key: tuple[str, int], frames: FrameBlock, done: OnStored) -> None:
         try:
-            self._store.append_frames(*key, frames, done)
+            self._store.append_frames(*key, group.sends)
         except Exception as failure:  # even after a bug, every client must get a response
-            _report("a send failed", failure)
-            done(StorageFailed(f"{type(failure).__name__}: {failure}"))
-
-
-def _call(done: OnStored, stored: StoredBatch | Refusal) -> None:
-    try:
-        done(stored)
-    except Exception as failure:  # the others of the group still get their answers
-        _report("the answer to a send failed", failure)
-
-
-def _report(message: str, failure: Exception) -> None:
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
+            asyncio.get_running_loop().call_exception_handler({"message": "a send failed", "exception": failure})
+            for _, done in group.sends:
+                done(StorageFailed(f"{type(failure).__name__}: {failure}"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -81,6 +81,23 @@ class Send:
         self.queue = self.header.queue_id
         self.fields: dict[str, str] = {}
         """Additional fields of the response for a client of 5.x."""
+
+    def stored(self, outcome: StoredBatch | Refusal) -> None:
+        """Answer the send: with where its messages are, or why they are not stored."""
+        call, command, queue = self.call, self.call.request, self.queue
+        if isinstance(outcome, Refusal):
+            call.answer(_refusal(self, outcome))
+            return
+        ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
+        if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+            call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
+            return
+        ext = {**_SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
+        if command.version >= NEW_CLIENTS_FROM:
+            ext.update(self.fields)
+            if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
+                ext["transactionId"] = key
+        call.answer(command.reply(0, ext))
 
 
 class Sends:
@@ -173,17 +190,17 @@ class Sends:
         properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
             return self._too_long(command)
-        done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
+        born, times = born_host(send.call), header.reconsume_times or 0
         if self._is_marked(header, text):
             message = OutgoingMessage(
                 command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
             )
             for each in self._interceptors:
-                if each.accept(send, message, done):
+                if each.accept(send, message, send.stored):
                     return None
         head = encode_head(header.flag, header.sys_flag, send.born_timestamp, born, times)
         frame = encode_stored(tag_of(properties), head, properties, command.body)
-        self._groups.add(header.topic, send.queue, FrameBlock.of((frame,)), done)
+        self._groups.add(header.topic, send.queue, FrameBlock.of((frame,)), send.stored)
         return None
 
     def _is_marked(self, header: SendMessage, properties: str) -> bool:
@@ -214,32 +231,12 @@ class Sends:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
             return self._too_long(command)
-        self._groups.add(header.topic, send.queue, frames, self._done(send, send.properties))
+        self._groups.add(header.topic, send.queue, frames, send.stored)
         return None
 
     def _too_long(self, command: RemotingCommand) -> RemotingCommand:
         limits = f"msg body length limit {self._config.message_bytes_max}B, msg properties length limit {BYTES_MAX}B."
         return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, f"{_TOO_LONG} {limits}"))
-
-    def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
-        call, command, queue = send.call, send.call.request, send.queue
-
-        def done(stored: StoredBatch | Refusal) -> None:
-            if isinstance(stored, Refusal):
-                call.answer(_refusal(send, stored))
-                return
-            ids, offset = ",".join(stored.message_ids()), stored.queue_offset
-            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
-                call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
-                return
-            ext = {**_SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
-            if command.version >= NEW_CLIENTS_FROM:
-                ext.update(send.fields)
-                if (key := parse_properties(properties).get("UNIQ_KEY")) is not None:
-                    ext["transactionId"] = key
-            call.answer(command.reply(0, ext))
-
-        return done
 
 
 def born_host(call: Call) -> bytes:

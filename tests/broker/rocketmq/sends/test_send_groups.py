@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, StorageFailed
-from metaq_broker.rocketmq.messages.message_store import OnStored, StoredBatch
+from metaq_broker.log.engine.outcomes import PartitionClosed, Refusal, StorageFailed
+from metaq_broker.rocketmq.messages.message_store import Send, StoredBatch
 from metaq_broker.rocketmq.sends.send_groups import GROUP_BYTES_MAX, SendGroups
 from waiting import in_loop
 
@@ -16,7 +17,7 @@ HOST = bytes(8)
 
 
 class FakeStore:
-    """Keeps blocks, and tells where they are at once. Frames with "wrong" in them are refused with their block."""
+    """Keeps blocks, and tells where they are at once."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.blocks: list[tuple[str, int, list[bytes]]] = []
@@ -25,19 +26,19 @@ class FakeStore:
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def append_frames(self, topic: str, queue: int, block: FrameBlock, done: OnStored) -> None:
-        frames = block.split()
+    def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
+        frames = [frame for block, _ in sends for frame in block.split()]
         if b"raise" in frames:
             raise OSError("broken")
-        if self.refusal is not None or b"wrong" in frames:
-            done(self.refusal or BlockInvalid("a frame is wrong"))
+        if self.refusal is not None:
+            for _, done in sends:
+                done(self.refusal)
             return
-        ends = {(topic, queue): 0}
-        for where, number, stored in self.blocks:
-            ends[where, number] = ends.get((where, number), 0) + len(stored)
-        first = ends[topic, queue]
+        first = sum(len(stored) for where, number, stored in self.blocks if (where, number) == (topic, queue))
         self.blocks.append((topic, queue, frames))
-        done(StoredBatch(queue, first, [100 * (first + each) for each in range(len(frames))], 7, HOST))
+        for block, done in sends:
+            done(StoredBatch(queue, first, [100 * (first + each) for each in range(block.count)], 7, HOST))
+            first += block.count
 
 
 def in_one_turn(store: FakeStore, *sends: tuple[str, int, list[bytes]]) -> list[StoredBatch | Refusal]:
@@ -75,17 +76,9 @@ def test_one_block_for_each_queue_in_the_order_of_the_sends() -> None:
     ]
 
 
-def test_a_wrong_send_is_refused_alone() -> None:
-    store = FakeStore()
-    answers = in_one_turn(store, ("t", 0, [b"a"]), ("t", 0, [b"b", b"wrong"]), ("t", 0, [b"c"]))
-    assert store.blocks == [("t", 0, [b"a"]), ("t", 0, [b"c"])]
-    assert [type(each) for each in answers] == [StoredBatch, BlockInvalid, StoredBatch]
-
-
 def test_what_refuses_the_queue_refuses_each_send() -> None:
     store = FakeStore(PartitionClosed(0))
     assert in_one_turn(store, ("t", 0, [b"a"]), ("t", 0, [b"b"])) == [PartitionClosed(0)] * 2
-    assert in_one_turn(FakeStore(), ("t", 0, [b"wrong"])) == [BlockInvalid("a frame is wrong")]
 
 
 def test_large_sends_do_not_make_one_block() -> None:
@@ -101,15 +94,7 @@ async def test_a_defect_leaves_no_send_without_an_answer() -> None:
     loop, reported = asyncio.get_running_loop(), list[str]()
     loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
     groups = SendGroups(FakeStore())  # type: ignore[arg-type]
-    last: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
-
-    def fails(_stored: StoredBatch | Refusal) -> None:
-        raise ValueError("a defect")
-
-    groups.add("t", 0, FrameBlock.of([b"a"]), fails)
-    groups.add("t", 0, FrameBlock.of([b"b"]), last.set_result)
-    assert isinstance(await last, StoredBatch)
     broken: asyncio.Future[StoredBatch | Refusal] = loop.create_future()
     groups.add("t", 0, FrameBlock.of([b"raise"]), broken.set_result)
     assert await broken == StorageFailed("OSError: broken")
-    assert reported == ["the answer to a send failed", "a send failed"]
+    assert reported == ["a send failed"]
