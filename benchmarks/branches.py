@@ -85,7 +85,7 @@ BRANCHES: Final = (
         "blocks numbered by compiled code",
         ("spark write",),
         ("metaq/formats/frame_loops.py",),
-        {"metaq.formats.frame_block": "BlockPasses.went_without = lambda *_: None"},
+        {"metaq.formats.frame_block": "BLOCKS.went_without = lambda *_: None"},
     ),
     Branch(
         "index entries by compiled code",

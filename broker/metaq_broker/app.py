@@ -452,8 +452,8 @@ class Broker:
 
     def _has_figures(self, topic: str) -> bool:
         # Only topics that exist: a client that asks for made-up names must not fill the memory with counters.
-        known = topic in self.config.topics or self.stores.has_topic(topic)
-        return known and self.config.topic_settings(topic).stat
+        settings = self.config.topics.get(topic)
+        return self.stores.has_topic(topic) and self.config.system.stat if settings is None else settings.stat
 
 
 def transaction_manager(

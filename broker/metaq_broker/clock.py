@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 MONOTONIC: Final = time.monotonic
@@ -18,13 +20,11 @@ class Clock:
         """Return wall-clock milliseconds since 1970. It may jump in both directions."""
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        """Return seconds that only grow; differences are meaningful, the value itself is not."""
-        return time.monotonic()
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    """Returns seconds that only grow; differences are meaningful, the value itself is not."""
 
-    def since_boot(self) -> float:
-        """Return seconds that only grow, those included in which the machine slept, where the system counts them."""
-        return time.clock_gettime(_BOOTTIME)
+    since_boot: Callable[[], float] = staticmethod(partial(time.clock_gettime, _BOOTTIME))
+    """Returns seconds that only grow, those included in which the machine slept, where the system counts them."""
 
 
 class ManualClock(Clock):

@@ -64,8 +64,8 @@ class FrameBlock:
     @classmethod
     def of_bodies(cls, bodies: Sequence[bytes], checksums: Iterable[int], flags: Iterable[int]) -> FrameBlock:
         """Return the block of messages with these bodies, with the checksums as they are given, and ids of 0."""
-        heads = map(pack_header, map(len, bodies), checksums, (0,) * len(bodies), flags)
-        return cls.of(list(map(add, heads, bodies)))
+        frames = list(map(add, map(pack_header, map(len, bodies), checksums, (0,) * len(bodies), flags), bodies))
+        return cls(bytearray().join(frames), len(frames), array("q", accumulate(map(len, frames))))
 
     @classmethod
     def joined(cls, blocks: Sequence[FrameBlock]) -> FrameBlock:
@@ -93,7 +93,8 @@ class FrameBlock:
     def ends(self) -> array[int]:
         """Where each frame ends, counted from the front of the block."""
         if self._ends is None:
-            self._ends = BLOCKS.ends_of(self.data)
+            is_long = BLOCKS.loop is not None and len(self.data) >= COMPILED_BYTES_MIN
+            self._ends = BLOCKS.loop.ends_of(self.data) if is_long else ends_plainly(self.data)
         return self._ends
 
     def start(self, number: int) -> int:
@@ -140,7 +141,16 @@ class FrameBlock:
             BlockRefused: A frame is cut, too long or fails its checksum, or there are not ``count`` of them. What was
                 numbered where it is has lost its ids.
         """
-        return BLOCKS.number(self.data, self.count, message_ids, body_bytes_max)
+        data, count = self.data, self.count
+        if BLOCKS.loop is None:
+            BLOCKS.went_without(len(data))
+        elif len(data) >= COMPILED_BYTES_MIN:
+            numbered = _writable(data)
+            ends = BLOCKS.loop.number(numbered, count, message_ids, body_bytes_max)
+            if ends is not None:
+                return FrameBlock(numbered, count, ends)
+            # Something is wrong with the block: the plain pass says what.
+        return number_plainly(data, count, message_ids, body_bytes_max)
 
     def renumbered(self, message_ids: IdRange, body_bytes_max: int) -> FrameBlock:
         """Do the same with frames that this process has made: only the lengths of their bodies are checked.
@@ -273,31 +283,6 @@ def compiled_loops() -> BlockLoops:
     return BlockLoops(number, ends_of)
 
 
-class BlockPasses(LazyLoop[BlockLoops]):
-    """Runs the passes: plain at first, compiled once that is worth it."""
-
-    def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
-        super().__init__("frame blocks", compiled_loops, _agree, plain_bytes_max)
-
-    def number(self, data: Buffer, count: int, message_ids: IdRange, body_bytes_max: int) -> FrameBlock:
-        """Do what ``FrameBlock.numbered`` promises."""
-        if self.loop is not None and len(data) >= COMPILED_BYTES_MIN:
-            numbered = _writable(data)
-            ends = self.loop.number(numbered, count, message_ids, body_bytes_max)
-            if ends is not None:
-                return FrameBlock(numbered, count, ends)
-            # Something is wrong with the block: the plain pass says what.
-        elif self.loop is None:
-            self.went_without(len(data))
-        return number_plainly(data, count, message_ids, body_bytes_max)
-
-    def ends_of(self, data: Buffer) -> array[int]:
-        """Return where each of the whole frames in ``data`` ends."""
-        if self.loop is not None and len(data) >= COMPILED_BYTES_MIN:
-            return self.loop.ends_of(data)
-        return ends_plainly(data)
-
-
 def _agree(loops: BlockLoops) -> bool:
     """Return whether the compiled passes do exactly what the plain ones do, on a block that meets all branches."""
     block = b"".join(encode_frame(-1, flag, bytes([flag]) * (flag * 7)) for flag in range(60))
@@ -309,5 +294,10 @@ def _agree(loops: BlockLoops) -> bool:
     return is_right and loops.ends_of(block) == ends_plainly(block) == ends
 
 
-BLOCKS: Final = BlockPasses()
-"""The passes of this process."""
+def block_passes(plain_bytes_max: int = PLAIN_BYTES_MAX) -> LazyLoop[BlockLoops]:
+    """Return compiled passes that are loaded when so many bytes were numbered by the plain one."""
+    return LazyLoop("frame blocks", lambda: compiled_loops(), _agree, plain_bytes_max)
+
+
+BLOCKS = block_passes()
+"""The compiled passes of this process."""

@@ -5,15 +5,24 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
+from metaq.compiled.lazy_loop import LazyLoop
 from metaq.formats import frame_block
 from metaq.formats.checksum import checksum
-from metaq.formats.frame_block import BlockPasses, BlockRefused, FrameBlock, check_count, ends_plainly, number_plainly
+from metaq.formats.frame_block import (
+    BlockLoops,
+    BlockRefused,
+    FrameBlock,
+    block_passes,
+    check_count,
+    ends_plainly,
+    number_plainly,
+)
 from metaq.formats.frames import encode_frame, walk
 from metaq.formats.message_id import EPOCH_MS, IdRange
+from metaq.model import Buffer
 
 BODIES = [b"", b"a", b"bb" * 50, b"c" * 1000, b"last", *(b"%d" % number for number in range(200))]
 FRAMES = [encode_frame(-1, flag, body) for flag, body in enumerate(BODIES)]
@@ -21,40 +30,46 @@ DATA = b"".join(FRAMES)
 IDS = IdRange(EPOCH_MS + 5, 4000, len(BODIES), 3)
 ENDS = [frame.end for frame in walk(DATA)]
 
-Number = Callable[..., FrameBlock]
+
+Passes = LazyLoop[BlockLoops]
 
 
 @pytest.fixture(scope="module")
-def compiled_passes() -> BlockPasses:
-    passes = BlockPasses()
+def compiled_passes() -> Passes:
+    passes = block_passes()
     passes.load()
     assert passes.compiled
     return passes
 
 
 @pytest.fixture(params=["plain", "compiled"])
-def passes(
-    request: pytest.FixtureRequest, compiled_passes: BlockPasses, monkeypatch: pytest.MonkeyPatch
-) -> BlockPasses:
+def passes(request: pytest.FixtureRequest, compiled_passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The passes of a process, with either body; no block is too short for them."""
     monkeypatch.setattr(frame_block, "COMPILED_BYTES_MIN", 0)
-    return compiled_passes if request.param == "compiled" else BlockPasses(plain_bytes_max=1 << 40)
+    chosen = compiled_passes if request.param == "compiled" else block_passes(1 << 40)
+    monkeypatch.setattr(frame_block, "BLOCKS", chosen)
+
+
+def number(block: Buffer, count: int, ids: IdRange) -> FrameBlock:
+    return FrameBlock(block, count).numbered(ids, 1000)
 
 
 # ---- the contract of both bodies
 
 
-def test_ids_are_written_and_everything_else_is_kept(passes: BlockPasses) -> None:
-    numbered = passes.number(DATA, len(BODIES), IDS, 1000)
+@pytest.mark.usefixtures("passes")
+def test_ids_are_written_and_everything_else_is_kept() -> None:
+    numbered = number(DATA, len(BODIES), IDS)
     frames = list(walk(bytes(numbered.data)))
     assert [frame.message_id for frame in frames] == list(IDS)
     assert [(frame.flag, frame.body) for frame in frames] == list(enumerate(BODIES))
     assert (numbered.count, list(numbered.ends)) == (len(BODIES), ENDS)
 
 
-def test_ends_are_those_of_the_frames(passes: BlockPasses) -> None:
-    assert list(passes.ends_of(DATA)) == list(passes.ends_of(memoryview(DATA))) == ENDS
-    assert list(passes.ends_of(b"")) == []
+@pytest.mark.usefixtures("passes")
+def test_ends_are_those_of_the_frames() -> None:
+    assert list(FrameBlock(DATA, 205).ends) == list(FrameBlock(memoryview(DATA), 205).ends) == ENDS
+    assert list(FrameBlock(b"", 0).ends) == []
 
 
 def _with(block: bytes, at: int, value: bytes) -> bytes:
@@ -64,6 +79,7 @@ def _with(block: bytes, at: int, value: bytes) -> bytes:
 FRAME = encode_frame(0, 0, b"body")
 
 
+@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("block", "count", "message"),
     [
@@ -79,24 +95,24 @@ FRAME = encode_frame(0, 0, b"body")
         (encode_frame(0, 0, b"x" * 1001), 1, "frame 0 at byte 0 has a body of 1001 bytes, maxMessageSize is 1000"),
     ],
 )  # fmt: skip
-def test_one_wrong_frame_refuses_the_block_and_is_named(
-    passes: BlockPasses, block: bytes, count: int, message: str
-) -> None:
+def test_one_wrong_frame_refuses_the_block_and_is_named(block: bytes, count: int, message: str) -> None:
     with pytest.raises(BlockRefused) as refused:
-        passes.number(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000)
+        number(block, count, IdRange(EPOCH_MS, 0, count, 0))
     assert message in str(refused.value)
 
 
-def test_a_block_that_can_be_written_is_numbered_where_it_is(passes: BlockPasses) -> None:
+@pytest.mark.usefixtures("passes")
+def test_a_block_that_can_be_written_is_numbered_where_it_is() -> None:
     memory = bytearray(DATA + b"behind")
-    numbered = passes.number(memoryview(memory)[: len(DATA)], len(BODIES), IDS, 1000)
+    numbered = number(memoryview(memory)[: len(DATA)], len(BODIES), IDS)
     assert numbered == number_plainly(DATA, len(BODIES), IDS, 1000)
     assert memory == bytes(numbered.data) + b"behind"
 
 
+@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("block", [DATA, memoryview(DATA)])
-def test_one_that_cannot_is_copied(block: bytes | memoryview, passes: BlockPasses) -> None:
-    numbered = passes.number(block, len(BODIES), IDS, 1000)
+def test_one_that_cannot_is_copied(block: bytes | memoryview) -> None:
+    numbered = number(block, len(BODIES), IDS)
     assert [frame.message_id for frame in walk(bytes(numbered.data))] == list(IDS)
     assert block == DATA
 
@@ -104,10 +120,11 @@ def test_one_that_cannot_is_copied(block: bytes | memoryview, passes: BlockPasse
 # ---- how a process comes by the compiled body
 
 
-def test_the_compiled_body_is_loaded_after_so_many_bytes_and_not_before() -> None:
-    passes = BlockPasses(plain_bytes_max=len(DATA))
+def test_the_compiled_body_is_loaded_after_so_many_bytes_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = block_passes(len(DATA))
+    monkeypatch.setattr(frame_block, "BLOCKS", passes)
     for expected in (False, True):
-        passes.number(DATA, len(BODIES), IDS, 1000)
+        number(DATA, len(BODIES), IDS)
         assert passes.loading is expected
     passes.join()
     assert passes.compiled
@@ -120,10 +137,11 @@ def test_blocks_are_numbered_plainly_without_a_file_to_compile(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(frame_block, "compiled_loops", compiled)
-    passes = BlockPasses(plain_bytes_max=0)
-    for number in range(2):
-        ids = IdRange(EPOCH_MS + number, 0, 1, 0)
-        numbered = passes.number(FRAME, 1, ids, 1000)
+    passes = block_passes(0)
+    monkeypatch.setattr(frame_block, "BLOCKS", passes)
+    for ms in range(2):
+        ids = IdRange(EPOCH_MS + ms, 0, 1, 0)
+        numbered = number(FRAME, 1, ids)
         passes.join()
         assert bytes(numbered.data) == encode_frame(ids.first, 0, b"body")
     assert (passes.loading, passes.compiled) == (True, False)
@@ -133,7 +151,7 @@ def test_a_body_that_gives_wrong_results_is_not_used(monkeypatch: pytest.MonkeyP
     loops = frame_block.compiled_loops()
     wrong = loops._replace(ends_of=lambda data: ends_plainly(data)[:-1])
     monkeypatch.setattr(frame_block, "compiled_loops", lambda: wrong)
-    passes = BlockPasses()
+    passes = block_passes()
     passes.load()
     assert not passes.compiled
 
@@ -141,7 +159,7 @@ def test_a_body_that_gives_wrong_results_is_not_used(monkeypatch: pytest.MonkeyP
 @pytest.mark.process
 def test_a_later_process_finds_the_machine_code_on_disk() -> None:
     """The stamp of numba's cache: compiling again would count as a miss."""
-    BlockPasses().load()
+    block_passes().load()
     script = "from metaq.formats.frame_loops import number; print(number.stats.cache_hits, number.stats.cache_misses)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.count("Counter()") == 1

@@ -70,7 +70,9 @@ class IdClock:
         now_ms, grown_s = self._clock.now_ms(), self._clock.since_boot()
         self._began_s = grown_s if self._began_s is None else self._began_s
         offset_ms = now_ms - grown_s * 1000
-        fault = self._fault(now_ms, offset_ms, grown_s)
+        even_ms = self._offset_ms
+        is_even = even_ms is not None and abs(offset_ms - even_ms) <= JUMP_MAX_S * 1000
+        fault = None if is_even and EPOCH_MS < now_ms <= LATEST_MS else self._fault(now_ms, offset_ms, grown_s)
         if fault is None:
             self._offset_ms, self._doubted = offset_ms, None
         if (fault is None) != (self.fault is None):
@@ -143,14 +145,11 @@ class IdClock:
         self.steady.jumped(even_ms, now_ms)
 
     def _fault(self, now_ms: int, offset_ms: float, grown_s: float) -> str | None:
+        """Return why a clock that has not gone on evenly is not trusted; ``None`` if it is."""
         if not EPOCH_MS < now_ms <= LATEST_MS:
             self._doubted = None
             return f"the clock shows {_words(now_ms)}, message ids hold times from 2011 to 2080"
-        expected_ms = self._offset_ms
-        if expected_ms is None:
-            if self._begins_likely(now_ms):
-                return None
-        elif abs(offset_ms - expected_ms) <= JUMP_MAX_S * 1000:
+        if self._offset_ms is None and self._begins_likely(now_ms):
             return None
         if self._doubted is None or abs(offset_ms - self._doubted[0]) > JUMP_MAX_S * 1000:
             self._doubted = offset_ms, grown_s

@@ -30,13 +30,10 @@ class Layout:
         self.segments = list(segments)
         self.damage = list(damage)
         self.handles = handles
+        self.active = self.segments[-1]
+        """The segment that is written."""
         self._starts = [segment.start for segment in self.segments]
         self._damage_starts = [entry.start for entry in self.damage]
-
-    @property
-    def active(self) -> Segment:
-        """The segment that is written."""
-        return self.segments[-1]
 
     @property
     def start(self) -> int:
@@ -46,6 +43,7 @@ class Layout:
     def add(self, segment: Segment) -> None:
         """Append a segment; it is the active one from now on."""
         self.segments.append(segment)
+        self.active = segment
         self._starts.append(segment.start)
 
     def forget(self, count: int) -> list[Segment]:
