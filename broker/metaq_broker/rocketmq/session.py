@@ -140,11 +140,6 @@ class RemotingSession:
         return self._decoder.pending_bytes
 
     @property
-    def reserved_bytes(self) -> int:
-        """The same as the pending bytes: nothing is reserved ahead."""
-        return self._decoder.pending_bytes
-
-    @property
     def receive_data(self) -> Callable[[Buffer], None]:
         """Takes bytes that were received."""
         return self._decoder.feed

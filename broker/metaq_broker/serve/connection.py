@@ -288,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._scheduled:
             self._scheduled = True
             little = not self._heavy and self._session.pending_bytes <= LITTLE_BYTES
-            self._server.queue.wait(self._used_s, self._run_waited_quantum, heavy=self._heavy, little=little)
+            self._server.queue.wait(self._used_s, self._work, heavy=self._heavy, little=little)
 
     def _run_quantum(self) -> None:
         self._scheduled = False
@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
             return  # nothing is sent any more, and nothing of it counts
         replies = self._replies
         if self._server.queue.free:
-            self._run_waited_quantum(QUANTUM_S)
+            self._work(QUANTUM_S)
         elif not (self._input or self._file or replies.questions) and replies.ready_bytes <= LITTLE_BYTES:
             self._work(QUANTUM_S)  # sends answers that are ready: that takes no longer than to wait
         else:
@@ -305,15 +305,13 @@ class Connection(asyncio.BufferedProtocol):
             self._report()
             self._wait()
 
-    def _run_waited_quantum(self, quantum_s: float) -> None:
-        self._scheduled = False
-        self._used_s = self._server.queue.used_s(self._used_s, heavy=self._heavy)
-        self._work(quantum_s)
-
     def _work(self, quantum_s: float) -> None:
+        """Send and carry out what there is, for so many seconds: at once, or when the queue calls."""
+        self._scheduled = False
         if self._transport.is_closing() or self._linger is not None:
             return
         queue, replies, began = self._server.queue, self._replies, self._loop.time()
+        self._used_s = max(self._used_s, (queue.heavy if self._heavy else queue.light).served_s)
         self._quantum_end = began + quantum_s
         if self._file is not None or not replies.empty:
             self._send()
@@ -366,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
-        buffered_bytes = self._session.reserved_bytes + output_bytes
+        buffered_bytes = self._session.pending_bytes + output_bytes
         if buffered_bytes != self.buffered_bytes:
             self._server.holds(self, buffered_bytes)
 

@@ -48,35 +48,29 @@ for every little piece of work."""
 class _Class:
     """The connections of one class that wait."""
 
-    __slots__ = ("_numbers", "_served_s", "_waiting")
+    __slots__ = ("_numbers", "served_s", "waiting")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[float, int, float, Callable[[float], None]]] = []  # a heap
+        self.waiting: list[tuple[float, int, float, Callable[[float], None]]] = []  # a heap
         self._numbers = itertools.count()
-        self._served_s = 0.0  # what the connection that was served last had used before
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.served_s = 0.0
+        """Seconds that the connection that was served last had used before. No connection counts as less."""
 
     @property
     def quantum_s(self) -> float:
         """Seconds that the next one may work."""
-        return max(QUANTUM_S_MIN, min(QUANTUM_S, CYCLE_S / (len(self._waiting) + 1)))
-
-    def used_s(self, used_s: float) -> float:
-        """Return what counts of that."""
-        return max(used_s, self._served_s)
+        return max(QUANTUM_S_MIN, min(QUANTUM_S, CYCLE_S / (len(self.waiting) + 1)))
 
     def add(self, used_s: float, needed_s: float, run_quantum: Callable[[float], None]) -> None:
         """Have a connection wait."""
-        used_s = self.used_s(used_s)
-        heapq.heappush(self._waiting, (used_s + needed_s, next(self._numbers), used_s, run_quantum))
+        used_s = max(used_s, self.served_s)
+        heapq.heappush(self.waiting, (used_s + needed_s, next(self._numbers), used_s, run_quantum))
 
     def serve_next(self) -> None:
         """Let the one work that will have used least then."""
         quantum_s = self.quantum_s
-        _, _, used_s, run_quantum = heapq.heappop(self._waiting)
-        self._served_s = max(self._served_s, used_s)
+        _, _, used_s, run_quantum = heapq.heappop(self.waiting)
+        self.served_s = max(self.served_s, used_s)
         run_quantum(quantum_s)
 
 
@@ -86,7 +80,7 @@ class FairQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive
         self._step = LoopStep.of(loop)
-        self._light, self._heavy = _Class(), _Class()
+        self.light, self.heavy = _Class(), _Class()
         self._spent_s = 0.0
         self._announced = False
         self.spent = False
@@ -103,11 +97,7 @@ class FairQueue:
     @property
     def free(self) -> bool:
         """Whether a connection may work now: nobody waits, and the time of this round is not spent."""
-        return not self.spent and not self._light and not self._heavy
-
-    def used_s(self, used_s: float, *, heavy: bool) -> float:
-        """Return what counts of the seconds that a connection of this class has used, when it begins to work."""
-        return (self._heavy if heavy else self._light).used_s(used_s)
+        return not (self.spent or self.light.waiting or self.heavy.waiting)
 
     def charge(self, seconds: float) -> None:
         """Count time that a connection has worked."""
@@ -121,7 +111,7 @@ class FairQueue:
 
         ``little``: it seems to need no more than a fraction of a quantum.
         """
-        (self._heavy if heavy else self._light).add(used_s, 0.0 if little else QUANTUM_S, run_quantum)
+        (self.heavy if heavy else self.light).add(used_s, 0.0 if little else QUANTUM_S, run_quantum)
         self._announce()
 
     def _announce(self) -> None:
@@ -134,15 +124,15 @@ class FairQueue:
         self._spent_s = 0.0
         try:
             with self._step:
-                self._serve(self._light, LIGHT_S if self._heavy else ROUND_S)
-                self._serve(self._heavy, ROUND_S)
+                self._serve(self.light, LIGHT_S if self.heavy.waiting else ROUND_S)
+                self._serve(self.heavy, ROUND_S)
         finally:
-            if self._light or self._heavy:
+            if self.light.waiting or self.heavy.waiting:
                 self._announce()
 
     def _serve(self, waiting: _Class, end_s: float) -> None:
         """Serve those who wait now, until so much of the round is spent, but at least one."""
-        for number in range(len(waiting)):
+        for number in range(len(waiting.waiting)):
             if number and self._spent_s >= end_s:
                 break
             waiting.serve_next()

@@ -76,7 +76,9 @@ class Server:
         self._files = OpenFiles.of_process()
         self.queue: Final = FairQueue.of(self.loop)
         self.step: Final = LoopStep.of(self.loop)
-        self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
+        self._whole: Final = memoryview(bytearray(RECEIVE_BYTES))
+        self.received = self._whole
+        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
         self._buffered_bytes = 0
         self._acceptors: list[Acceptor] = []
         self._sockets: SocketWatch | None = None
@@ -158,13 +160,6 @@ class Server:
         self._empty.clear()
         self._count()
 
-    @property
-    def received(self) -> memoryview:
-        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
-        if self._buffered_bytes > self.limits.buffered_bytes_max // 4:
-            return self._received[:RECEIVE_BYTES_LOW]
-        return self._received
-
     def holds(self, connection: Peer, buffered_bytes: int) -> None:
         """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
@@ -182,6 +177,8 @@ class Server:
             self._buffered_bytes -= largest.buffered_bytes
             largest.buffered_bytes = 0
             largest.abort()
+        are_many = self._buffered_bytes > self.limits.buffered_bytes_max // 4
+        self.received = self._whole[:RECEIVE_BYTES_LOW] if are_many else self._whole
 
     def replaced(self, connection: Peer) -> None:
         """Note that a handshake is done; its connection opens at once."""

@@ -64,10 +64,6 @@ class Session(Protocol):
         """Bytes that were received and not carried out yet."""
 
     @property
-    def reserved_bytes(self) -> int:
-        """Bytes of memory that hold them or are kept for the rest of a request."""
-
-    @property
     def buffer(self) -> memoryview | None:
         """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
 

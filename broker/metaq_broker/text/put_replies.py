@@ -12,6 +12,7 @@ from metaq.formats.frame_block import FrameBlock, consecutive
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.outcomes import Appended, Refusal
 from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.text.refusals import Refused
@@ -35,6 +36,16 @@ class GroupedReplies:
         self._groups -= 1
         if not self._groups:
             self._slot.complete(b"".join(self._replies))
+
+
+def stored_replies(unit: Append, opaques: Sequence[int], appended: Appended, worded: Worded) -> list[bytes]:
+    """Return the replies to the puts of a unit, or to the one batch that it is."""
+    if unit.terms is Terms.BLOCK:
+        text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
+        return [encode(Result(OK, text, opaques[0]))]
+    if appended.rejected:
+        return mixed_replies(opaques, unit.block, appended, worded)
+    return success_replies(opaques, unit.block, appended)
 
 
 def success_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended) -> list[bytes]:

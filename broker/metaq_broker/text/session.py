@@ -43,7 +43,7 @@ from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.puts import Puts
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
-from metaq_broker.log.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
+from metaq_broker.log.engine.outcomes import AllRejected, Refusal, StorageFailed, TooLarge
 from metaq_broker.log.engine.type_filter import LargeFrame
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun
@@ -56,9 +56,8 @@ from metaq_broker.text.access import Access
 from metaq_broker.text.put_replies import (
     GroupedReplies,
     Worded,
-    mixed_replies,
     refusal_replies,
-    success_replies,
+    stored_replies,
 )
 from metaq_broker.text.refusals import RefusalTexts, Refused
 from metaq_broker.text.stats_report import StatsReport
@@ -132,13 +131,11 @@ class TextSession:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that were received and are no whole command yet, or are not carried out yet."""
-        return self._decoder.pending_bytes
+        """Bytes that were received and are no whole command yet, or are not carried out yet.
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Bytes of memory that hold them or are kept for the rest of a block."""
-        return self._decoder.pending_bytes  # of a buffer as far as it is filled: its pages are allocated on use
+        Of a buffer for the rest of a block, the part that is filled: its other pages are not allocated.
+        """
+        return self._decoder.pending_bytes
 
     @property
     def buffer(self) -> memoryview | None:
@@ -213,7 +210,8 @@ class TextSession:
         topics, partitions, count = puts.topics, puts.partitions, puts.frames.count
         topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
-            self._put_group(topic, partition, puts.frames, puts.opaques, self._replies.pending(count).complete_all)
+            unit = Append(topic, partition, puts.frames, Terms.PUTS)
+            self._append(unit, puts.opaques, self._replies.pending(count).complete_all)
             return
         groups: dict[tuple[str, int], list[int]] = {}
         for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
@@ -221,20 +219,11 @@ class TextSession:
             groups.setdefault((topic, index), []).append(position)
         replies = GroupedReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
-            frames, opaques = puts.frames.picked(positions), [puts.opaques[position] for position in positions]
-            self._put_group(topic, partition, frames, opaques, partial(replies.report, positions))
+            unit = Append(topic, partition, puts.frames.picked(positions), Terms.PUTS)
+            opaques = [puts.opaques[position] for position in positions]
+            self._append(unit, opaques, partial(replies.report, positions))
 
-    def _put_group(self, topic: str, partition: int, frames: FrameBlock, opaques: Sequence[int], send: Send) -> None:
-        def stored(appended: Appended) -> Sequence[bytes]:
-            if appended.rejected:
-                return mixed_replies(opaques, frames, appended, partial(self._texts.put, topic, partition))
-            return success_replies(opaques, frames, appended)
-
-        self._append(Append(topic, partition, frames, Terms.PUTS), opaques, stored, send)
-
-    def _append(
-        self, unit: Append, opaques: Sequence[int], stored: Callable[[Appended], Sequence[bytes]], send: Send
-    ) -> None:
+    def _append(self, unit: Append, opaques: Sequence[int], send: Send) -> None:
         """Append a unit, and ``send`` the replies to its puts when it is durable, or why it was refused.
 
         What is kept until then must keep no message in memory.
@@ -255,7 +244,7 @@ class TextSession:
             rejected = outcome.rejected if isinstance(outcome, AllRejected) else rejected
             durable(outcome)
         else:
-            rejected, replies = outcome.rejected, stored(outcome)
+            rejected, replies = outcome.rejected, stored_replies(unit, opaques, outcome, worded)
 
     def _put_in_transaction(self, put: Put) -> None:
         self._services.transactions.put(self, put, self._replies)
@@ -274,12 +263,8 @@ class TextSession:
         if partition == ANY_PARTITION:
             partition = self._engine.pick_partition(batch.topic)
 
-        def stored(appended: Appended) -> list[bytes]:
-            text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
-            return [encode(Result(OK, text, batch.opaque))]
-
         unit = Append(batch.topic, partition, FrameBlock(batch.block, batch.count), Terms.BLOCK)
-        self._append(unit, (batch.opaque,), stored, self._replies.pending().complete_all)
+        self._append(unit, (batch.opaque,), self._replies.pending().complete_all)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit

@@ -163,9 +163,14 @@ class CommandDecoder(_Decoder):
             return event
         singles: list[Put] = []
         while len(singles) < puts_max:
-            puts = self._usual_puts(puts_max - len(singles))
-            if puts is not None:
-                return puts.behind(singles) if singles else puts
+            if self._head is None and self._inbox.data.startswith(PUT, self._inbox.pos):
+                if not self._singly:
+                    limits = self._fast_line_bytes_max, self._body_bytes_max
+                    taken = take_puts(self._inbox, puts_max - len(singles), *limits)
+                    if isinstance(taken, Puts):
+                        return taken.behind(singles) if singles else taken
+                    self._singly = taken
+                self._singly = max(0, self._singly - 1)
             try:
                 command = self.next_command()
             except ProtocolError:
@@ -180,20 +185,6 @@ class CommandDecoder(_Decoder):
                 break
             singles.append(command)
         return Puts.of(singles)
-
-    def _usual_puts(self, count_max: int) -> Puts | None:
-        """Return the puts that are next, complete and of the usual form; ``None`` if there is none."""
-        inbox = self._inbox
-        if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
-            return None
-        if self._singly:
-            self._singly -= 1
-            return None
-        taken = take_puts(inbox, count_max, self._fast_line_bytes_max, self._body_bytes_max)
-        if isinstance(taken, int):
-            self._singly = max(0, taken - 1)
-            return None
-        return taken
 
     def _any_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         if self._head is None:

@@ -162,10 +162,7 @@ class Engine:
             return log
         ordinal = log.end_ordinal
         try:
-            if unit.terms is Terms.PUTS and not log.has_space_for(len(block.data)):
-                first = log.append(block.split())
-            else:
-                first = log.append_blocks((block, *unit.behind))
+            first = log.append_blocks((block, *unit.behind), may_roll=unit.terms is Terms.PUTS)
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure), failure)

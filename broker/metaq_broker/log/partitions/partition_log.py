@@ -209,14 +209,18 @@ class PartitionLog:
                 self._check_writable()
         return first
 
-    def append_blocks(self, blocks: Sequence[FrameBlock]) -> int:
+    def append_blocks(self, blocks: Sequence[FrameBlock], *, may_roll: bool = False) -> int:
         """Append blocks as one unit that no roll divides; return the offset of its first byte.
 
-        Message ids ascend within a block.
+        Message ids ascend within a block. ``may_roll``: the one block may be divided between segments, as by
+        ``append``.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all.
+            LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all, unless it was
+                divided.
         """
+        if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
+            return self.append(blocks[0].split())
         first = self.end_offset
         self._check_writable()
         self._write([block.data for block in blocks])
@@ -225,10 +229,6 @@ class PartitionLog:
         if self.layout.active.size >= self._settings.segment_bytes_max:
             self.begin_segment()
         return first
-
-    def has_space_for(self, size: int) -> bool:
-        """Say whether so many bytes fit into the active segment without a roll."""
-        return self.layout.active.size + size < self._settings.segment_bytes_max
 
     def append_copy(self, block: FrameBlock) -> None:
         """Append frames of another broker's log without rolling. Raises as ``append``."""
