@@ -35,7 +35,7 @@ TOPIC_SETTINGS: Final = {
 
 
 @dataclass(frozen=True)
-class Place:
+class Served:
     """Where the broker serves both protocols, and the release of RocketMQ's client, if there is one."""
 
     metaq: str
@@ -43,7 +43,7 @@ class Place:
     release: str = ""
 
 
-Measure = Callable[[Place, int], float]
+Measure = Callable[[Served, int], float]
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class UsersFigure:
 # ---- clients
 
 
-def one_by_one(place: Place, rows: int) -> float:
+def one_by_one(served: Served, rows: int) -> float:
     """Durable sends of a client that waits for each."""
     from metaq import MetaQ
 
-    with MetaQ(place.metaq) as queue:
+    with MetaQ(served.metaq) as queue:
         producer, body = queue.producer(), bytes(BYTES)
         for _ in range(100):
             producer.send(TOPIC, body)
@@ -76,12 +76,12 @@ def one_by_one(place: Place, rows: int) -> float:
 def many_clients(connections: int, *, is_rocketmq: bool) -> Measure:
     """Durable sends of so many connections, each of which waits for its answer."""
 
-    def measure(place: Place, rows: int) -> float:
+    def measure(served: Served, rows: int) -> float:
         from fairness import SENT, STORED, put, send
         from greedy_clients import Greedy, greedy_clients
 
         request, mark = (send(TOPIC), SENT) if is_rocketmq else (put(TOPIC), STORED)
-        port = int((place.rocketmq if is_rocketmq else place.metaq).rpartition(":")[2])
+        port = int((served.rocketmq if is_rocketmq else served.metaq).rpartition(":")[2])
         seconds, answered = rows / 1000, [0]
         core = min(os.sched_getaffinity(0))
         with greedy_clients(Greedy(port, request, connections, 1, mark), core, []):
@@ -93,19 +93,19 @@ def many_clients(connections: int, *, is_rocketmq: bool) -> Measure:
     return measure
 
 
-def submitted(place: Place, rows: int) -> float:
+def submitted(served: Served, rows: int) -> float:
     """Messages with a future each."""
     from client_work import Work, metaq_produce
 
-    metaq_produce(work := Work(place.metaq, TOPIC, rows, BYTES))
+    metaq_produce(work := Work(served.metaq, TOPIC, rows, BYTES))
     return rows / work.times["wall_s"]
 
 
-def consumed(place: Place, rows: int) -> float:
+def consumed(served: Served, rows: int) -> float:
     """Messages that a consumer iterates over."""
     from client_work import Work, metaq_consume, metaq_produce
 
-    metaq_produce(work := Work(place.metaq, TOPIC, rows, BYTES))
+    metaq_produce(work := Work(served.metaq, TOPIC, rows, BYTES))
     metaq_consume(work)
     return rows / work.times["wall_s"]
 
@@ -116,14 +116,14 @@ def consumed(place: Place, rows: int) -> float:
 def java(does: str) -> Measure:
     """What RocketMQ's Java client gets: single sends of 1 or 64 threads, batches, or pulls."""
 
-    def measure(place: Place, rows: int) -> float:
+    def measure(served: Served, rows: int) -> float:
         from peers.rocketmq.ask import ask
         from peers.rocketmq.jars import release
         from peers.rocketmq.programs import Programs
         from peers.rocketmq.servers import UPDATE_TOPIC
 
-        programs = Programs(release(place.release), place.rocketmq, deadline_s=300)
-        ask(place.rocketmq, UPDATE_TOPIC, TOPIC_SETTINGS).checked()
+        programs = Programs(release(served.release), served.rocketmq, deadline_s=300)
+        ask(served.rocketmq, UPDATE_TOPIC, TOPIC_SETTINGS).checked()
         if does.startswith("sends"):
             rates = programs.send_singles(TOPIC, rows, int(does.split()[1]), runs=3, size=BYTES)
         elif does == "batches":
@@ -142,7 +142,7 @@ def java(does: str) -> Measure:
 def spark(form: str, does: str) -> Measure:
     """A batch write, or a batch read of what was written, with one task slot; the second of two runs."""
 
-    def measure(place: Place, rows: int) -> float:
+    def measure(served: Served, rows: int) -> float:
         from stage import spark as spark_session
 
         with spark_session(slots=1) as session:
@@ -151,11 +151,11 @@ def spark(form: str, does: str) -> Measure:
             seconds = 0.0
             for _ in range(2 if does == "write" else 1):
                 began = time.perf_counter()
-                frame.write.format(form).mode("append").options(**_written(form, place)).save()
+                frame.write.format(form).mode("append").options(**_written(form, served)).save()
                 seconds = time.perf_counter() - began
             for _ in range(2 if does == "read" else 0):
                 began = time.perf_counter()
-                stored = session.read.format(form).options(**_read(form, place)).load()
+                stored = session.read.format(form).options(**_read(form, served)).load()
                 stored.write.format("noop").mode("overwrite").save()
                 seconds = time.perf_counter() - began
             return rows / seconds
@@ -166,7 +166,7 @@ def spark(form: str, does: str) -> Measure:
 def micro_batches(form: str) -> Measure:
     """Micro-batches of 1,000 rows over all partitions, to a sink that drops them: how many a second."""
 
-    def measure(place: Place, rows: int) -> float:
+    def measure(served: Served, rows: int) -> float:
         from stage import spark as spark_session
 
         with spark_session(slots=2) as session, tempfile.TemporaryDirectory(prefix="branches-") as folder:
@@ -174,8 +174,8 @@ def micro_batches(form: str) -> Measure:
             total = MICRO_BATCH_ROWS * (rows + WARM_UP_BATCHES + 2)
             value = f"cast(lpad(string(id), {BYTES}, '0') as binary) value"
             frame = session.range(total, numPartitions=1).selectExpr(value, "int(id % 50) partition")
-            frame.write.format("metaq").mode("append").options(brokers=place.metaq, topic=TOPIC).save()
-            stream = session.readStream.format(form).options(**_read(form, place), startingOffsets="earliest")
+            frame.write.format("metaq").mode("append").options(brokers=served.metaq, topic=TOPIC).save()
+            stream = session.readStream.format(form).options(**_read(form, served), startingOffsets="earliest")
             stream = stream.option("maxOffsetsPerTrigger", MICRO_BATCH_ROWS)
             writer = stream.load().writeStream.format("noop").option("checkpointLocation", str(Path(folder) / "0"))
             query = writer.trigger(availableNow=True).start()
@@ -188,13 +188,13 @@ def micro_batches(form: str) -> Measure:
     return measure
 
 
-def _written(form: str, place: Place) -> Mapping[str, str]:
-    server = {"metaq": {"brokers": place.metaq}, "rocketmq": {"nameServers": place.rocketmq}}[form]
+def _written(form: str, served: Served) -> Mapping[str, str]:
+    server = {"metaq": {"brokers": served.metaq}, "rocketmq": {"nameServers": served.rocketmq}}[form]
     return {**server, "topic": TOPIC}
 
 
-def _read(form: str, place: Place) -> Mapping[str, str]:
-    server = {"metaq": {"brokers": place.metaq}, "rocketmq": {"nameServers": place.rocketmq}}[form]
+def _read(form: str, served: Served) -> Mapping[str, str]:
+    server = {"metaq": {"brokers": served.metaq}, "rocketmq": {"nameServers": served.rocketmq}}[form]
     return {**server, "subscribe": TOPIC}
 
 
@@ -219,7 +219,7 @@ FIGURES: Final = {
 def main() -> None:
     """Measure what the command line names."""
     name, metaq, rocketmq, rows, *release = sys.argv[1:]
-    print(FIGURES[name].measure(Place(metaq, rocketmq, *release), int(rows)))
+    print(FIGURES[name].measure(Served(metaq, rocketmq, *release), int(rows)))
 
 
 if __name__ == "__main__":

@@ -69,15 +69,6 @@ def _frame(self, opaque, values, body=()):
     return encode(RemotingCommand(0, fields, b"".join(body), opaque, RESPONSE_FLAG, remark))
 ResponseTemplate.__init__, ResponseTemplate.frame = _made, _frame
 """
-PLAIN_HEADERS: Final = """\
-from metaq.protocols.remoting.json_header import read_json
-class _Plain:
-    read = staticmethod(read_json)
-PULLS = SENDS = _Plain
-"""
-NO_TRANSPORTS: Final = {f"{BROKER}.serve.socket_transport": "SocketWatch.is_supported = staticmethod(lambda: False)"}
-NO_SELECTOR: Final = {f"{BROKER}.serve.broker_loop": "new_loop = asyncio.new_event_loop"}
-NO_KERNEL_SYNCS: Final = {f"{BROKER}.log.sync.kernel_jobs": "KernelJobs.submit = lambda *_: False"}
 NO_LOOP_SYNCS: Final = {f"{BROKER}.log.sync.sync_times": "SyncTimes.are_quick = lambda *_: False"}
 
 BRANCHES: Final = (
@@ -93,31 +84,12 @@ BRANCHES: Final = (
         (f"{LOG}/segments/block_entries.py", f"{LOG}/segments/index_loop.py"),
         {f"{BROKER}.log.segments.index": "ENTRIES.went_without = lambda *_: None"},
     ),
-    Branch(
-        "syncs by the kernel",
-        SENDS,
-        (f"{LOG}/sync/kernel_syncs.py", f"{LOG}/sync/kernel_jobs.py"),
-        NO_KERNEL_SYNCS,
-    ),
     Branch("syncs on the event loop", SENDS, (f"{LOG}/sync/sync_times.py",), NO_LOOP_SYNCS),
     Branch(
-        "syncs by the kernel and on the event loop",
+        "lean transports",
         SENDS,
-        (f"{LOG}/sync/kernel_syncs.py", f"{LOG}/sync/kernel_jobs.py", f"{LOG}/sync/sync_times.py"),
-        NO_KERNEL_SYNCS | NO_LOOP_SYNCS,
-    ),
-    Branch("own selector of the event loop", SENDS, (f"{SERVE}/broker_loop.py",), NO_SELECTOR),
-    Branch(
-        "own selector and transports",
-        (*SENDS, "spark read"),
-        (f"{SERVE}/broker_loop.py", f"{SERVE}/socket_transport.py"),
-        NO_TRANSPORTS | NO_SELECTOR,
-    ),
-    Branch(
-        "work at the end of a step",
-        ("50 clients", "rocketmq 64 sends"),
-        (f"{LOG}/sync/loop_steps.py",),
-        {f"{BROKER}.log.sync.loop_steps": "LoopStep.at_end = lambda self, callback: self._loop.call_soon(callback)"},
+        (f"{SERVE}/socket_transport.py",),
+        {f"{BROKER}.serve.socket_transport": "SocketWatch.is_supported = staticmethod(lambda: False)"},
     ),
     Branch(
         "sends stored in groups",
@@ -125,7 +97,7 @@ BRANCHES: Final = (
         (f"{ROCKETMQ}/sends/send_groups.py",),
         {
             f"{BROKER}.rocketmq.sends.send_groups": "SendGroups.add = "
-            "lambda self, topic, queue, frames, done: self._append((topic, queue), frames, done)"
+            "lambda self, topic, queue, frames, done: self._store.append_frames(topic, queue, [(frames, done)])"
         },
     ),
     Branch(
@@ -133,12 +105,6 @@ BRANCHES: Final = (
         ("rocketmq 64 sends", "rocketmq pulls"),
         (f"{REMOTING}/response_template.py",),
         {"metaq.protocols.remoting.response_template": PLAIN_RESPONSES},
-    ),
-    Branch(
-        "headers like earlier ones",
-        ("rocketmq 64 sends", "rocketmq pulls"),
-        (*(f"{REMOTING}/{name}_headers.py" for name in ("like", "pull", "send")), f"{ROCKETMQ}/sends/send_headers.py"),
-        {"metaq.protocols.remoting.frames": PLAIN_HEADERS},
     ),
     Branch(
         "compiled frames of RocketMQ's batches",

@@ -31,7 +31,6 @@ from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
-from metaq_broker.log.sync.kernel_syncs import KernelSyncs
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.sections import SystemConfig
@@ -46,6 +45,7 @@ from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
 from metaq_broker.rocketmq.system_topics import COPIED_LAST
+from metaq_broker.serve.fair_queue import is_client_alone
 from metaq_broker.serve.server import Server, bind
 from metaq_broker.serve.tls import server_context
 from metaq_broker.start_errors import StartFailed as StartFailed
@@ -95,7 +95,7 @@ class Broker:
         self._files, self._clock = Files(), Clock()
         paired = isinstance(config.role, SamsaConfig)
         make_commit = PairedCommit if paired else GroupCommit
-        self.commit = make_commit(self._flush_policy, kernel=KernelSyncs.open)
+        self.commit = make_commit(self._flush_policy, is_client_alone=is_client_alone)
         self._closing = contextlib.AsyncExitStack()
         self._keeping_jumps = threading.Lock()
 

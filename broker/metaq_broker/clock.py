@@ -7,9 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-MONOTONIC: Final = time.monotonic
-"""The clock of event loops, which ask it many times for each request."""
-
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

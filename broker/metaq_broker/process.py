@@ -15,7 +15,6 @@ from metaq.model import Address
 from metaq_broker.app import Broker
 from metaq_broker.log.files.open_files import raise_limit
 from metaq_broker.operate.config.configuration import BrokerConfig
-from metaq_broker.serve.broker_loop import new_loop
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
         StartFailed: It could not start.
     """
     raise_limit()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(_serve(config, announce, file))
 
 

@@ -99,7 +99,7 @@ RULES = [
     forbidden("broker/metaq_broker/log/engine", "socket"),
     forbidden(
         *("broker/metaq_broker/log", "os", "socket", "metaq_broker.log.engine"),
-        doors=("engine", "retention", "files/files.py", "files/open_files.py", "sync/kernel_syncs.py"),
+        doors=("engine", "retention", "files/files.py", "files/open_files.py"),
     ),
     forbidden(
         *("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.log.engine.engine"),

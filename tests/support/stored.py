@@ -180,17 +180,16 @@ class SyncBench:
 
     def put(self, *logs: PartitionLog) -> None:
         """Append a message to each, and wait for it to be durable: not before the caller goes on."""
-        with self.commit.together():
-            for log in logs:
-                log.append(frames(1, log.end_ordinal))
-                end, name = log.end_offset, log.directory.name
+        for log in logs:
+            log.append(frames(1, log.end_ordinal))
+            end, name = log.end_offset, log.directory.name
 
-                def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
-                    assert (error is None) == (log.readable_end >= end)
-                    self.reported.append((name, error))
+            def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
+                assert (error is None) == (log.readable_end >= end)
+                self.reported.append((name, error))
 
-                self.commit.wait(log, end, done)
-                assert log.readable_end < end
+            self.commit.wait(log, end, done)
+            assert log.readable_end < end
 
 
 B = TypeVar("B", bound=SyncBench)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.group_commit import OnDurable
-from metaq_broker.log.sync.kernel_jobs import KernelSyncs
 from metaq_broker.log.sync.sync import SyncJob
 
 Carry = Callable[[PartitionLog, SyncJob], None]
@@ -28,9 +27,9 @@ class PairedCommit(GroupCommit):
     """Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
 
     def __init__(
-        self, policy_for: Callable[[str], FlushPolicy], *, kernel: Callable[[], KernelSyncs | None] = lambda: None
+        self, policy_for: Callable[[str], FlushPolicy], *, is_client_alone: Callable[[], bool] = lambda: True
     ) -> None:
-        super().__init__(policy_for, kernel=kernel)
+        super().__init__(policy_for, is_client_alone=is_client_alone)
         self.send_missing: Carry | None = None
         self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
         self._impatient: set[_Waiter] = set()

@@ -179,7 +179,6 @@ class Connection(asyncio.BufferedProtocol):
             self.data_received(self._received[:size])
             return
         self.last_activity = self._loop.time()
-        self._server.step.came_from(id(self))
         self._session.buffer_filled(size)
         if self._session.buffer is None:
             self._carry_out()
@@ -191,7 +190,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._finishing:
             return
         self.last_activity = self._loop.time()
-        self._server.step.came_from(id(self))
         if self._fresh:
             self._fresh = False
             if (foreign := foreign_client(bytes(data[:FIRST_BYTES]), self._session.protocol)) is not None:
@@ -278,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         # While it works it needs no call: it sends what is ready before it ends.
         if not self._scheduled and not self._working:
             self._scheduled = True
-            self._server.step.at_end(self._run_quantum)
+            self._loop.call_soon(self._run_quantum)
 
     __call__ = _schedule
     """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
@@ -319,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             self._carry_out_some()
         worked_s = self._loop.time() - began
         self._used_s += worked_s
-        queue.charge(worked_s)
+        queue.charge(worked_s, id(self))
         self._quantum_end = 0.0
         self._regulate()
         if (heavy := self._unsent or self._input) != self._heavy:

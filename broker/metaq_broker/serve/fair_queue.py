@@ -19,11 +19,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
-
-from metaq_broker.log.sync.loop_steps import LoopStep
 
 ROUND_S: Final = 0.01
 """Seconds of work after which all connections wait for the next round."""
@@ -43,6 +42,10 @@ CYCLE_S: Final = 0.1
 CARRIED_S: Final = 0.001
 """Work of earlier rounds that counts for this one, at most: to begin a round costs one of the loop's, so it is not done
 for every little piece of work."""
+
+
+ALONE_S: Final = 0.1
+"""A client is alone when no other has had anything to do for so long."""
 
 
 class _Class:
@@ -79,9 +82,9 @@ class FairQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive
-        self._step = LoopStep.of(loop)
         self.light, self.heavy = _Class(), _Class()
         self._spent_s = 0.0
+        self._client, self._client_since = 0, -math.inf
         self._announced = False
         self.spent = False
         """Whether the time of this round is spent."""
@@ -99,12 +102,18 @@ class FairQueue:
         """Whether a connection may work now: nobody waits, and the time of this round is not spent."""
         return not (self.spent or self.light.waiting or self.heavy.waiting)
 
-    def charge(self, seconds: float) -> None:
-        """Count time that a connection has worked."""
+    def charge(self, seconds: float, client: int) -> None:
+        """Count time that the connection with this number has worked."""
+        if client != self._client:
+            self._client, self._client_since = client, self._loop.time()
         self._spent_s += seconds
         self.spent = self._spent_s >= ROUND_S
         if self._spent_s > CARRIED_S and not self._announced:
             self._announce()
+
+    def has_one_client(self) -> bool:
+        """Say whether one connection at most has worked in the last ``ALONE_S``."""
+        return self._loop.time() - self._client_since >= ALONE_S
 
     def wait(self, used_s: float, run_quantum: Callable[[float], None], *, heavy: bool, little: bool) -> None:
         """Call ``run_quantum`` with the seconds that it may take, when it is the connection's turn.
@@ -123,9 +132,8 @@ class FairQueue:
         self._announced = self.spent = False
         self._spent_s = 0.0
         try:
-            with self._step:
-                self._serve(self.light, LIGHT_S if self.heavy.waiting else ROUND_S)
-                self._serve(self.heavy, ROUND_S)
+            self._serve(self.light, LIGHT_S if self.heavy.waiting else ROUND_S)
+            self._serve(self.heavy, ROUND_S)
         finally:
             if self.light.waiting or self.heavy.waiting:
                 self._announce()
@@ -136,6 +144,11 @@ class FairQueue:
             if number and self._spent_s >= end_s:
                 break
             waiting.serve_next()
+
+
+def is_client_alone() -> bool:
+    """Say whether one client of the running event loop at most has had something to do lately."""
+    return FairQueue.of(asyncio.get_running_loop()).has_one_client()
 
 
 _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue]] = WeakKeyDictionary()

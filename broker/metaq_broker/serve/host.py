@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.serve.session import Limits, SessionFactory
 
@@ -40,9 +39,6 @@ class Host(Protocol):
 
     @property
     def queue(self) -> FairQueue: ...
-
-    @property
-    def step(self) -> LoopStep: ...
 
     @property
     def received(self) -> memoryview:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from metaq_broker.log.files.open_files import OpenFiles
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.acceptor import Acceptor
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
@@ -75,7 +74,6 @@ class Server:
         self._connections: set[Peer] = set()
         self._files = OpenFiles.of_process()
         self.queue: Final = FairQueue.of(self.loop)
-        self.step: Final = LoopStep.of(self.loop)
         self._whole: Final = memoryview(bytearray(RECEIVE_BYTES))
         self.received = self._whole
         """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""

@@ -1,7 +1,8 @@
 """Transports of connections without TLS, lean enough for very many idle ones.
 
-They do what asyncio's own do for a ``BufferedProtocol``, with a fifth of the memory and less work for each event
-(``broker_loop``). Systems without epoll use asyncio's transports.
+They do what asyncio's own do for a ``BufferedProtocol``, with much less memory: 10,000 idle connections take 15 MiB
+instead of 27. All of them are in one epoll, which the event loop watches like a single file. Systems without epoll use
+asyncio's transports.
 
 Any byte that the socket did not take yet counts as a full buffer: the protocol is asked to pause, and to resume when
 all of them are gone.
@@ -11,32 +12,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
-from typing import Any
+from typing import Any, Final
 
-from metaq_broker.serve.broker_loop import IN, OUT, BrokerLoop, SocketSelector
+IN: Final[int] = getattr(select, "EPOLLIN", 1)
+OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
+
+EVENTS_MAX: Final = 256
+"""Sockets that are served before the loop looks what else there is to do."""
 
 
 class SocketWatch:
-    """Sockets that are watched for a server. Used on one event loop.
-
-    On a ``BrokerLoop`` they are in the loop's own epoll, on others in one that the loop watches like a single file.
-    """
+    """Sockets that are watched for a server. Used on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._own: SocketSelector | None = None
-        if isinstance(loop, BrokerLoop):
-            self._sockets = loop.sockets
-        else:
-            self._sockets = self._own = SocketSelector()
-            self._own.serve(loop)
-            loop.add_reader(self._own.fileno(), self._own.select, 0)
+        self._epoll = select.epoll()
+        self._transports: dict[int, SocketTransport] = {}
+        loop.add_reader(self._epoll.fileno(), self._serve)
 
     @staticmethod
     def is_supported() -> bool:
         """Say whether this system has what is needed."""
-        return SocketSelector.is_supported()
+        return hasattr(select, "epoll")
+
+    @property
+    def transports(self) -> list[SocketTransport]:
+        """Those that are watched for anything."""
+        return list(self._transports.values())
 
     def connect(self, connected: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
         """Make the transport of a socket that was accepted, and tell ``protocol`` of it."""
@@ -52,14 +56,27 @@ class SocketWatch:
 
     def close(self) -> None:
         """Watch no more; the transports are closed before."""
-        if self._own is not None:
-            self.loop.remove_reader(self._own.fileno())
-            self._own.close()
-            self._own = None
+        if not self._epoll.closed:
+            self.loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
 
     def change(self, transport: SocketTransport, descriptor: int, before: int, events: int) -> None:
         """Watch a socket for ``events``, 0 for none at all; ``before`` is what it is watched for now."""
-        self._sockets.watch(descriptor, before, events, transport)
+        if not events:  # an error of a socket that is in there is reported whatever is asked for
+            del self._transports[descriptor]
+            self._epoll.unregister(descriptor)
+        elif before:
+            self._epoll.modify(descriptor, events)
+        else:
+            self._transports[descriptor] = transport
+            self._epoll.register(descriptor, events)
+
+    def _serve(self) -> None:
+        """Let the sockets that are ready go on."""
+        for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
+            transport = self._transports.get(descriptor)
+            if transport is not None:  # else one that was served before has ended it
+                transport.ready(happened)
 
 
 class SocketTransport(asyncio.Transport):
@@ -107,28 +124,25 @@ class SocketTransport(asyncio.Transport):
 
     def ready(self, events: int) -> None:
         """Go on: the socket has bytes, has space for some, or is gone."""
-        if events & ~OUT and self._events & IN:
-            self._receive()
-        if events & ~IN and self._events & OUT:
-            self._send_rest()
+        try:
+            if events & ~OUT and self._events & IN:
+                self._receive()
+            if events & ~IN and self._events & OUT:
+                self._send_rest()
+        except Exception as error:
+            self.failed(error)
 
     def _receive(self) -> None:
         try:
             size = self._socket.recv_into(self._protocol.get_buffer(-1))
         except (BlockingIOError, InterruptedError):
             return
-        except Exception as error:
-            self.failed(error)
-            return
-        try:
-            if size:
-                self._protocol.buffer_updated(size)
-            elif self._protocol.eof_received():
-                self.pause_reading()
-            else:
-                self.close()
-        except Exception as error:
-            self.failed(error)
+        if size:
+            self._protocol.buffer_updated(size)
+        elif self._protocol.eof_received():
+            self.pause_reading()
+        else:
+            self.close()
 
     # ---- writing
 
@@ -165,9 +179,6 @@ class SocketTransport(asyncio.Transport):
         try:
             sent = self._socket.send(self._unsent)
         except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.failed(error)
             return
         if sent < len(self._unsent):
             del self._unsent[:sent]

@@ -27,9 +27,7 @@ from metaq.errors import FieldError, ProtocolError
 from metaq.model import Buffer
 from metaq.protocols.remoting.binary_header import read_binary, write_binary
 from metaq.protocols.remoting.command import Codec, RemotingCommand
-from metaq.protocols.remoting.json_header import write_json
-from metaq.protocols.remoting.pull_headers import FRONTS, PULLS
-from metaq.protocols.remoting.send_headers import SENDS
+from metaq.protocols.remoting.json_header import read_json, write_json
 
 FRAME_BYTES_MAX: Final = 16 << 20
 """Default limit on a frame, including L1. The same as in Java."""
@@ -155,7 +153,7 @@ class FrameDecoder:
             assert isinstance(received, bytearray)
             del received[:end]
         if codec == Codec.JSON:
-            return PULLS.read(header, body) if header.startswith(FRONTS) else SENDS.read(header, body)
+            return read_json(header, body)
         return read_binary(header, body)
 
     def _check_length(self, length: int) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import READ_AHEAD_BYTES, Connection
-from metaq_broker.serve.fair_queue import CYCLE_S, QUANTUM_S, ROUND_S, FairQueue
+from metaq_broker.serve.fair_queue import ALONE_S, CYCLE_S, QUANTUM_S, ROUND_S, FairQueue
 from metaq_broker.serve.replies import QUESTIONS_MAX, ReplyQueue
 from metaq_broker.text.session import TextSession
 
@@ -111,7 +110,6 @@ def server(loop: Loop) -> Any:
         opened=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         queue=FairQueue(loop),  # type: ignore[arg-type]
-        step=LoopStep(loop),  # type: ignore[arg-type]
     )
 
 
@@ -298,3 +296,18 @@ def test_a_session_without_limit_carries_out_everything() -> None:
     session.receive_data(begins(20))
     assert session.handle(1000) is False
     assert replies.unanswered == 20
+
+
+def test_a_client_is_alone_until_another_one_works_and_again_after_a_while() -> None:
+    loop = Loop()
+    queue = FairQueue(loop)  # type: ignore[arg-type]
+    assert queue.has_one_client()
+    for client, is_alone in ((1, False), (1, False), (2, False)):
+        queue.charge(0.0, client)
+        assert queue.has_one_client() is is_alone
+    loop.clock.advance(int(ALONE_S * 1000))
+    assert queue.has_one_client()
+    queue.charge(0.0, 2)
+    assert queue.has_one_client()
+    queue.charge(0.0, 1)
+    assert not queue.has_one_client()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
@@ -37,7 +36,6 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         closed=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         queue=FairQueue(loop),
-        step=LoopStep(loop),  # type: ignore[arg-type]
     )
 
 

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from metaq_broker.serve.broker_loop import new_loop
 from metaq_broker.serve.socket_transport import SocketTransport, SocketWatch
-from waiting import until
+from waiting import in_loop, until
 
 DEADLINE_S = 60.0
 LARGE = bytes(range(256)) * (1 << 14)
 """More than a socket takes at once."""
-
-
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
-LOOPS = [new_loop, asyncio.new_event_loop]
-"""A broker's, and any other."""
-
-
-def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on each kind of loop, for a minute at most."""
-
-    def run(loop: Callable[[], asyncio.AbstractEventLoop], **named: Any) -> None:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(asyncio.wait_for(test(**named), 60))
-
-    own = inspect.signature(test).parameters.values()
-    run.__signature__ = inspect.Signature([*own, inspect.Parameter("loop", KEYWORD)])  # type: ignore[attr-defined]
-    return pytest.mark.parametrize("loop", LOOPS)(run)
 
 
 class Recorder(asyncio.BufferedProtocol):
@@ -102,7 +82,7 @@ async def received(client: socket.socket, count: int) -> bytes:
     return data
 
 
-@on_each_loop
+@in_loop
 async def test_what_arrives_is_received_and_an_answer_sent() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):
@@ -115,7 +95,7 @@ async def test_what_arrives_is_received_and_an_answer_sent() -> None:
         assert protocol.transport.get_extra_info("ssl_object") is None
 
 
-@on_each_loop
+@in_loop
 async def test_nothing_is_received_while_reading_is_paused() -> None:
     protocol, other = Recorder(), Recorder()
     async with connected(protocol, other) as (_, [client, other_client]):
@@ -129,7 +109,7 @@ async def test_nothing_is_received_while_reading_is_paused() -> None:
         await until(lambda: protocol.received == b"a")
 
 
-@on_each_loop
+@in_loop
 async def test_the_protocol_pauses_until_all_bytes_are_in_the_socket() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):
@@ -144,7 +124,7 @@ async def test_the_protocol_pauses_until_all_bytes_are_in_the_socket() -> None:
         assert not protocol.transport.get_write_buffer_size()
 
 
-@on_each_loop
+@in_loop
 async def test_closing_sends_the_rest_first_and_aborting_does_not() -> None:
     closed, aborted = Recorder(), Recorder()
     async with connected(closed, aborted) as (_, [client, other]):
@@ -161,7 +141,7 @@ async def test_closing_sends_the_rest_first_and_aborting_does_not() -> None:
 
 
 @pytest.mark.parametrize("keep_open", [True, False])
-@on_each_loop
+@in_loop
 async def test_the_protocol_decides_what_the_end_of_the_input_means(keep_open: bool) -> None:
     protocol = Recorder(keep_open=keep_open)
     async with connected(protocol) as (_, [client]):
@@ -177,7 +157,7 @@ async def test_the_protocol_decides_what_the_end_of_the_input_means(keep_open: b
             assert await received(client, 1) == b""
 
 
-@on_each_loop
+@in_loop
 async def test_a_reset_ends_the_connection_once_and_is_no_defect() -> None:
     protocol, faults = Recorder(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
@@ -190,7 +170,7 @@ async def test_a_reset_ends_the_connection_once_and_is_no_defect() -> None:
     assert not faults
 
 
-@on_each_loop
+@in_loop
 async def test_a_protocol_defect_ends_its_connection_alone() -> None:
     broken, well, faults = Recorder(broken=True), Recorder(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
@@ -202,7 +182,7 @@ async def test_a_protocol_defect_ends_its_connection_alone() -> None:
     assert [type(each) for each in faults] == [ZeroDivisionError]
 
 
-@on_each_loop
+@in_loop
 async def test_the_end_of_a_paused_connection_does_not_wake_the_loop() -> None:
     protocol, other = Recorder(), Recorder()
     async with connected(protocol, other) as (watch, [client, other_client]):
@@ -212,10 +192,10 @@ async def test_the_end_of_a_paused_connection_does_not_wake_the_loop() -> None:
         other_client.send(b"b")
         await until(lambda: other.received)
         assert not protocol.events
-        assert list(watch._sockets._watched.values()) == [other.transport]
+        assert watch.transports == [other.transport]
 
 
-@on_each_loop
+@in_loop
 async def test_a_connection_that_another_one_ends_in_the_same_step_is_not_served() -> None:
     class Ending(Recorder):
         """Ends the other one when it receives something."""
@@ -235,7 +215,7 @@ async def test_a_connection_that_another_one_ends_in_the_same_step_is_not_served
         assert len(first.received + second.received) == 1
 
 
-@on_each_loop
+@in_loop
 async def test_limits_that_cannot_be_kept_are_refused() -> None:
     protocol = Recorder()
     async with connected(protocol):
@@ -244,7 +224,7 @@ async def test_limits_that_cannot_be_kept_are_refused() -> None:
             protocol.transport.set_write_buffer_limits(high=1)
 
 
-@on_each_loop
+@in_loop
 async def test_the_end_may_be_sent_alone_and_what_arrives_is_still_received() -> None:
     protocol = Recorder()
     async with connected(protocol) as (_, [client]):

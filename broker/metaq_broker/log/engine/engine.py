@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -137,10 +136,6 @@ class Engine:
         if failed:
             self.statistics.puts_failed(topic, failed)
         return outcome
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return what makes appends to several partitions durable together; they are in its ``with``."""
-        return self._commit.together()
 
     def _append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
         block, body_bytes_max = unit.block, self._system.message_bytes_max + unit.extra_bytes

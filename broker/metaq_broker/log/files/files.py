@@ -1,5 +1,4 @@
-"""The one door to the disk: every system call on the broker's files and folders is made here, but for syncs that the
-kernel runs by itself (``metaq_broker.log.sync.kernel_syncs``).
+"""The one door to the disk: every system call on the broker's files and folders is made here.
 
 Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave
 as ``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.

@@ -10,9 +10,6 @@ answers leave together. One that takes long does not hold up the others: every `
 completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
 wake-up.
 
-Where the kernel takes syncs to run them itself (``KernelSyncs``), those that are a sync of one file and nothing else
-need no thread. All else is the same.
-
 Where the syncs of a disk are so quick that a change of threads takes longer (``SyncTimes``), a round of few runs on the
 loop, one after the other, while there is one client alone, so that nobody else waits for them.
 
@@ -30,9 +27,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -40,8 +35,6 @@ from typing import Final, TypeVar
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import OnDurable, SyncQueue
-from metaq_broker.log.sync.kernel_jobs import KernelJobs, KernelSyncs
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.log.sync.sync_times import SyncTimes
 
@@ -52,9 +45,6 @@ Argument = TypeVar("Argument")
 
 LATE_S: Final = 0.05
 """A sync that takes longer is not waited for by others of its disk."""
-
-ALONE_S: Final = 0.1
-"""A client is alone when no other has sent anything for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +117,6 @@ class _Partition(SyncQueue[SyncJob]):
             self.timer = None
 
 
-class _Together(AbstractContextManager[None]):
-    """What becomes due in its ``with`` starts at the end of that."""
-
-    __slots__ = ("_commit", "depth")
-
-    def __init__(self, commit: GroupCommit) -> None:
-        self._commit = commit
-        self.depth = 0
-
-    def __enter__(self) -> None:
-        self.depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if not self.depth:
-            self._commit._start_due()
-
-
 class GroupCommit:
     """Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
 
@@ -153,20 +125,19 @@ class GroupCommit:
         policy_for: Callable[[str], FlushPolicy] = lambda topic: FlushPolicy(),
         *,
         workers: int = 4,
-        kernel: Callable[[], KernelSyncs | None] = lambda: None,
+        is_client_alone: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``is_client_alone`` says whether no second client would wait for a sync on the loop."""
         if workers < 1:
             raise ValueError(f"{workers} sync workers: expected 1 or more")
         self.sync_seconds = Histogram(SECONDS)
         """How long syncs took, failed ones included."""
-        self._policy_for = policy_for
+        self._policy_for, self._is_client_alone = policy_for, is_client_alone
         self._workers_max = workers
-        self._kernel: KernelJobs[_Partition] = KernelJobs(kernel, self._take_ended)
         self._partitions: dict[PartitionLog, _Partition] = {}
         self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
         self._disks: dict[Path, _Disk] = {}
         self._due: list[_Partition] = []
-        self._together = _Together(self)
         self._late: asyncio.TimerHandle | None = None
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
         self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
@@ -177,7 +148,6 @@ class GroupCommit:
         self._is_syncing = False
         self._idle: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._step: LoopStep | None = None
 
     # ---- what the engine calls
 
@@ -204,9 +174,9 @@ class GroupCommit:
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
         if not partition.waits_for_disk or log.readable_end >= end_offset:
-            self._call_at_end(callback, None)
+            self._running_loop().call_soon(callback, None)
         elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
-            self._call_at_end(callback, lost)
+            self._running_loop().call_soon(callback, lost)
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -240,10 +210,6 @@ class GroupCommit:
                 self._watchers.pop((topic, index), None)
 
         return end
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return what starts the syncs for appends in its ``with`` at the end of that, not of this turn of the loop."""
-        return self._together
 
     async def drain(self) -> None:
         """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
@@ -282,7 +248,6 @@ class GroupCommit:
             partition.stop_timer()
         if self._late is not None:
             self._late.cancel()
-        self._kernel.close()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -307,19 +272,11 @@ class GroupCommit:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def _running_step(self) -> LoopStep:
-        if self._step is None:
-            self._step = LoopStep.of(self._running_loop())
-        return self._step
-
-    def _call_at_end(self, callback: OnDurable, argument: Exception | None) -> None:
-        self._running_step().at_end(partial(callback, argument))
-
     def _make_due(self, partition: _Partition) -> None:
         if partition.timer is not None:
             partition.stop_timer()
         partition.due = True
-        if not self._due and not self._together.depth:
+        if not self._due:
             (self._loop or self._running_loop()).call_soon(self._start_due)
         self._due.append(partition)
 
@@ -337,8 +294,7 @@ class GroupCommit:
         disk = due[0].disk
         if self._is_syncing or any(partition.disk is not disk for partition in due):
             return False
-        are_quick = disk.times.are_quick(len(due), self._running_loop().time())
-        return are_quick and self._running_step().has_one_client(ALONE_S)
+        return disk.times.are_quick(len(due), self._running_loop().time()) and self._is_client_alone()
 
     def _start_here(self, due: list[_Partition]) -> None:
         """Sync partitions on the loop, and do what a completion does."""
@@ -355,12 +311,12 @@ class GroupCommit:
         self._under_way = len(jobs)
         try:
             ended = [(partition, job, *self._run(job)) for partition, job in jobs]
-            with self._running_step(), self._together:
-                for partition, job, seconds, error in ended:
-                    now = self._running_loop().time()
-                    partition.disk.times.took_on_loop(seconds, now, failed=error is not None)
-                    self.sync_seconds.observe(seconds)
-                    self._synced(partition, job, error)
+            for partition, job, seconds, error in ended:
+                now = self._running_loop().time()
+                partition.disk.times.took_on_loop(seconds, now, failed=error is not None)
+                self.sync_seconds.observe(seconds)
+                self._synced(partition, job, error)
+            self._start_due()  # what was appended meanwhile
         finally:
             self._is_syncing = False
 
@@ -371,30 +327,6 @@ class GroupCommit:
         disk.began = loop.time()
         if self._late is None:
             self._late = loop.call_later(LATE_S, self._look_after_late)
-        if not self._kernel.submit(loop, partition, job):
-            self._hand_over(partition, job)
-
-    def _take_ended(self) -> None:
-        """Take note of syncs that the kernel has run."""
-        is_last = False
-        for partition, job, seconds in self._kernel.take():
-            if job.failure is not None:  # a thread takes note of it on the disk
-                self._hand_over(partition, job)
-            else:
-                is_last |= self._count_ended((partition, job, seconds, None))
-        if is_last:
-            self._complete_all()
-
-    def _count_ended(self, done: tuple[_Partition, SyncJob, float, OSError | None]) -> bool:
-        """Count a sync that has ended (any thread); say whether it is the last one of a round, or of as many."""
-        self._done.append(done)
-        disk = done[0].disk
-        with self._lock:
-            disk.ended += 1
-            return disk.ended >= disk.under_way or len(self._done) >= self._workers_max
-
-    def _hand_over(self, partition: _Partition, job: SyncJob) -> None:
-        """Have a thread run a sync."""
         if len(self._threads) < min(self._workers_max, self._under_way):
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
@@ -419,8 +351,11 @@ class GroupCommit:
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
             partition, job = item
-            is_last = self._count_ended((partition, job, *self._run(job)))
+            self._done.append((partition, job, *self._run(job)))
             with self._lock:
+                disk = partition.disk
+                disk.ended += 1
+                is_last = disk.ended >= disk.under_way or len(self._done) >= self._workers_max
                 wake = is_last and not self._waking
                 self._waking |= wake
             if wake:
@@ -432,17 +367,17 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        with self._running_step(), self._together:
-            while self._done:
-                partition, job, seconds, error = self._done.popleft()
-                disk = partition.disk
-                with self._lock:
-                    disk.ended -= 1
-                disk.under_way -= 1
-                disks.add(disk)
-                disk.times.took(seconds, failed=error is not None)
-                self.sync_seconds.observe(seconds)
-                self._synced(partition, job, error)
+        while self._done:
+            partition, job, seconds, error = self._done.popleft()
+            disk = partition.disk
+            with self._lock:
+                disk.ended -= 1
+            disk.under_way -= 1
+            disks.add(disk)
+            disk.times.took(seconds, failed=error is not None)
+            self.sync_seconds.observe(seconds)
+            self._synced(partition, job, error)
+        self._start_due()  # what was appended meanwhile
         for disk in disks:
             disk.begin_round()
 

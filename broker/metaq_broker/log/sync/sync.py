@@ -66,16 +66,6 @@ class SyncJob:
     incarnation: str | None = None
     indexes_written: bool = False
     incarnation_written: bool = False
-    failure: OSError | None = None
-    """What the sync of its bytes has failed with, if the kernel ran that: it must not be tried again."""
-
-    @property
-    def only_file(self) -> int | None:
-        """The descriptor whose sync is all there is to do; ``None`` if there is more."""
-        first = self.targets[0]
-        if len(self.targets) > 1 or self.folders or self.incarnation or first.rename or first.entries:
-            return None
-        return first.handle.fd
 
     @property
     def is_small(self) -> bool:
@@ -91,8 +81,6 @@ class SyncJob:
                 fails is no error.
         """
         try:
-            if self.failure is not None:
-                raise self.failure
             for target in self.targets:
                 self.files.fdatasync(target.handle.fd)
             for target in self.targets:

@@ -11,9 +11,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -39,7 +37,6 @@ from metaq_broker.log.engine.outcomes import (
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import AtEnd, Boundary, Moved, Slice
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.rocketmq.messages.broken_runs import behind_damage, frame_bytes_of
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
@@ -191,10 +188,6 @@ class MessageStore:
             for each in messages
         ]
         self.append_frames(topic, queue, [(FrameBlock.of(frames), done)])
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context manager for storing messages of several queues that become durable together."""
-        return self.engine.together()
 
     def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
         """Append the frames of some sends as one unit; their ids are assigned when they are stored.
@@ -494,9 +487,9 @@ class _Unit:
 
     def _answer(self, base: int | Exception) -> None:
         """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
-        step, host = LoopStep.of(asyncio.get_running_loop()), self._store.store_host
+        loop, host = asyncio.get_running_loop(), self._store.store_host
         if isinstance(base, Exception):
-            step.at_end(partial(self._report, None))
+            loop.call_soon(self._report, None)
             self.refuse(StorageFailed(str(base)))
             return
         _, ids, first, _, ordinal, _ = self.appended
@@ -506,7 +499,7 @@ class _Unit:
             own = offsets[at : at + frames.count]
             _call(done, StoredBatch(self._queue, ordinal + at, own, ids.first_ms, host))
             at += frames.count
-        step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
+        loop.call_soon(self._report, offsets)  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:
         ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms

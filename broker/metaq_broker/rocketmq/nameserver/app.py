@@ -24,7 +24,6 @@ from metaq_broker.rocketmq.nameserver.requests import NameServerRequests
 from metaq_broker.rocketmq.nameserver.routes import RouteLimits, RouteTable
 from metaq_broker.rocketmq.nameserver.settings import LiveSettings
 from metaq_broker.rocketmq.session import RemotingLimits, RemotingServer
-from metaq_broker.serve.broker_loop import new_loop
 from metaq_broker.serve.server import Server, bind
 from metaq_broker.serve.tls import server_context
 from metaq_broker.start_errors import StartFailed, listen_fault
@@ -122,7 +121,7 @@ def run(config: NameServerConfig, file: Path, announce: Callable[[int], None] = 
         StartFailed: The port cannot be used.
     """
     raise_limit()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(_serve(config, file, announce))
 
 

@@ -22,7 +22,6 @@ from metaq.formats.rocketmq.records import encode_record
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
-from metaq.protocols.remoting.pull_headers import LikePull
 from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.log.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.log.engine.topics import READ, Topics
@@ -102,13 +101,13 @@ class Pulls:
     def pull(self, call: Call) -> RemotingCommand | None:
         """Carry out a pull."""
         command = call.request
-        asked, queue_offset, commit_offset = _read_header(command)
+        asked = PullMessage.from_ext({**_DEFAULTS, **command.ext}, command.code)
         refused = self._refusal(command, asked)
         if isinstance(refused, Refused):
             return command.reply(refused.code, remark=refused.remark)
         if asked.sys_flag & COMMIT_OFFSET and asked.consumer_group:
-            self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, commit_offset)
-        return _Pull(self, call, asked, queue_offset, refused).start()
+            self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, asked.commit_offset)
+        return _Pull(self, call, asked, refused).start()
 
     def refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | None:
         """Check a pull; return why it is refused."""
@@ -201,35 +200,14 @@ class Pulls:
         self._store.when_numbered(pending, pull.numbered)
 
 
-def _read_header(command: RemotingCommand) -> tuple[PullMessage, int, int]:
-    """Return the header of a pull, its queue offset, and the offset that it commits.
-
-    The header may belong to an earlier pull from which this one differs only in the two offsets.
-
-    Raises:
-        FieldError: A field is missing or has another type.
-    """
-    ext = command.ext
-    if type(ext) is LikePull:
-        shared = ext.shared
-        if not isinstance(shared.header, PullMessage):
-            shared.header = PullMessage.from_ext({**_DEFAULTS, **shared.fields}, command.code)
-        return shared.header, ext.queue_offset, ext.commit_offset
-    asked = PullMessage.from_ext({**_DEFAULTS, **ext}, command.code)
-    return asked, asked.queue_offset, asked.commit_offset
-
-
 class _Pull:
-    """A checked pull, from the first read until it is answered.
-
-    ``asked`` is its header, except for the offsets (``_read_header``).
-    """
+    """A checked pull, from the first read until it is answered."""
 
     __slots__ = ("_first", "_offset", "_picked", "_pulls", "asked", "call")
 
-    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, queue_offset: int, picked: Picked) -> None:
+    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, picked: Picked) -> None:
         self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
-        self._offset = self._first = queue_offset
+        self._offset = self._first = asked.queue_offset
 
     def start(self) -> RemotingCommand | None:
         """Read messages; return the response, ``None`` if it is sent later."""

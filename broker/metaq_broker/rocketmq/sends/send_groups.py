@@ -13,7 +13,6 @@ from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
 from metaq_broker.log.engine.outcomes import StorageFailed
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, Send
 
 GROUP_BYTES_MAX: Final = 1 << 20
@@ -35,17 +34,15 @@ class SendGroups:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._step: LoopStep | None = None
         self._groups: dict[tuple[str, int], _Group] = {}
 
     def add(self, topic: str, queue: int, frames: FrameBlock, done: OnStored) -> None:
-        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, at the end of this step of the loop."""
+        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, in the next round of the loop."""
         key = topic, queue
         group = self._groups.get(key)
         if group is None:
             if not self._groups:
-                step = self._step = self._step or LoopStep.of(asyncio.get_running_loop())
-                step.at_end(self._store_all)
+                asyncio.get_running_loop().call_soon(self._store_all)
             group = self._groups[key] = _Group()
         group.sends.append((frames, done))
         group.byte_count += len(frames)
@@ -55,9 +52,8 @@ class SendGroups:
 
     def _store_all(self) -> None:
         groups, self._groups = self._groups, {}
-        with self._store.together():
-            for key, group in groups.items():
-                self._store_group(key, group)
+        for key, group in groups.items():
+            self._store_group(key, group)
 
     def _store_group(self, key: tuple[str, int], group: _Group) -> None:
         try:

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import SendMessage
-from metaq.protocols.remoting.send_headers import LikeFields
 
 KEPT_MAX: Final = 512
 KEPT_CHARACTERS_MAX: Final = 2048
@@ -46,12 +45,6 @@ def read_send_header(command: RemotingCommand) -> SendHeader:
         FieldError: A field is missing or of another type.
     """
     ext = command.ext
-    if type(ext) is LikeFields:
-        shared = ext.shared
-        if not isinstance(shared.header, SendMessage):
-            rest = {name: value for name, value in shared.fields.items() if name not in _VARYING[True]}
-            shared.header = _common(command.code, (*rest, *rest.values()))
-        return SendHeader(shared.header, int(ext.born), ext.properties)
     is_short, rest = has_short_names(command), dict(ext)
     born_name, properties_name = _VARYING[is_short]
     born, properties = rest.pop(born_name, ""), rest.pop(properties_name, "")

@@ -13,7 +13,6 @@ from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
 from metaq_broker.log.sync import flush
 from metaq_broker.log.sync.flush import GroupCommit
-from metaq_broker.log.sync.loop_steps import LoopStep
 from metaq_broker.log.sync.sync import SMALL_BYTES
 from metaq_broker.log.sync.sync_times import SyncTimes
 from stored import ONE_SEGMENT, QuickFiles, SyncBench, frame, frames, played
@@ -37,9 +36,9 @@ class Disk(QuickFiles):
 
 
 class Bench(SyncBench):
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_client_alone: bool = True) -> None:
         self.disk = Disk()
-        super().__init__(root, self.disk, GroupCommit())
+        super().__init__(root, self.disk, GroupCommit(is_client_alone=lambda: is_client_alone))
 
     def log(self, name: str, folder: str = "data", settings: LogSettings = ONE_SEGMENT) -> PartitionLog:
         data = self.root / folder
@@ -71,15 +70,17 @@ def test_a_round_runs_on_the_loop_and_is_acknowledged_together(tmp_path: Path, q
     async def scenario(bench: Bench) -> None:
         logs = [bench.log("t-0"), bench.log("t-1")]
         bench.put(*logs)
+        await asyncio.sleep(0)
         assert bench.reported == [("t-0", None), ("t-1", None)]
         bench.put(logs[0])
+        await asyncio.sleep(0)
         assert len(bench.reported) == 3
 
     assert play(tmp_path, scenario).disk.on_loop == [True] * 3
     assert quick[:2] == [2, 1]
 
 
-def test_without_a_block_around_it_nothing_is_called_before_wait_returns(tmp_path: Path) -> None:
+def test_nothing_is_called_before_wait_returns(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         log = bench.log("t-0")
         log.append(frames(1))
@@ -134,17 +135,13 @@ def test_syncs_of_two_disks_run_side_by_side(tmp_path: Path) -> None:
     assert play(tmp_path, scenario).disk.on_loop == [False] * 2
 
 
-def test_beside_another_client_syncs_are_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush, "ALONE_S", 3600.0)
-
+def test_beside_another_client_syncs_are_in_threads(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
-        log, step = bench.log("t-0"), LoopStep.of(asyncio.get_running_loop())
-        step.came_from(1)
-        step.came_from(2)
+        log = bench.log("t-0")
         bench.put(log)
         await until(lambda: len(bench.reported) == 1)
 
-    assert play(tmp_path, scenario).disk.on_loop == [False]
+    assert played(Bench(tmp_path, is_client_alone=False), scenario).disk.on_loop == [False]
 
 
 def test_many_bytes_become_durable_in_a_thread(tmp_path: Path) -> None:
@@ -154,6 +151,7 @@ def test_many_bytes_become_durable_in_a_thread(tmp_path: Path) -> None:
         bench.put(log)
         await until(lambda: len(bench.reported) == 1)
         bench.put(log)
+        await asyncio.sleep(0)
         assert len(bench.reported) == 2
 
     assert play(tmp_path, scenario).disk.on_loop == [False, True]
@@ -175,11 +173,13 @@ def test_a_sync_that_fails_on_the_loop_never_acknowledges(tmp_path: Path) -> Non
         log, other = bench.log("t-0"), bench.log("t-1")
         bench.disk.error = OSError(5, "Input/output error")
         bench.put(log)
+        await asyncio.sleep(0)
         bench.disk.error = None
         assert [(name, type(error)) for name, error in bench.reported] == [("t-0", LogFailed)]
         with pytest.raises(LogFailed):
             log.append(frames(1))
         bench.put(other)
+        await asyncio.sleep(0)
         assert bench.reported[1:] == [("t-1", None)]
 
     play(tmp_path, scenario)

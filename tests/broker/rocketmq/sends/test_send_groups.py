@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from metaq_broker.log.engine.outcomes import PartitionClosed, Refusal, StorageFailed
 from metaq_broker.rocketmq.messages.message_store import Send, StoredBatch
@@ -22,9 +21,6 @@ class FakeStore:
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.blocks: list[tuple[str, int, list[bytes]]] = []
         self.refusal = refusal
-
-    def together(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
         frames = [frame for block, _ in sends for frame in block.split()]
