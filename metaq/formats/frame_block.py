@@ -93,8 +93,8 @@ class FrameBlock:
     def ends(self) -> array[int]:
         """Where each frame ends, counted from the front of the block."""
         if self._ends is None:
-            is_long = BLOCKS.loop is not None and len(self.data) >= COMPILED_BYTES_MIN
-            self._ends = BLOCKS.loop.ends_of(self.data) if is_long else ends_plainly(self.data)
+            loops = BLOCKS.loop if len(self.data) >= COMPILED_BYTES_MIN else None
+            self._ends = ends_plainly(self.data) if loops is None else loops.ends_of(self.data)
         return self._ends
 
     def start(self, number: int) -> int:

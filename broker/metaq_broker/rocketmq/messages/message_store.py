@@ -475,11 +475,9 @@ class _Unit:
     def durable(self, refusal: Refusal | None) -> None:
         store, first = self._store, self.appended.first_offset
         log = store.engine.stores.get(self._topic, self._queue)
-        if refusal is None and log is None:  # just deleted by an operator
-            refusal = StorageFailed("the partition was removed")
-        if refusal is not None or log is None:
+        if refusal is not None or log is None:  # without a log, an operator has just deleted it
             store.reported(self._topic, self._queue, self.appended.first_ordinal)
-            self.refuse(refusal)
+            self.refuse(refusal or StorageFailed("the partition was removed"))
         elif (base := store.numbers.base(log, first)) is not None:
             self._answer(base)
         else:
