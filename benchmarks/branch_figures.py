@@ -139,14 +139,14 @@ def java(does: str) -> Measure:
 # ---- Spark
 
 
-def spark(form: str, does: str) -> Measure:
+def spark(form: str, does: str, message_bytes: int = BYTES) -> Measure:
     """A batch write, or a batch read of what was written, with one task slot; the second of two runs."""
 
     def measure(served: Served, rows: int) -> float:
         from stage import spark as spark_session
 
         with spark_session(slots=1) as session:
-            value = f"cast(lpad(string(id), {BYTES}, '0123456789abcdef') as binary) value"
+            value = f"cast(lpad(string(id), {message_bytes}, '0123456789abcdef') as binary) value"
             frame = session.range(rows, numPartitions=2).selectExpr(value)
             seconds = 0.0
             for _ in range(2 if does == "write" else 1):
@@ -204,6 +204,7 @@ FIGURES: Final = {
     "submit": UsersFigure(200_000, submitted),
     "consume": UsersFigure(400_000, consumed),
     "spark write": UsersFigure(2_000_000, spark("metaq", "write")),
+    "spark write, 1 KB": UsersFigure(400_000, spark("metaq", "write", 1000)),
     "spark read": UsersFigure(4_000_000, spark("metaq", "read")),
     "rocketmq spark write": UsersFigure(1_000_000, spark("rocketmq", "write")),
     "rocketmq spark read": UsersFigure(2_000_000, spark("rocketmq", "read")),

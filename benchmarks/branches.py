@@ -1,6 +1,6 @@
 """What each branch that exists for speed alone is worth to a user: a figure with it and without it.
 
-    python benchmarks/branches.py [--only NAME,...] [--figures NAME,...] [--rocketmq 4.9.7] [--runs 3] [--scale 1]
+    python benchmarks/branches.py [--only NAME,...] [--figures NAME;...] [--rocketmq 4.9.7] [--runs 3] [--scale 1]
 
 A branch is switched off by a statement that every process executes when it has imported a module of the branch; the
 product has no switch for it. The broker has a core of its own, where there are two. A branch and the figures that it is
@@ -74,13 +74,13 @@ NO_LOOP_SYNCS: Final = {f"{BROKER}.log.sync.sync_times": "SyncTimes.are_quick = 
 BRANCHES: Final = (
     Branch(
         "blocks numbered by compiled code",
-        ("spark write",),
+        ("spark write", "spark write, 1 KB"),
         ("metaq/formats/frame_loops.py",),
         {"metaq.formats.frame_block": "BLOCKS.went_without = lambda *_: None"},
     ),
     Branch(
         "index entries by compiled code",
-        ("spark write",),
+        ("spark write", "spark write, 1 KB"),
         (f"{LOG}/segments/block_entries.py", f"{LOG}/segments/index_loop.py"),
         {f"{BROKER}.log.segments.index": "ENTRIES.went_without = lambda *_: None"},
     ),
@@ -274,11 +274,11 @@ def main(words: list[str] | None = None) -> None:
     """Measure and print."""
     parser = arguments(__doc__)
     parser.add_argument("--only", help="branches whose names contain one of these, separated by commas")
-    parser.add_argument("--figures", help="figures whose names are these, separated by commas")
+    parser.add_argument("--figures", help="figures whose names are these, separated by semicolons")
     parser.add_argument("--rocketmq", metavar="RELEASE", help="also what RocketMQ's client of this release sees")
     given = parser.parse_args(words)
     wanted = [word.strip() for word in given.only.split(",")] if given.only else [""]
-    figures = given.figures.split(",") if given.figures else FIGURES
+    figures = given.figures.split(";") if given.figures else FIGURES
     branches = [branch for branch in BRANCHES if any(word in branch.name for word in wanted)]
     with Report("Branches for speed", given.json) as report:
         for figure in (each for each in figures if given.rocketmq or not FIGURES[each].needs_release):

@@ -375,7 +375,7 @@ def test_a_slave_serves_no_client_and_a_promoted_one_does(tmp_path: Path) -> Non
                 assert state_of(slave).get("partition-number-floor") == str(left_out).encode()
                 given = [int(key.split("/")[1]) for key, _ in state_of(slave).items("partition-number/")]
                 assert [number for number in given if number < left_out] == [7]
-                assert server.store._numbers.next >= left_out
+                assert server.store.numbers.next >= left_out
                 count_and_numbers = (tmp_path / "s" / "rocketmq-mark").read_text().splitlines()[1]
                 assert int(count_and_numbers.split()[1]) >= left_out
 
@@ -438,14 +438,14 @@ def test_a_promotion_that_a_crash_cut_off_is_finished_by_the_next_start(tmp_path
             assert broker.rocketmq is not None
             server = broker.rocketmq._server
             assert server is not None
-            first = server.store._numbers.next
+            first = server.store.numbers.next
             assert first > LEFT_OUT
             assert state_of(broker).get("copied-from") is None
         async with running(config) as broker:
             assert broker.rocketmq is not None
             server = broker.rocketmq._server
             assert server is not None
-            assert server.store._numbers.next == first
+            assert server.store.numbers.next == first
 
     run(scenario())
 
