@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
+from metaq.protocols.remoting.pull_headers import LikePull, PullHeaders
+from metaq.protocols.remoting.send_headers import LikeFields, SendHeaders
 from remoting_headers import UNUSUAL_OPAQUES, broken, check_changed_bytes, check_recorded, outcome
 
 from metaq.protocols.remoting import pull_headers, send_headers
 from metaq.protocols.remoting.json_header import read_json
-from metaq.protocols.remoting.pull_headers import LikePull, PullHeaders
-from metaq.protocols.remoting.send_headers import LikeFields, SendHeaders
 
 
 def send(born: str = "1795425834392", properties: str = "KEYS\\u0001k\\u0002TAGS\\u0001t", opaque: str = "5") -> str:
