@@ -6,7 +6,9 @@ answer what must be. ``check`` compares that with what a restarted broker says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 from metaq_broker.transactions.decisions import Decision
@@ -110,19 +112,22 @@ class Promises:
     def check(self, harness: Harness) -> None:
         self._check_decisions(harness)
         prepared = {listed.key for listed in harness.tx.prepared()}
+        bodies_of = cache(harness.bodies)
         for key, known in self.known.items():
-            fate = self._fate(harness, key, known, prepared)
+            fate = self._fate(bodies_of, key, known, prepared)
             assert fate in known.fates, f"{key} is {fate}, may be {known.fates}"
             known.fates = {fate}
         for partition_key, bodies in self.plain.items():
-            stored = harness.bodies(*partition_key)
+            stored = bodies_of(*partition_key)
             assert [body for body in stored if body in set(bodies)] == bodies
         assert prepared <= set(self.known)
 
-    def _fate(self, harness: Harness, key: TransactionId, known: Known, prepared: set[TransactionId]) -> Fate:
+    def _fate(
+        self, bodies_of: Callable[..., list[bytes]], key: TransactionId, known: Known, prepared: set[TransactionId]
+    ) -> Fate:
         found = []
         for partition_key, bodies in known.messages.items():
-            stored = harness.bodies(*partition_key)
+            stored = bodies_of(*partition_key)
             count = sum(stored.count(body) for body in bodies)
             assert count in (0, len(bodies)), f"{key} is there in part or twice: {count} of {len(bodies)}"
             if count:
