@@ -20,6 +20,7 @@ from examples import FAST, examples
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 _numbers = itertools.count()
 
@@ -84,6 +85,12 @@ MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\
 
 ARCH = "tests/arch"
 
+SPARK_PROCESSES = 2
+"""Each test process that takes a test with Spark starts a session, eight seconds of a core and 400 MB."""
+
+SHARES_SPARK = re.compile(r"\bSparkSession\b|\bfix_spark\b")
+"""In a file whose tests use the session of their test process."""
+
 
 def pytest_xdist_auto_num_workers() -> int | None:
     """Use more test processes than there are cores: most of their time they wait for brokers, Spark and the disk.
@@ -99,11 +106,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 class FilesAtATime(LoadFileScheduling):
-    """Names what is run by one process: a file, or a folder."""
+    """Names what is run by one process: a file, or a folder. Few processes run what shares a Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return ARCH if file.startswith(f"{ARCH}/") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if self.nodes.index(node) >= SPARK_PROCESSES:
+            for scope in self.workqueue:
+                if not self._shares_spark(scope):
+                    self.workqueue.move_to_end(scope, last=False)
+                    break
+        super()._assign_work_unit(node)
+
+    def _shares_spark(self, scope: str) -> bool:
+        file = self.config.rootpath / scope
+        return file.is_file() and SHARES_SPARK.search(file.read_text(encoding="utf-8")) is not None
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
