@@ -31,14 +31,18 @@ from metaq_broker.transactions.transaction import Transaction
 _log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES: Final = MIB
-"""A transaction of up to so many bytes is read and appended in one quantum of the loop, without another thread."""
+"""Transactions of up to this many bytes are read and appended in one quantum of the event loop, without a worker
+thread.
+"""
 
 Units = Sequence[Sequence[Unit]]
 """The units of a transaction, grouped by partition."""
 
 
 class Applier:
-    """Puts committed transactions into the partitions. ``applied`` is called with each that is readable."""
+    """Appends the messages of committed transactions to the partitions; calls ``applied`` for each one that is
+    readable.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Applier:
         self.stopped = False
 
     def stop(self) -> None:
-        """Stop appending and noting: the journal is about to close. The next start finishes the rest."""
+        """Stop appending: the journal is about to close. The next start finishes what is left."""
         self.stopped = True
         self.stalled.stop()
 
@@ -77,7 +81,6 @@ class Applier:
         self._stores.append(units, partial(self.finished, transaction, unsure=True))
 
     def append(self, transaction: Transaction, units: Units) -> None:
-        """Append the units of a committed transaction."""
         together = Together(len(units), partial(self.finished, transaction))
         for group in units:
             self.append_group(group, together)
@@ -125,7 +128,6 @@ class _Lane:
         self._scheduled = False
 
     def add(self, transactions: Sequence[Transaction]) -> None:
-        """Append these after the waiting transactions."""
         self._waiting.extend(transactions)
         if not self._scheduled:
             self._run_quantum()
@@ -146,7 +148,6 @@ class _Lane:
 
     @property
     def _small_next(self) -> bool:
-        """Return whether the next transaction is small enough to be read and appended at once."""
         return bool(self._waiting) and not self._reading and self._waiting[0].byte_count <= AT_ONCE_BYTES
 
     def _at_once(self, transaction: Transaction) -> None:
@@ -176,7 +177,6 @@ class _Lane:
 
 
 def settle(transaction: Transaction, refusal: Refusal | None) -> None:
-    """Call the waiting callbacks of a transaction with its outcome."""
     waiting, transaction.waiting = transaction.waiting, []
     for done in waiting:
         done(refusal)

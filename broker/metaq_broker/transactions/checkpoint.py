@@ -16,7 +16,7 @@ of full files that may accumulate, ``checkpointInterval`` the longest time betwe
 A file is removed only after everything written until then is durable: the copies of its records, and the records that
 ended its transactions.
 
-The ledger. Which journal records are still needed, and by whom.
+The ledger records which journal records are still needed, and for what.
 
 A slot names what a record preserves: a chunk of messages, a prepare, a commit that is not yet in the partitions, a
 remembered decision or heuristic outcome. A slot's record may be rewritten at the end of the journal (``rewrite`` makes
@@ -54,30 +54,24 @@ class Ledger:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the records that are needed; a shared record counts once per slot."""
+        """Bytes of all records that are needed. A shared record counts once per slot."""
         return self._live_bytes
 
     def hold(self, slot: Slot, location: Location, rewrite: Rewrite | None = None) -> None:
-        """Record that ``slot`` now needs the record at ``location``, and none that it needed before.
+        """Record that ``slot`` needs the record at ``location``, instead of an earlier one.
 
-        Without ``rewrite``, the record's bytes are copied.
+        Without ``rewrite``, the record's bytes are copied when its file is removed.
         """
         self.release(slot)
         self._retained[slot] = _Retained(location, rewrite)
         self._live_bytes += location.length
 
     def release(self, slot: Slot) -> None:
-        """Remove ``slot``, if it is there."""
         retained = self._retained.pop(slot, None)
         if retained is not None:
             self._live_bytes -= retained.location.length
 
     def location(self, slot: Slot) -> Location:
-        """Return the location of the record of ``slot``.
-
-        Raises:
-            KeyError: The slot is not taken.
-        """
         return self._retained[slot].location
 
     def oldest_lsn(self, otherwise: int) -> int:
@@ -85,14 +79,14 @@ class Ledger:
         return min((retained.location.lsn for retained in self._retained.values()), default=otherwise)
 
     def before(self, lsn: int) -> list[Slot]:
-        """Return the slots whose records are before ``lsn``, oldest first."""
+        """Return the slots whose records are before ``lsn``, in the order of their LSNs."""
         found = [
             (retained.location.lsn, slot) for slot, retained in self._retained.items() if retained.location.lsn < lsn
         ]
         return [slot for _, slot in sorted(found, key=lambda item: item[0])]
 
     def move(self, slot: Slot, location: Location) -> None:
-        """Note that the record of ``slot`` was written again at ``location``."""
+        """Record that the record of ``slot`` was written again at ``location``."""
         self.hold(slot, location, self._retained[slot].rewrite)
 
     def rewrite_of(self, slot: Slot) -> Rewrite | None:
@@ -103,7 +97,7 @@ class Ledger:
 _log = logging.getLogger(__name__)
 
 MOVE_BYTES: Final = 4 * MIB
-"""So much is copied before the loop serves others again."""
+"""A checkpoint copies up to this many bytes before the event loop serves others again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +126,15 @@ class Checkpoint:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Check the journal now and periodically."""
         self._timer = self._call_later(self._settings.interval_s, self.start)
         self._sync.when_on_disk(lambda failure: self.run())
 
     def close(self) -> None:
-        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
 
     def after_append(self) -> None:
-        """To be called after every append: starts a pass when there are more files than after the last one."""
+        """Start a pass if there are more files than after the last one. To be called after every append."""
         if self._journal.file_count > self._seen_files:
             self.run()
 
@@ -186,7 +178,7 @@ class Checkpoint:
         return self._journal.byte_count > allowed and self._journal.file_count > 1
 
     def _copy_from_oldest(self) -> bool:
-        """Write the needed records of the oldest file again, or some of them; return whether there were any."""
+        """Write needed records of the oldest file again, in part if there are many; return whether there were any."""
         copied = 0
         for slot in self._ledger.before(self._journal.oldest_end):
             rewrite = self._ledger.rewrite_of(slot)

@@ -1,8 +1,8 @@
-"""How a transaction is completed: prepare, commit, rollback, by an operator or by a decision.
+"""How a transaction is completed: by its client (prepare, commit, rollback), by an operator, or by a decision.
 
-Every step has the same shape: ask the transition table, write the record, change the state, and answer when the record
-is durable. If the journal refuses the record, nothing has changed. If it fails before the record is durable, the
-outcome is unknown until a restart: the transaction keeps its state, and all waiting callers get that answer.
+Every step has the same parts: ask the transition table, write the record, change the state, and answer when the record
+is durable. If the journal refuses the record, nothing has changed. If the journal fails before the record is durable,
+the outcome is unknown until a restart: the transaction keeps its state, and all waiting callers get that answer.
 
 Methods raise ``TransactionRefused`` for an immediate refusal, and then never call ``done``.
 """
@@ -61,8 +61,6 @@ Answered = Callable[[Decision | Refusal], None]
 
 
 class Completion:
-    """Carries out the steps that complete transactions."""
-
     def __init__(
         self,
         writer: JournalWriter,
@@ -89,7 +87,7 @@ class Completion:
     # ---- the client's steps
 
     def prepare(self, transaction: Transaction, now_ms: int, done: Voted) -> None:
-        """Make a transaction durable; one without messages ends instead."""
+        """Make a transaction durable. A transaction without messages ends here: it is read-only."""
         state = transaction.after(Event.PREPARE if transaction.messages else Event.PREPARE_EMPTY)
         if state is State.ENDED:
             self._over(transaction)
@@ -152,7 +150,7 @@ class Completion:
     # ---- operators and decisions
 
     def by_operator(self, transaction: Transaction, outcome: Outcome, done: Done) -> None:
-        """Complete a prepared transaction manually; ``done`` as for a commit or a rollback."""
+        """Complete a prepared transaction manually. ``done`` is called as for a commit or a rollback."""
         transaction.after(Event.OPERATOR)
         committing = outcome is Outcome.COMMITTED
         self._writer.end_by_operator(transaction, outcome, self._ends([transaction]) if committing else {})
@@ -165,7 +163,7 @@ class Completion:
             self._roll_back_when_durable(transaction, done)
 
     def decide(self, proposal: Proposal, done: Answered) -> None:
-        """Record that a batch consists of branches, or return the recorded decision; see the manager's ``decide``.
+        """Record that a batch consists of branches, or return the recorded decision; see ``TransactionManager.decide``.
 
         Raises:
             TransactionRefused: Nothing was recorded, and ``done`` will not be called.
@@ -222,7 +220,6 @@ class Completion:
         return self._applier.stalled.transactions()
 
     def stop(self) -> None:
-        """Stop all steps: the journal is about to close."""
         self._applier.stop()
 
     # ---- what follows

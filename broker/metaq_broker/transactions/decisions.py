@@ -1,9 +1,9 @@
-"""Decisions: which prepared branches are batch N of a query. They make a sink exactly-once.
+"""Decisions record which prepared branches are batch N of a query, which makes a sink exactly-once.
 
 A Spark batch is written by many tasks into branches on several brokers. Tasks may run twice, and drivers may die
 between two commits; a record on one broker then tells which branches are *the* batch: (query, batch, branches). The
-first record for a batch wins permanently; a later caller, with whatever branches, gets the first decision and completes
-that. A batch before the last one is refused: a driver that asks for it has been replaced.
+first record for a batch wins permanently; a later caller gets the first decision, whatever branches it names, and
+completes that one. A batch before the last one is refused: a driver that asks for it has been replaced.
 
 A branch key says nothing about its broker here (that is the sink's business). Unknown keys that the caller does not
 mark as this broker's own are treated as branches of other brokers and only recorded. Known branches must be prepared,
@@ -48,7 +48,7 @@ NO_PARTITION: Final = -1
 
 
 class Decision(NamedTuple):
-    """Batch ``batch_id`` consists of ``branches``, on this broker and others, in the order in which they were given."""
+    """Batch ``batch_id`` consists of ``branches``, on this broker and others, in the order given."""
 
     batch_id: int
     branches: tuple[Xid, ...]
@@ -57,7 +57,7 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """The remembered decisions. ``byte_limit`` limits the keys of all queries together."""
+    """The remembered decisions. ``byte_limit`` limits the size of all their keys together."""
 
     def __init__(self, byte_limit: int) -> None:
         self._byte_limit = byte_limit
@@ -66,7 +66,6 @@ class Decisions:
         self._here: dict[Xid, tuple[str, int]] = {}
 
     def last(self, query_id: str) -> Decision | None:
-        """Return the newest decision of a query, or ``None``."""
         kept = self._queries.get(query_id)
         if not kept:
             return None
@@ -115,7 +114,7 @@ class Decisions:
         return [old.batch_id for old in kept]
 
     def kept(self, query_id: str, batch_id: int) -> Decided:
-        """Return a remembered decision as the record that only remembers it."""
+        """Return a remembered decision as a record that commits nothing, for the checkpoint."""
         return self._queries[query_id][batch_id]
 
     def topics(self, query_id: str) -> frozenset[str]:
@@ -153,7 +152,6 @@ class Decisions:
 
 
 def _topics_only(ends: Ends) -> Ends:
-    """Return the topics of an applied commit, as ends without a partition."""
     return {(topic, NO_PARTITION): 0 for topic, _ in ends}
 
 
@@ -166,23 +164,22 @@ def _key_bytes(keys: Iterable[Xid]) -> int:
 
 
 QUERIES_MAX: Final = 10_000
-"""Limit of remembered queries: the newest; older ones have no running tasks."""
+"""Limit of ended queries that are remembered; older ones have no running tasks."""
 
 
 class EndedQueries:
-    """The queries that have ended since the start: their writer has finished or given up.
+    """The queries that have ended since the broker's start: their writer has finished or given up.
 
-        A task that the writer no longer waits for may still send PREPARE. Its branch would stay prepared
-    forever, because no decision about this query follows. So branches of such a query (by their unique qualifier) can
-    be neither begun nor prepared. A restart rolls back open branches, so this needs no memory beyond the broker's
-    process.
+    A task that the writer no longer waits for may still send PREPARE. No decision about this query will follow, so its
+    branch would stay prepared forever. Branches of such a query (recognized by their unique qualifier) can therefore be
+    neither begun nor prepared. A restart rolls back open branches, so ended queries need not be stored.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
 
     def note(self, query_id: str) -> None:
-        """Remember that a query is over."""
+        """Record that a query has ended."""
         self._names.pop(query_id, None)
         self._names[query_id] = None
         if len(self._names) > QUERIES_MAX:
@@ -199,21 +196,19 @@ class EndedQueries:
 
 
 class Heuristics:
-    """The outcomes that no coordinator has acknowledged yet."""
+    """Outcomes of manual completions that no coordinator has acknowledged yet."""
 
     def __init__(self) -> None:
         self._outcomes: dict[Xid, Outcome] = {}
 
     def remember(self, key: Xid, outcome: Outcome) -> None:
-        """Remember the operator's outcome."""
         self._outcomes[key] = outcome
 
     def forget(self, key: Xid) -> bool:
-        """Return whether there was something to forget."""
+        """Forget an outcome; return whether there was one."""
         return self._outcomes.pop(key, None) is not None
 
     def outcome(self, key: Xid) -> Outcome | None:
-        """Return the operator's outcome, or ``None``."""
         return self._outcomes.get(key)
 
     def refuse_ended(self, key: TransactionId) -> None:
@@ -226,9 +221,9 @@ class Heuristics:
             raise TransactionRefused(EndedByOperator(key, outcome))
 
     def keys(self) -> list[Xid]:
-        """Return the keys in the order in which they were ended."""
+        """Return the keys in the order in which their branches were ended."""
         return list(self._outcomes)
 
     def items(self) -> list[tuple[Xid, Outcome]]:
-        """Return keys and outcomes in the order in which they were ended."""
+        """Return the keys with their outcomes, in the order in which the branches were ended."""
         return list(self._outcomes.items())

@@ -49,26 +49,25 @@ _TITLE: Final = "metaq-journal-extent 1"
 
 
 class ExtentDamaged(Exception):
-    """The file cannot be read; the text says why."""
+    """The extent file cannot be read; the text says why."""
 
 
 class Extent:
     """The recorded extent of one journal. ``cover`` runs in a worker thread, ``begin_at`` on the event loop."""
 
     def __init__(self, files: Files, directory: Path) -> None:
-        """Name the place; ``load`` reads it."""
         self._disk, self.path = files, directory / FILE_NAME
         self._lock = threading.Lock()
         self.known = False
-        """Whether anything is recorded."""
+        """Whether an extent is recorded."""
         self.first = self.end = 0
 
     def load(self) -> None:
         """Read the recorded extent.
 
         Raises:
-            ExtentDamaged: The file is not what was written.
-            OSError: The disk does not answer.
+            ExtentDamaged: The file has other contents than this program writes.
+            OSError: The file cannot be read.
         """
         if not self._disk.exists(self.path):
             return
@@ -83,14 +82,18 @@ class Extent:
         """Record that every byte before ``end`` is durable.
 
         Raises:
-            OSError: It is not recorded.
+            OSError: The file cannot be written.
         """
         with self._lock:
             if end > self.end or not self.known:
                 self._write(self.first, max(end, self.end))
 
     def begin_at(self, first: int) -> None:
-        """Record that the journal begins at ``first``; older files may be removed then. Raises as ``cover``."""
+        """Record that the journal begins at ``first``; then older files may be removed.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         with self._lock:
             if first != self.first or not self.known:
                 self._write(first, self.end)

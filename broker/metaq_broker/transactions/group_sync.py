@@ -1,7 +1,8 @@
-"""Group commit of the journal: when its ``SyncQueue`` starts an fsync, and who waits for one.
+"""Group commit of the journal: decides when its ``SyncQueue`` starts an fsync, and keeps the callbacks that wait for
+it.
 
-Whether a caller waits for an fsync depends on the durability mode, which only this file knows: callers ask to be called
-when their record is durable; in the modes 0 and 2 that is immediately, by the operator's choice.
+Whether a caller waits for an fsync depends on the durability mode, which only this file knows. In the modes 0 and 2,
+the operator has chosen that callers do not wait.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from metaq_broker.transactions.interfaces import CallLater, Durability, RunInWor
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSync
 
 EARLY_BYTES: Final = 8 << 20
-"""At this many unsynced bytes, an fsync starts although no request waits, so that PREPARE waits for less."""
+"""At this many unsynced bytes an fsync starts although no request waits, so that a later PREPARE waits less."""
 
 SECOND_S: Final = 1.0
 """How long mode 2 lets written records wait for their fsync."""
 
 
 class GroupSync:
-    """Drives the fsyncs of one journal. Callbacks fire in the order of their records."""
+    """Starts the fsyncs of one journal. Callbacks run in the order of their records."""
 
     def __init__(
         self,
@@ -69,8 +70,9 @@ class GroupSync:
             self._queue.start()
 
     def start_early(self) -> None:
-        """Start an fsync early; called after an append, so that large transactions become durable while messages still
-        arrive.
+        """Start an fsync before anyone waits for it, if enough is unsynced.
+
+        Called after each append, so that large transactions become durable while their messages still arrive.
         """
         unsynced = self._journal.end_lsn - self._journal.durable_lsn
         if self._durability is Durability.COMMIT and unsynced >= self._early_bytes:
@@ -100,4 +102,4 @@ class GroupSync:
 
 
 def _nothing(failure: Exception | None) -> None:
-    """Ignore the result: no caller waits for this fsync, and the journal has logged its failure."""
+    """Do nothing: no caller waits for this fsync, and the journal has logged its failure."""

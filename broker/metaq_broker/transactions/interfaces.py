@@ -1,6 +1,6 @@
-"""The interfaces between the transactions, the rest of the broker and their callers.
+"""The interfaces between the transactions, the rest of the broker, and their callers.
 
-Everything is called on the event-loop thread; only ``RunInWorker`` leaves it.
+Everything is called on the event-loop thread, except jobs that ``RunInWorker`` runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class Unit(NamedTuple):
 
     @property
     def partition_key(self) -> tuple[str, int]:
-        """Topic and partition."""
         return self.topic, self.partition
 
 
@@ -56,14 +55,12 @@ class TransactionStore(Protocol):
         """Return ``count`` (at least 1) fresh message ids."""
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        """Append the units of one partition, all or none, in their order and back to back.
+        """Append the units of one partition, all or none, in order and contiguously.
 
-        ``done`` when all are durable and readable.
-
-        Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``). It
-        must accept whatever ``check`` once accepted, even if the topic has been removed from the configuration or the
-        partition was closed since: those messages are committed. ``done`` is called exactly once, with the error if
-        they could not be stored.
+        ``done`` is called exactly once: when all units are durable and readable, or with the error if they could not be
+        stored. Durable means fsynced, also for a topic whose plain puts are acknowledged earlier
+        (``unflushThreshold``). Whatever ``check`` once accepted must be accepted here, even if the topic has since been
+        removed from the configuration or the partition closed: the messages are committed.
         """
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
@@ -86,10 +83,8 @@ def no_space_check(partition_keys: Iterable[tuple[str, int]]) -> str | None:
 
 
 class Timer(Protocol):
-    """A call that was scheduled for later."""
-
     def cancel(self) -> None:
-        """Cancel the call."""
+        ...
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
@@ -108,8 +103,9 @@ def run_in_loop_worker(job: Callable[[], None], finished: Callable[[BaseExceptio
 class Durability(IntEnum):
     """When the journal is fsynced: MetaQ's ``flushTxLogAtCommit``.
 
-    Only ``COMMIT`` keeps every promise through a power loss. The other two survive the death of the process, since what
-    was written stays with the operating system, but may lose the last commits, or part of one, with the machine.
+    Only ``COMMIT`` keeps every guarantee through a power loss. With the other two, commits survive the death of the
+    process, because the operating system has the bytes, but the last commits, or parts of one, may be lost with the
+    machine.
     """
 
     OS = 0
@@ -128,7 +124,8 @@ class PrepareVote(IntEnum):
 class TransactionCounters:
     """The counters of transactions in ``stats``, since the broker's start; ``tx_begin`` counts local ones only.
 
-    Commits and rollbacks are counted when they are complete: refused ones are not counted, timeouts are.
+    Commits and rollbacks are counted when they are complete. Rollbacks by timeout are counted; refused requests are
+    not.
     """
 
     tx_begin: int = 0
@@ -139,22 +136,22 @@ class TransactionCounters:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """How much the transactions may take. All sizes in bytes of frames (header and body)."""
+    """Limits of the transactions. All sizes are bytes of frames, header and body."""
 
     open_max: int = 30_000
     """Limit of unfinished transactions, including prepared ones (``maxTxTimeoutTimerCapacity``)."""
 
     transaction_bytes_max: int = 256 * MIB
-    """One transaction: it is appended in one piece, so it must fit into memory once while it is committed."""
+    """Limit of one transaction: it is appended in one piece, so it is in memory as a whole while it is committed."""
 
     message_bytes_max: int = 4 * MIB
     """One message body (``maxMessageSize``)."""
 
     spill_bytes: int = MIB
-    """An open transaction that holds more than this in memory moves it to the journal."""
+    """An open transaction with more than this in memory moves its messages to the journal."""
 
     buffered_bytes_max: int = 256 * MIB
-    """Limit for all open transactions together; above it every put is written to the journal immediately."""
+    """Limit of all open transactions together; above it, every put is written to the journal immediately."""
 
     decision_bytes_max: int = 64 * MIB
-    """Keys of all remembered decisions."""
+    """Limit of the keys of all remembered decisions."""

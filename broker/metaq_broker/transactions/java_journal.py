@@ -1,15 +1,16 @@
-"""Reads the transaction journal that a Java broker left in the folder: which XA branches are prepared in it.
+"""Reads the transaction journal of a Java broker, to find the XA branches that are prepared in it.
 
-Files ``redo.N``, read in the order of their numbers. Each is a row of records; big-endian length, then a protocol
-buffer ``TxCommand``, and behind that of a commit so many bytes as it says, which tell where the messages were stored::
+The files ``redo.N`` are read in the order of N. A file is a sequence of records: a big-endian length, then a protocol
+buffer ``TxCommand``. The record of a commit is followed by a list of where the messages were stored, of the length that
+the record gives::
 
     TxCommand              1 kind: 1 a message, 2 a step    2 content
-    AppendMessageCommand   1 message id                     2 the ``put`` as it came, with its body
+    AppendMessageCommand   1 message id                     2 the ``put`` as received, with its body
     TransactionOperation   1 kind (see ``_Step``)           2 was prepared    3 key    4 bytes behind the record
     of each partition      offset int64, length, checksum, bytes of the name (int32 each), name TOPIC-PARTITION
 
 All records of a transaction are in the file in which it began, and the record of a commit is written when the messages
-are stored. So a branch that is prepared here and not ended is what RECOVER of the Java broker lists.
+are stored. So a branch that is prepared here and not ended is one that RECOVER of the Java broker lists.
 
 Source: metamorphosis-server 1.4.6.2, its files and the TransactionCommands it documents; docs/migration.md.
 """
@@ -35,7 +36,7 @@ _REDO: Final = re.compile(r"redo\.(\d+)")
 _NAMES: Final = re.compile(r"redo\.\d+|checkpoint\.\d+|heuristic\.log")
 _OUTCOMES_NAME: Final = "heuristic.log"
 _OUTCOME: Final = b"XATransactionId"
-"""What a map of outcomes, written by Java's serialization, names if it has any."""
+"""The name of a class that appears in a Java-serialized map of outcomes exactly if the map is not empty."""
 
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">qiii")
@@ -51,7 +52,7 @@ class _Step(IntEnum):
 
 
 class JavaJournalDamaged(MetaqError):
-    """A record is whole and makes no sense; nothing behind it can be told."""
+    """A record is whole but cannot be decoded, so everything behind it is unknown."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         self.path, self.offset, self.reason = path, offset, reason
@@ -83,9 +84,9 @@ class StoredUnit:
 
 @dataclass(slots=True)
 class JavaJournal:
-    """What the files hold. ``names`` are theirs; ``torn_bytes`` are at the end of files, of records that were cut.
+    """The contents of the files ``names``. ``torn_bytes`` counts the bytes of cut records at the ends of files.
 
-    ``unfinished`` transactions were neither prepared nor ended. ``has_outcomes``: some that operators decided by hand.
+    ``unfinished`` transactions were neither prepared nor ended. ``has_outcomes``: there are outcomes of operators.
     """
 
     names: list[str]
@@ -97,11 +98,11 @@ class JavaJournal:
 
 
 def read_java_journal(files: Files, directory: Path) -> JavaJournal | None:
-    """Return what a Java broker left in ``directory``, ``None`` if nothing (blocking).
+    """Return the journal of a Java broker in ``directory``, ``None`` without one (blocking).
 
     Raises:
         JavaJournalDamaged: A record cannot be read.
-        OSError: The disk does not answer.
+        OSError: A file cannot be read.
     """
     names = sorted(name for name in files.listdir(directory) if _NAMES.fullmatch(name))
     if not names:
@@ -119,7 +120,9 @@ def read_java_journal(files: Files, directory: Path) -> JavaJournal | None:
 
 
 class _Reader:
-    """Replays the steps of transactions. ``begun``: the messages of those that are neither prepared nor ended."""
+    """Replays the steps of transactions. ``begun``: the messages of the transactions that are neither prepared nor
+    ended.
+    """
 
     def __init__(self, journal: JavaJournal) -> None:
         self._journal = journal
@@ -141,7 +144,7 @@ class _Reader:
 
     @staticmethod
     def _end_of(data: bytes, position: int) -> int | None:
-        """Return the end of the record there, ``None`` if it was cut: its rest is missing, or was never written."""
+        """Return the end of the record at ``position``; ``None`` if its rest is missing or was never written."""
         if len(data) - position < _LENGTH.size:
             return None
         length = int(_LENGTH.unpack_from(data, position)[0])
@@ -149,7 +152,8 @@ class _Reader:
         return None if (length <= 0 and not any(data[position:])) or end > len(data) else end
 
     def _visit(self, record: bytes, data: bytes, end: int) -> int:
-        """Take a record; return the end of what belongs to it, which is ``end`` or behind it."""
+        """Process a record that ends at ``end``; return the end of the bytes that belong to it, at or behind ``end``.
+        """
         command = _fields(record)
         content = _fields(_bytes(command[2]))
         if command[1] == _MESSAGE:
@@ -158,7 +162,7 @@ class _Reader:
             return end
         size = _number(content.get(4, 0))
         if size < 0 or end + size > len(data):
-            raise ValueError("what it says of its messages is cut")
+            raise ValueError("its list of stored messages is cut")
         self._step(_Step(_number(content[1])), _bytes(content[3]).decode(), bool(content.get(2)))
         self._journal.stored_units += _stored_units(data[end : end + size])
         return end + size
@@ -181,7 +185,7 @@ def _xid(key: str) -> Xid:
 
 
 def _message(message_id: int, put: bytes) -> tuple[str, JavaMessage]:
-    """Read a ``put`` of a transaction; return its key."""
+    """Decode a ``put`` of a transaction; return the transaction's key and the message."""
     line, _, body = put.partition(b"\r\n")
     word, topic, partition, length, flag, *_, key, _opaque = line.decode().split(" ")
     if word != "put" or int(length) != len(body):

@@ -1,17 +1,18 @@
-"""The journal: what the transactions promised, on disk, in the order it was promised.
+"""The journal: the records of all transactions, on disk, in the order in which they were written.
 
 Records are appended to the newest file and become durable when that is fsynced. Files are removed from the old end
-only, so whatever ends a transaction is never gone before the records that began it. Opening reads every file once:
+only, so the record that ends a transaction is never removed before the records that began it. Opening reads every file
+once:
 
 * A broken record that nothing behind it claims to have been durable is the torn end of a crash: the journal is cut
   there and the cut is logged. Nothing that was answered is lost, since answers wait for the fsync.
-* Any other broken record is damage. The broker refuses to start and names file and offset: behind it there may be
-  commits, and starting without them would show half of what was promised. Nothing is changed on disk.
+* Any other broken record is damage. The broker refuses to start and names file and offset: there may be commits behind
+  it, and starting without them would lose acknowledged messages. Nothing is changed on disk.
 
-* A file that is missing is damage as well, also the newest: ``extent`` says where the journal begins and how far it
-  certainly goes.
+* A missing file is damage as well, even the newest: ``extent`` says where the journal begins and how far it certainly
+  goes.
 
-The very last record of a journal may be hit by real damage and still look torn; no log can distinguish these.
+Damage to the very last record looks like a torn end; no log can tell the two apart.
 
 After a failed fsync nothing more is written (the kernel may have dropped the bytes it could not write, and the next
 fsync would report success): ``failure`` stays set, and a restart reads what is on disk. After a failed write, the file
@@ -52,13 +53,12 @@ _log = logging.getLogger(__name__)
 
 
 class JournalFailed(Exception):
-    """A record could not be written. ``Journal.failure`` tells whether the journal refuses all writes until a
-    restart.
+    """A record could not be written. ``Journal.failure`` says whether the journal refuses all writes until a restart.
     """
 
 
 class JournalDamaged(Exception):
-    """Bytes that had been durable are not what was written: ``reason``, at ``offset`` of the file ``path``."""
+    """Bytes that had been durable have changed: ``reason``, at ``offset`` of the file ``path``."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         self.path, self.offset, self.reason = path, offset, reason
@@ -74,14 +74,13 @@ class JournalDamaged(Exception):
 
 
 class Location(NamedTuple):
-    """Where a record stands: LSN and bytes, header included."""
+    """The position of a record: its LSN, and its length in bytes with the header."""
 
     lsn: int
     length: int
 
     @property
     def end(self) -> int:
-        """LSN behind the record."""
         return self.lsn + self.length
 
 
@@ -125,19 +124,21 @@ class JournalSync:
         """Make everything before ``target_lsn`` durable.
 
         Raises:
-            OSError: It is not known what is durable now.
+            OSError: It is unknown which bytes are durable.
         """
         for fd in self.fds:
             self.files.fdatasync(fd)
         if self.directory is not None:
             self.files.fsync_dir(self.directory)
-            with contextlib.suppress(OSError):  # what is recorded stays true; nothing is lost but a check
+            with contextlib.suppress(OSError):  # without it, only a check is weaker
                 self.extent.cover(self.newest_start + FILE_HEADER_BYTES)
 
 
 @dataclass(slots=True)
 class JournalRead:
-    """Records that are to be read: captured on the loop, read by ``run``. Their files stay open until they are."""
+    """Records to be read: captured on the loop, read by ``run`` in any thread. Their files stay open until
+    ``end_read``.
+    """
 
     disk: Files
     partition_keys: tuple[tuple[_File, Location], ...]
@@ -149,20 +150,20 @@ class JournalRead:
 
         Raises:
             JournalDamaged: The bytes have changed since they were written.
-            OSError: The disk does not answer.
+            OSError: A file cannot be read.
         """
         self.records = [file.read(self.disk, location, self.buffers) for file, location in self.partition_keys]
 
 
 Visit = Callable[[Location, Record], None]
-"""Gets every record of the journal in order while it is opened."""
+"""Called with every record of the journal in order while it is opened."""
 
 
 class Journal:
     """An open journal. ``file_bytes`` is the size at which a new file is begun."""
 
     def __init__(self, files: Files, directory: Path, file_bytes: int) -> None:
-        """Touch nothing yet: ``load`` reads the journal, and until then nothing can be written."""
+        """Create a journal that cannot be written until ``load`` has read it. Touches no file."""
         self._disk = files
         self._directory = directory
         self._file_bytes = file_bytes
@@ -182,8 +183,8 @@ class Journal:
         Everything that was read is durable afterwards.
 
         Raises:
-            JournalDamaged: See the module's description; also a file of another version.
-            OSError: The disk does not answer.
+            JournalDamaged: A record is broken or a file is missing, as above; or a file has an unknown version.
+            OSError: A file cannot be read or written.
         """
         try:
             self._load(visit)
@@ -202,7 +203,7 @@ class Journal:
 
     @property
     def durable_lsn(self) -> int:
-        """Everything before this LSN is on the disk."""
+        """Everything before this LSN is durable."""
         return self._durable_lsn
 
     @property
@@ -212,12 +213,10 @@ class Journal:
 
     @property
     def file_count(self) -> int:
-        """How many files there are, at least 1."""
         return len(self._files)
 
     @property
     def oldest_end(self) -> int:
-        """LSN behind the oldest file."""
         return self._files[0].end
 
     @property
@@ -230,7 +229,7 @@ class Journal:
 
         Raises:
             JournalDamaged: The bytes have changed since they were written.
-            OSError: The disk does not answer.
+            OSError: The file cannot be read.
         """
         return self._file_of(location).read(self._disk, location, self._read_buffers)
 
@@ -238,7 +237,9 @@ class Journal:
         return next(file for file in reversed(self._files) if file.start <= location.lsn)
 
     def begin_read(self, locations: Sequence[Location]) -> JournalRead:
-        """Capture what is to be read, here or in a worker thread. Hand it back to ``end_read``, read or not."""
+        """Capture what is to be read, on the loop or in a worker thread. Pass the result to ``end_read``, even if it
+        was not read.
+        """
         partition_keys = tuple((self._file_of(location), location) for location in locations)
         for file, _ in partition_keys:
             file.readers += 1
@@ -246,7 +247,6 @@ class Journal:
         return JournalRead(self._disk, partition_keys, self._read_buffers)
 
     def end_read(self, job: JournalRead) -> None:
-        """Record that reads for ``job`` have ended."""
         self._reads -= 1
         for file, _ in job.partition_keys:
             file.readers -= 1
@@ -303,7 +303,7 @@ class Journal:
         path = self._directory / file_name(start)
         fd = self._disk.open_append(path)
         try:
-            self._disk.truncate(fd, 0)  # an attempt that failed half-way may have left something
+            self._disk.truncate(fd, 0)  # an earlier attempt that failed may have left bytes
             self._disk.pwrite(fd, pack_file_header(start), 0)
         except OSError:
             with contextlib.suppress(OSError):
@@ -315,7 +315,8 @@ class Journal:
     # ---- durability
 
     def pending_sync(self) -> JournalSync | None:
-        """Return what has to be fsynced now; ``None`` if nothing has, or a sync is under way, or the journal failed."""
+        """Return the fsync to run now; ``None`` if nothing is unsynced, an fsync is under way, or the journal failed.
+        """
         if self._in_flight or self.failure is not None or self._durable_lsn == self.end_lsn:
             return None
         self._in_flight = True
@@ -328,7 +329,8 @@ class Journal:
         return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
 
     def durable_to(self) -> int | JournalFailed:
-        """Return the LSN before which everything is on the disk, or why nothing more will be."""
+        """Return the LSN before which everything is durable, or the failure after which nothing more becomes durable.
+        """
         return self._durable_lsn if self.failure is None else JournalFailed(self.failure)
 
     def complete_sync(self, job: JournalSync, error: OSError | None) -> None:
@@ -345,7 +347,7 @@ class Journal:
             self._named_start = max(self._named_start, job.newest_start)
 
     def sync_now(self) -> None:
-        """Make everything durable, waiting for the disk; for the start and the stop only.
+        """Make everything durable, blocking; for the start and the stop only.
 
         Raises:
             JournalFailed: The journal cannot be written until a restart.
@@ -368,7 +370,7 @@ class Journal:
         """Remove the files that end at or before ``lsn``, except the one being written. They must be durable.
 
         Raises:
-            OSError: One could not be removed; it may be tried again.
+            OSError: A file could not be removed. The call may be repeated.
         """
         while len(self._files) > 1 and (oldest := self._files[0]).end <= lsn:
             if oldest.end > self._durable_lsn:
@@ -381,16 +383,16 @@ class Journal:
             del self._files[0]
 
     def note_end(self) -> None:
-        """Record how far the journal goes, once all of it is durable; for a stop, and where it is not written any more.
+        """Record the end of the journal if all of it is durable; for a stop, and after a failure.
 
         Raises:
-            OSError: It is not recorded.
+            OSError: The record cannot be written.
         """
         if self._durable_lsn == self.end_lsn:
             self._extent.cover(self.end_lsn)
 
     def close(self) -> None:
-        """Close the files. What is not durable yet is left to the operating system; see ``sync_now``."""
+        """Close the files. Unsynced bytes are left to the operating system; see ``sync_now``."""
         self._closed = True
         self._close_if_idle()
 
@@ -447,14 +449,14 @@ class Journal:
     def _cut(self, index: int, fault: Broken) -> None:
         if fault.lsn < self._extent.end:
             raise self._damage(fault)
-        # ``fault.lsn`` may be the end of the file before ``index``: then that file stays whole.
+        # ``fault.lsn`` may be the end of the file before ``index``: then that file is not changed.
         suspects = self._files[max(0, index - 1) :]
         for file in suspects:
             data = self._disk.pread(file.fd, file.size, 0)
             if durable_claim(data, file.start, fault.lsn) > fault.lsn:
                 raise self._damage(fault)
         lost = self.end_lsn - fault.lsn
-        if lost:  # an empty file is what a crash leaves of one that was just begun
+        if lost:  # a crash may leave an empty file that was just begun
             _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
         while self._files and self._files[-1].start >= fault.lsn:
             self._remove_newest()
@@ -469,14 +471,15 @@ class Journal:
         return JournalDamaged(file.path, fault.lsn - file.start, fault.reason)
 
     def _remove_newest(self) -> None:
-        # Newest first: a crash in between leaves a journal that ends earlier, never one with a hole.
+        # Newest first: a crash in between leaves a journal that ends earlier, never one with a gap.
         newest = self._files.pop()
         self._disk.close(newest.fd)
         self._disk.unlink(newest.path)
 
     def _make_durable(self) -> None:
-        # What a killed process wrote may be in memory only, and after an fsync that failed it stays there: the kernel
-        # takes such bytes for written. So all that no record knows to be durable is written once more, then synced.
+        # A killed process may have left bytes in memory only. After a failed fsync the kernel marks such pages clean,
+        # so another fsync would not write them. Therefore everything that is not recorded as durable is written again,
+        # then synced.
         for file in self._files:
             if file.end > self._durable_lsn:
                 at = max(0, self._durable_lsn - file.start)
@@ -487,5 +490,5 @@ class Journal:
         try:
             self._extent.begin_at(self._files[0].start)
             self._extent.cover(self.end_lsn)
-        except OSError as error:  # a full disk: what is recorded stays true, and reads go on
+        except OSError as error:  # a full disk: the recorded extent stays correct, and reads continue
             _log.warning("transaction journal: its extent is not recorded: %s", error)

@@ -1,7 +1,7 @@
 """The bytes of a journal file. No I/O.
 
-A position in the journal is an LSN: the byte position in the endless file that all journal files together are. A file
-is named after the LSN of its first byte (``00000000000000000000.journal``), like a partition's segments. Big-endian.
+A position in the journal is an LSN: a byte position in the concatenation of all journal files. A file is named after
+the LSN of its first byte (``00000000000000000000.journal``), like a partition's segments. Big-endian.
 
 ::
 
@@ -16,13 +16,13 @@ is named after the LSN of its first byte (``00000000000000000000.journal``), lik
                                                    24   4  uint32 CRC-32 of (uint64 own LSN + bytes 0..24)
                                                    28   n  payload
 
-The header's checksum covers the record's own place, so a record is recognised only where it was written: neither a
+The header's checksum covers the record's own LSN, so a record is recognised only where it was written: neither a
 message body that contains a piece of a journal nor an old block that reappears after a crash can pass for one.
 
-``durable LSN`` is how much of the journal was known to be on the disk when the record was written. It tells torn writes
-from damage. After a power loss the last writes may be there in part and in any order, so a broken record with intact
-ones behind it proves nothing. But if an intact record behind the break says that the broken place had been durable
-already, then bytes that were safe have changed: that is damage, and cutting the journal there would undo commits.
+``durable LSN`` is how much of the journal was known to be durable when the record was written. It distinguishes torn
+writes from damage. After a power loss any part of the last writes may be missing, so a broken record with intact ones
+behind it is not yet damage. But if an intact record behind it says that the broken bytes were durable already, they
+have changed since: that is damage, and cutting the journal there would undo commits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAME: Final = re.compile(r"(\d{20})\.journal")
 
 
 class RawRecord(NamedTuple):
-    """One record as it stands in a file; ``lsn`` is the place of its header's first byte.
+    """A record as it is in a file; ``lsn`` is the position of its header's first byte.
 
     The payload is a view of the bytes that were read.
     """
@@ -62,12 +62,11 @@ class RawRecord(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Bytes with the header."""
         return RECORD_HEADER_BYTES + len(self.payload)
 
 
 class Broken(Exception):
-    """At ``lsn`` there is no intact record, or no intact file header; ``reason`` says what is wrong."""
+    """There is no intact record, or no intact file header, at ``lsn``; ``reason`` says what is wrong."""
 
     def __init__(self, lsn: int, reason: str) -> None:
         self.lsn, self.reason = lsn, reason
@@ -75,7 +74,7 @@ class Broken(Exception):
 
 
 class UnknownVersion(Exception):
-    """The file is a journal, of a version that this program does not know: ``version``."""
+    """A journal file has a ``version`` that this program does not know."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -104,7 +103,7 @@ def check_file_header(data: Buffer, start: int) -> None:
 
     Raises:
         Broken: They are not this file's header.
-        UnknownVersion: They are, of another version.
+        UnknownVersion: They are a file header of another version.
     """
     if len(data) < FILE_HEADER_BYTES:
         raise Broken(start, f"a file header has {FILE_HEADER_BYTES} bytes, here are {len(data)}")
@@ -116,7 +115,7 @@ def check_file_header(data: Buffer, start: int) -> None:
 
 
 def pack_record(lsn: int, durable_lsn: int, kind: int, payload: Sequence[Buffer]) -> bytes:
-    """Return the header of a record at ``lsn``; the payload, here in parts, follows it."""
+    """Return the header of a record at ``lsn``. ``payload`` is given in parts, which the caller writes behind it."""
     length = checksum = 0
     for part in payload:
         length, checksum = length + len(part), crc32(part, checksum)
@@ -147,7 +146,7 @@ def _read_head(data: Buffer, at: int, lsn: int) -> _Head | None:
 
 
 def read_record(data: Buffer, at: int, lsn: int) -> RawRecord:
-    """Return the record at position ``at`` of ``data``, whose place in the journal is ``lsn``.
+    """Return the record at position ``at`` of ``data``, whose LSN is ``lsn``.
 
     Raises:
         Broken: There is no intact record.
@@ -168,7 +167,7 @@ def records_of(data: Buffer, start: int) -> Iterator[RawRecord]:
     """Yield the records of a whole file whose first byte has LSN ``start``.
 
     Raises:
-        Broken, UnknownVersion: See ``check_file_header`` and ``read_record``; records before the break were yielded.
+        Broken, UnknownVersion: As ``check_file_header`` and ``read_record``, after the records before the break.
     """
     check_file_header(data, start)
     at = FILE_HEADER_BYTES
@@ -181,8 +180,8 @@ def records_of(data: Buffer, start: int) -> Iterator[RawRecord]:
 def durable_claim(data: bytes, start: int, behind_lsn: int) -> int:
     """Return the largest durable LSN that an intact record header behind ``behind_lsn`` names; 0 if there is none.
 
-    ``data`` is a whole file whose first byte has LSN ``start``. The payloads need not be intact: a header is enough to
-    know who wrote it, and when.
+    ``data`` is a whole file whose first byte has LSN ``start``. The payloads need not be intact, because headers have
+    checksums of their own.
     """
     claim, at = 0, data.find(_MARK, max(0, behind_lsn + 1 - start))
     while at >= 0:

@@ -1,7 +1,7 @@
-"""The journal's side of a transaction: writes its records and notes in the ledger who needs them.
+"""Writes the records of transactions to the journal, and records in the ledger why each is needed.
 
 Every method writes all records of one step with one append, so the step is in the journal whole or not at all (a torn
-end may keep the front of it, which means nothing without its last record). Nothing is durable when a method returns.
+end may leave its first records, which have no effect without the last one). Nothing is durable when a method returns.
 
 A slot is released as soon as the record that ends it is written, durable or not: the checkpoint removes a file only
 after everything written until then is durable.
@@ -39,34 +39,31 @@ _log = logging.getLogger(__name__)
 
 
 def chunk_slot(serial: int, chunk: int) -> Slot:
-    """The slot of one chunk of messages."""
     return ("chunk", serial, chunk)
 
 
 def prepared_slot(serial: int) -> Slot:
-    """The slot of a prepare."""
     return ("prepared", serial)
 
 
 def committed_slot(serial: int) -> Slot:
-    """The slot of a commit that is not yet in the partitions."""
+    """The slot of a commit whose messages are not yet in the partitions."""
     return ("committed", serial)
 
 
 def heuristic_slot(key: Xid) -> Slot:
-    """The slot of a remembered heuristic outcome."""
     return ("heuristic", key)
 
 
 def decision_slot(query_id: str, batch_id: int) -> Slot:
-    """The slot of a remembered decision."""
     return ("decision", query_id, batch_id)
 
 
 class JournalWriter:
     """Writes what happens to transactions. ``written`` is called after every append.
 
-    Methods that write raise ``TransactionRefused`` when the journal does not take the records; nothing changed then.
+    Methods that write raise ``TransactionRefused`` if the journal does not accept the records; then nothing has
+    changed.
     """
 
     def __init__(self, journal: Journal, ledger: Ledger, decisions: Decisions, written: Callable[[], None]) -> None:
@@ -80,28 +77,29 @@ class JournalWriter:
     # ---- steps of one transaction
 
     def spill(self, transaction: Transaction) -> None:
-        """Move what the transaction has in memory to the journal."""
+        """Move the messages that the transaction has in memory to the journal."""
         self._write_step(transaction, None)
 
     def prepare(self, transaction: Transaction, at_ms: int) -> None:
-        """Write that it is prepared, at wall-clock time ``at_ms``."""
+        """Write that the transaction is prepared, at ``at_ms`` (wall clock)."""
         key = xid_of(transaction)
         location = self._write_step(transaction, lambda n: Prepared(transaction.serial, n, key, at_ms))
         self._ledger.hold(prepared_slot(transaction.serial), location)
         transaction.prepared_ms = at_ms
 
     def commit(self, transaction: Transaction, ends: Ends) -> None:
-        """Write that it is committed, its partitions being durable up to ``ends``. Also corrects earlier ``ends``."""
+        """Write that the transaction is committed; ``ends`` are the durable ends of its partitions. Also corrects
+        earlier ``ends``.
+        """
         location = self._write_step(transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends))
         self._hold_commit(transaction, ends, location)
 
     def roll_back(self, transaction: Transaction) -> None:
-        """Write that a prepared transaction is rolled back."""
         self._append([RolledBack(transaction.serial)])
         self.release(transaction)
 
     def end_by_operator(self, transaction: Transaction, outcome: Outcome, ends: Ends) -> None:
-        """Write what an operator did with a prepared transaction; ``ends`` matter for a commit only."""
+        """Write the outcome that an operator chose for a prepared transaction; ``ends`` are used for a commit only."""
         key, serial = xid_of(transaction), transaction.serial
         (location,) = self._append([Heuristic(outcome, key, serial, transaction.chunks, ends)])
         self.adopt_outcome(key, outcome, location)
@@ -111,9 +109,10 @@ class JournalWriter:
             self.release(transaction)
 
     def applied(self, transaction: Transaction) -> None:
-        """Write that the messages are in their partitions; if the journal does not take it now, with the next one.
+        """Write that the messages are in their partitions. If the journal does not accept it now, try again with the
+        next one.
 
-        Until the note is written, the transaction keeps its records: a restart looks for the messages and finds them.
+        Until then the transaction keeps its records: a restart looks for the messages and finds them.
         """
         self._applied_notes.append(transaction)
         try:
@@ -127,7 +126,6 @@ class JournalWriter:
         self._written()
 
     def release(self, transaction: Transaction) -> None:
-        """Note that nothing in the journal is needed for this transaction any more."""
         self._unapplied.pop(transaction.serial, None)
         for chunk in range(transaction.chunks):
             self._ledger.release(chunk_slot(transaction.serial, chunk))
@@ -137,12 +135,11 @@ class JournalWriter:
     # ---- outcomes and decisions
 
     def accept_missing(self, key: Xid) -> None:
-        """Write that a branch without messages counts as committed by hand, whatever was remembered of it."""
+        """Write that a branch without messages counts as committed by an operator, replacing any earlier outcome."""
         (location,) = self._append([_remembered(key, Outcome.COMMITTED)])
         self.adopt_outcome(key, Outcome.COMMITTED, location)
 
     def forget(self, key: Xid) -> None:
-        """Write that a heuristic outcome need not be remembered."""
         self._append([Forgotten(key)])
         self._ledger.release(heuristic_slot(key))
 
@@ -169,7 +166,9 @@ class JournalWriter:
             self._ledger.release(decision_slot(query_id, batch_id))
 
     def needed_from(self, partition_key: PartitionKey) -> int | None:
-        """Return from which offset on a restart looks in this partition for committed messages; ``None`` = nowhere."""
+        """Return the offset from which a restart looks for committed messages in this partition; ``None`` = it does
+        not.
+        """
         return min(
             (each.ends[partition_key] for each in self._unapplied.values() if partition_key in each.ends), default=None
         )
@@ -177,7 +176,7 @@ class JournalWriter:
     # ---- after a restart
 
     def adopt(self, recovered: Recovered) -> None:
-        """Note who needs the records of a transaction that outlived a restart."""
+        """Record in the ledger the records of a transaction that outlived a restart."""
         transaction = recovered.transaction
         for chunk, location in enumerate(recovered.chunks):
             self._ledger.hold(chunk_slot(transaction.serial, chunk), location)
@@ -187,11 +186,11 @@ class JournalWriter:
             self._hold_commit(transaction, transaction.ends, recovered.committed)
 
     def adopt_outcome(self, key: Xid, outcome: Outcome, location: Location) -> None:
-        """Note that a heuristic outcome is remembered at ``location``."""
+        """Record in the ledger the record of a heuristic outcome."""
         self._ledger.hold(heuristic_slot(key), location, lambda: _remembered(key, outcome))
 
     def adopt_decision(self, decided: Decided, location: Location) -> None:
-        """Remember a decision that stands at ``location``."""
+        """Remember a decision whose record is at ``location``."""
         query_id, batch_id = decided.query_id, decided.batch_id
         self._release_decisions(query_id, self._decisions.remember(decided))
         slot = decision_slot(query_id, batch_id)
@@ -200,12 +199,13 @@ class JournalWriter:
     # ---- reading back
 
     def begin_read(self, transaction: Transaction) -> JournalRead:
-        """Capture where the messages of a transaction stand. Let it ``run``, here or elsewhere, then ``end_read``."""
+        """Capture where the messages of a transaction are. Run the result in any thread, then pass it to ``end_read``.
+        """
         chunks = range(transaction.chunks)
         return self._journal.begin_read([self._ledger.location(chunk_slot(transaction.serial, n)) for n in chunks])
 
     def end_read(self, transaction: Transaction, job: JournalRead) -> list[list[Unit]]:
-        """Return what ``job`` has read: one list for each partition, of units in the order of the puts."""
+        """Return the units that ``job`` has read, grouped by partition, in the order of the puts."""
         self._journal.end_read(job)
         units: dict[PartitionKey, list[Unit]] = {}
         for record in job.records:
@@ -215,10 +215,10 @@ class JournalWriter:
         return list(units.values())
 
     def units(self, transaction: Transaction) -> list[list[Unit]]:
-        """Return everything that was put, as ``end_read``, read from the journal here and now.
+        """Read the units of a transaction from the journal, grouped as ``end_read`` does (blocking).
 
         Raises:
-            JournalDamaged, OSError: It cannot be read.
+            JournalDamaged, OSError: They cannot be read.
         """
         job = self.begin_read(transaction)
         try:
@@ -227,7 +227,6 @@ class JournalWriter:
             units = self.end_read(transaction, job)
         return units
 
-    # ---- inside
 
     def _write_step(self, transaction: Transaction, last: Callable[[int], Record] | None) -> Location:
         """Write the messages that are still in memory, then the record that ``last`` makes of the number of chunks."""

@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """A prepared transaction as operators see it. ``byte_count`` is bytes of frames."""
+    """A prepared transaction, as operators see it. ``byte_count`` is bytes of frames."""
 
     key: TransactionId
     age_ms: int
@@ -82,8 +82,6 @@ class PreparedTransaction:
 
 
 class TransactionManager:
-    """All transactions of a broker; see the module's description."""
-
     def __init__(
         self,
         files: Files,
@@ -99,9 +97,9 @@ class TransactionManager:
         checkpoint: CheckpointSettings = CheckpointSettings(),  # noqa: B008  a frozen value
         check_space: SpaceCheck = no_space_check,
     ) -> None:
-        """Touch nothing yet: ``recover_from_journal`` opens the journal in ``directory``.
+        """Create a manager that has not opened the journal in ``directory``; ``recover_from_journal`` does that.
 
-        ``timeout_s_max`` cuts down the timeouts of BEGIN (``maxTxTimeoutInSeconds``).
+        ``timeout_s_max`` limits the timeouts of BEGIN (``maxTxTimeoutInSeconds``).
         """
         self.counters = TransactionCounters()
         self._files = files
@@ -142,12 +140,11 @@ class TransactionManager:
 
     @property
     def journal_bytes(self) -> int:
-        """Size of the journal on disk."""
         return self._journal.byte_count
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of frames that transactions hold in memory."""
+        """Bytes of frames that all transactions have in memory."""
         return self._pool.byte_count
 
     # ---- the client's commands
@@ -155,14 +152,14 @@ class TransactionManager:
     def begin(
         self, connection: object, key: TransactionId | None, timeout_s: int | None = None, unique: str | None = None
     ) -> None:
-        """Begin a transaction; one that exists already is left as it is. ``unique`` is part of the key already.
+        """Begin a transaction, unless it exists already. ``unique`` is the key's unique qualifier, if it has one.
 
-        ``timeout_s`` seconds later it is rolled back, unless it is prepared or ended by then; ``None`` or 0: after the
+        After ``timeout_s`` seconds it is rolled back, unless it is prepared or ended by then. ``None`` or 0 means the
         maximum.
 
         Raises:
-            TransactionRefused: Too many are open, the key is null or an operator or a decision ended it, its query is
-                over, or the journal has failed.
+            TransactionRefused: Too many are open, the key is null, an operator or a decision has ended it, its query
+                has ended, or the journal has failed.
         """
         if key is None:
             raise TransactionRefused(NotAnXid(None))
@@ -205,7 +202,7 @@ class TransactionManager:
         checksum: int | None,
         body: bytes,
     ) -> int:
-        """Add one message and return its id; its offset exists only after the commit (the reply says -1).
+        """Add one message and return its id. It has no offset before the commit.
 
         ``checksum`` is the client's, ``None`` or -1 if it gave none.
 
@@ -217,7 +214,7 @@ class TransactionManager:
     def put_batch(
         self, connection: object, key: TransactionId, topic: str, partition: int, block: FrameBlock
     ) -> IdRange:
-        """Add a block of frames, give them ids and return these. One wrong frame refuses all.
+        """Give the frames of a block ids and add them; return the ids. If one frame is wrong, none is added.
 
         Raises:
             TransactionRefused: Nothing was added.
@@ -225,7 +222,8 @@ class TransactionManager:
         return self._puts.put_batch(self._find(key, connection), topic, partition, block)
 
     def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
-        """Make an XA transaction durable; ``done`` gets the vote. Without messages it is read-only, and ended."""
+        """Make an XA transaction durable; ``done`` gets the vote. A transaction without messages is read-only and ends.
+        """
         try:
             if connection is None and key is not None and not isinstance(key, Xid):
                 raise TransactionRefused(LocalPrepare())
@@ -236,9 +234,9 @@ class TransactionManager:
             done(refused.refusal)
 
     def commit(self, key: TransactionId | None, one_phase: bool, connection: object, done: Done) -> None:
-        """Commit; ``done`` when every message is durable and readable.
+        """Commit; ``done`` is called when every message is durable and readable.
 
-        A branch that a remembered decision committed here may be committed again and again.
+        The commit of a branch that a remembered decision committed here succeeds every time.
         """
         event = Event.COMMIT_ONE_PHASE if one_phase else Event.COMMIT_TWO_PHASE
         try:
@@ -253,7 +251,6 @@ class TransactionManager:
         return self._heuristics.outcome(key) is None and self._decisions.committed_here(key)
 
     def rollback(self, key: TransactionId | None, connection: object, done: Done) -> None:
-        """Roll a transaction back. For a prepared one, ``done`` is called when the rollback is durable."""
         try:
             if isinstance(key, Xid) and self._open.find(key, connection) is None:
                 self._heuristics.refuse_ended(key)
@@ -263,7 +260,8 @@ class TransactionManager:
             done(refused.refusal)
 
     def recover(self, unique: str | None) -> list[Xid]:
-        """Return the keys of prepared and heuristically ended transactions of ``unique``; of all if it is ``None``."""
+        """Return the keys of the prepared and heuristically ended transactions of ``unique``; of all if it is ``None``.
+        """
         prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
         keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
         return [key for key in keys if unique is None or key.unique == unique]
@@ -281,13 +279,13 @@ class TransactionManager:
             self._heuristics.forget(key)
 
     def end(self, key: TransactionId | None) -> None:
-        """Handle END, which has no effect and no reply: the client has finished its puts."""
+        """Do nothing: END has no effect and no reply."""
 
     def connection_lost(self, connection: object) -> None:
         """Roll back the local transactions of a connection, except while their commit is in progress."""
         for transaction in self._open.of(connection):
             if not self._completion.lose(transaction, Event.CONNECTION_LOST):
-                self._open.remove(transaction)  # it continues, but no client can refer to it any more
+                self._open.remove(transaction)  # it continues, but no client can refer to the transaction
 
     # ---- decisions
 
@@ -300,11 +298,11 @@ class TransactionManager:
         own: Sequence[int] = (),
         contents: str | None = None,
     ) -> None:
-        """Record that a batch consists of ``branches`` and commit those that are prepared here, all or none.
+        """Record that a batch consists of ``branches`` and commit the branches that are prepared here, all or none.
 
-        ``done`` gets what is decided, durably: the first decision for this batch, which need not be this one. It does
-        not wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are taken for branches
-        of other brokers, except those at the positions ``own``. ``contents`` is kept with the decision. Refused, with
+        ``done`` gets the durable decision: the first one for this batch, which may differ from this one. It does not
+        wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are treated as branches of
+        other brokers, except those at the positions ``own``. ``contents`` is kept with the decision. Refused, with
         nothing recorded: a batch before the last one, branches that are known here but not prepared, and own ones that
         are not known.
         """
@@ -314,11 +312,10 @@ class TransactionManager:
             done(refused.refusal)
 
     def decision(self, query_id: str) -> Decision | None:
-        """Return the newest decision of a query, ``None`` if nothing was decided."""
         return self._decisions.last(query_id)
 
     def topics_of(self, keys: Iterable[TransactionId], query_id: str | None = None) -> frozenset[str]:
-        """Return the topics of XA transactions and of a query (of its branches here and its decisions)."""
+        """Return the topics of XA transactions, and those of a query's branches and decisions here."""
         found = [self._open.find(key, None) for key in keys if isinstance(key, Xid)]
         if query_id is not None:
             found += [each for each in self._open.xa() if isinstance(each.key, Xid) and each.key.unique == query_id]
@@ -335,9 +332,9 @@ class TransactionManager:
         self._sync.when_durable(durable)
 
     def end_query(self, query_id: str, done: Done) -> None:
-        """Forget what was decided for a query that is over; its branches can be neither begun nor prepared from now on.
+        """Forget the decisions of a query that has ended; from now on its branches can be neither begun nor prepared.
 
-        ``done`` when that is durable, and whatever PREPARE came before is.
+        ``done`` is called when that, and every earlier PREPARE, is durable.
         """
         try:
             self.forget_decisions(query_id)
@@ -350,7 +347,6 @@ class TransactionManager:
     # ---- operators
 
     def prepared(self) -> list[PreparedTransaction]:
-        """Return the prepared transactions, oldest first."""
         now_ms = self._clock.now_ms()
         return [
             PreparedTransaction(
@@ -370,12 +366,12 @@ class TransactionManager:
         return len(self._open)
 
     def stuck_commits(self) -> list[str]:
-        """Return the keys of transactions that are committed, but whose messages are not readable now."""
+        """Return the keys of the committed transactions whose messages are not readable now."""
         committing = (each for each in self._not_ended() if each.state is State.COMMITTING)
         return [str(each.key) for each in committing if each.failure is not None]
 
     def _not_ended(self) -> list[Transaction]:
-        """Return the transactions that have begun and not ended, also local ones whose connections are gone."""
+        """Return the transactions that have begun and not ended, including local ones whose connections are gone."""
         known = list(self._open)
         return [*known, *(each for each in self._completion.stalled() if each not in known)]
 
@@ -384,13 +380,14 @@ class TransactionManager:
         return [str(each.key) for each in self._not_ended() if (topic, partition) in each.contents]
 
     def outcomes(self) -> list[tuple[Xid, Outcome]]:
-        """Return what operators did and no coordinator has acknowledged yet, in the order in which it was done."""
+        """Return the outcomes that no coordinator has acknowledged yet, oldest first."""
         return self._heuristics.items()
 
     def end_heuristically(self, key: TransactionId, outcome: Outcome, done: Done) -> None:
         """Complete a prepared transaction manually: commit it, roll it back, or declare it completed elsewhere.
 
-        Its coordinator gets the outcome with every COMMIT and ROLLBACK until it sends FORGET. ``done`` as for both.
+        Its coordinator gets the outcome with every COMMIT and ROLLBACK until it sends FORGET. ``done`` is called as for
+        a commit or a rollback.
         """
         try:
             self._completion.by_operator(self._find(key, None), outcome, done)
@@ -398,12 +395,14 @@ class TransactionManager:
             done(refused.refusal)
 
     def accept_missing(self, key: TransactionId) -> None:
-        """Let a branch that is not here, or was rolled back by hand, count as committed from now on.
+        """Let a branch that is not here, or was rolled back by an operator, count as committed from now on.
 
-        For a decided branch whose messages are lost: its coordinator is answered as for one that an operator committed.
+        For a decided branch whose messages are lost: its coordinator gets the same answers as for a branch that an
+        operator committed.
 
         Raises:
-            TransactionRefused: Not an XA key, or the branch is here or was committed, or the journal does not take it.
+            TransactionRefused: Not an XA key, the branch is here or was committed, or the journal does not accept the
+                record.
         """
         if not isinstance(key, Xid):
             raise TransactionRefused(NotAnXid(key))
@@ -413,10 +412,11 @@ class TransactionManager:
         self._heuristics.remember(key, Outcome.COMMITTED)
 
     def forget_decisions(self, query_id: str) -> None:
-        """Forget what was decided for a query that will never run again. If it does, its last batch may come twice.
+        """Forget the decisions of a query that will never run again. If it does run, its last batch may be written
+        twice.
 
         Raises:
-            TransactionRefused: The journal does not take it.
+            TransactionRefused: The journal does not accept the record.
         """
         if self._decisions.last(query_id) is not None:
             self._writer.undecide(query_id)
@@ -424,29 +424,29 @@ class TransactionManager:
     # ---- retention
 
     def needed_from(self, topic: str, partition: int) -> int | None:
-        """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere.
+        """Return the offset from which a restart would look for committed messages there; ``None`` = it would not.
 
-        What is at or behind it must not be deleted, or the messages would be appended a second time. It only grows,
-        and holds once everything that is in the journal now is durable (``when_on_disk``).
+        Messages at or behind it must not be deleted, or a restart would append them a second time. The offset only
+        grows. It is valid once everything that is in the journal now is durable (``when_on_disk``).
         """
         return self._writer.needed_from((topic, partition))
 
     def when_on_disk(self, callback: OnDurable) -> None:
-        """Call back when everything that is in the journal now is on the disk, or can never be."""
+        """Call back when everything that is in the journal now is on disk, or the journal has failed."""
         self._sync.when_on_disk(callback)
 
     # ---- start and stop
 
     def recover_from_journal(self) -> recovery.RecoveryReport:
-        """Read the journal and go on where the broker stopped; see ``recovery`` and ``taking_over``.
+        """Read the journal and continue where the broker stopped; see ``recovery`` and ``taking_over``.
 
-        Commits that were interrupted are appended now; they are readable a moment later, as their partitions sync.
+        Commits that were interrupted are appended now; they are readable as soon as their partitions are synced.
 
         Raises:
             JournalDamaged, JournalIncomplete, JournalFailed: The broker must not start.
-            JavaJournalDamaged, BranchNotTakenOver: It must not, for what a Java broker left in the folder.
+            JavaJournalDamaged, BranchNotTakenOver: The broker must not start, because of a Java broker's journal.
             StoreLocked: Another broker uses the folder.
-            OSError: The disk does not answer.
+            OSError: A file cannot be read or written.
         """
         try:
             return self._recover()
@@ -470,7 +470,7 @@ class TransactionManager:
         return found
 
     def close(self) -> None:
-        """Stop: what is prepared stays so, what is not is forgotten. Callbacks that still wait are not called."""
+        """Stop: prepared transactions stay prepared, open ones are forgotten. Waiting callbacks are not called."""
         for transaction in self._open:
             transaction.disarm()
         self._completion.stop()

@@ -25,7 +25,7 @@ class TransactionRefused(MetaqError):
 
 
 class Outcome(IntEnum):
-    """What an operator did with a prepared transaction; the numbers stand in the journal."""
+    """What an operator did with a prepared transaction; the numbers are stored in the journal."""
 
     ROLLED_BACK = 6
     COMMITTED = 7
@@ -57,17 +57,17 @@ class EndedByOperator(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class LocalPrepare(Refusal):
-    """A local transaction has one phase only."""
+    """PREPARE of a local transaction, which has one phase only."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotPrepared(Refusal):
-    """A commit in two phases of a transaction that is not prepared."""
+    """A two-phase commit of a transaction that is not prepared."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotPossibleNow(Refusal):
-    """The transaction is in a state in which ``step`` (the name of an event in ``state``) is not possible."""
+    """The transaction's state does not allow ``step``, the name of an event in ``state``."""
 
     step: str
 
@@ -81,21 +81,21 @@ class PartitionNotNamed(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class BatchEmpty(Refusal):
-    """A batch says that it has no frames."""
+    """A batch has no frames."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class TooManyTransactions(Refusal):
-    """The broker keeps ``limit`` unfinished transactions already."""
+    """The broker has ``limit`` unfinished transactions already."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionTooLarge(Refusal):
-    """With this put the transaction would hold ``byte_count`` bytes of frames."""
+    """With this put the transaction would have ``byte_count`` bytes of frames."""
 
     key: TransactionId
     byte_count: int
@@ -104,14 +104,14 @@ class TransactionTooLarge(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class JournalUnavailable(Refusal):
-    """The journal could not take the record; nothing changed, the same step may succeed later."""
+    """The journal could not write the record. Nothing changed; the same step may succeed later."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoSpace(Refusal):
-    """The disk is nearly full; nothing changed, the same step may succeed later."""
+    """The disk is nearly full. Nothing changed; the same step may succeed later."""
 
     key: TransactionId
     reason: str
@@ -119,7 +119,7 @@ class NoSpace(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown(Refusal):
-    """The journal failed while the step's record was on its way to the disk; after a restart the outcome is known."""
+    """The journal failed before the step's record was durable; the outcome is known after a restart."""
 
     key: TransactionId
     reason: str
@@ -127,7 +127,7 @@ class OutcomeUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class DecisionUnknown(Refusal):
-    """It is unknown whether the decision was recorded: ask again after the restart."""
+    """It is unknown whether the decision was recorded; ask again after the restart."""
 
     query_id: str
     batch_id: int
@@ -136,7 +136,7 @@ class DecisionUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class CommittedNotStored(Refusal):
-    """The commit is decided and durable, but a partition does not take the messages now; it is tried again."""
+    """The commit is decided and durable, but a partition cannot store the messages now; the broker tries again."""
 
     key: TransactionId
     reason: str
@@ -162,7 +162,7 @@ class NewerDecision(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class NotReadyToDecide(Refusal):
-    """Some branches are known here but cannot be committed by a decision; nothing was recorded."""
+    """Some branches are known here, but a decision cannot commit them. Nothing was recorded."""
 
     query_id: str
     batch_id: int
@@ -171,7 +171,7 @@ class NotReadyToDecide(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class OwnBranchesUnknown(Refusal):
-    """Branches that were prepared on this broker are not here any more; nothing was recorded."""
+    """Branches that were prepared on this broker are no longer here. Nothing was recorded."""
 
     query_id: str
     batch_id: int
@@ -180,7 +180,7 @@ class OwnBranchesUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class QueryOver(Refusal):
-    """The query that the branch belongs to has been ended; a branch of it would never be decided."""
+    """The query of this branch has ended; no decision about the branch would follow."""
 
     key: Xid
 

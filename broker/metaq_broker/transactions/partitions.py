@@ -1,4 +1,4 @@
-"""The partitions as the transactions see them: ``TransactionStore`` on the engine. The only door to it."""
+"""``TransactionStore`` on the engine: the only access of transactions to the partitions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from metaq_broker.transactions.outcomes import TransactionRefused
 
 
 class EngineStore:
-    """Implements ``TransactionStore``."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def check(self, topic: str, partition: int) -> None:
-        """Makes the partition's log, so that a commit cannot fail for want of it."""
+        """Check that a message may be put, and create the partition's log, so that a commit cannot fail because it is
+        missing.
+        """
         log = self._engine.log_for_put(topic, partition)
         if isinstance(log, Refusal):
             raise TransactionRefused(log)
@@ -59,7 +59,6 @@ class EngineStore:
 
 
 def _cause(refusal: Refusal | None) -> Exception | None:
-    """Return why a unit was not stored, ``None`` if it was."""
     if refusal is None:
         return None
     cause = refusal.cause if isinstance(refusal, StorageFailed) else None

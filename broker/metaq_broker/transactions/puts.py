@@ -1,9 +1,9 @@
 """Puts inside a transaction: checked like plain puts, kept until the commit.
 
-Everything that can be refused is refused now, while the client still listens: topic, partition, checksum, size. A
-commit must not fail for a reason that was known at the put.
+Topic, partition, checksum and size are checked at the put, so that a commit cannot fail for a reason that was known
+then.
 
-Source: docs/transactions.md. MetaQ's own broker stores a wrong checksum unseen and loses a put after PREPARE.
+Source: docs/transactions.md. MetaQ's own broker does not check checksums here, and loses a put after PREPARE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Tran
 
 ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
-"""What a put carries when it does not say its checksum."""
+"""The checksum of a put that does not give one."""
 
 
 class TransactionPuts:
@@ -61,7 +61,7 @@ class TransactionPuts:
     def put_batch(self, transaction: Transaction, topic: str, partition: int, block: FrameBlock) -> IdRange:
         """Add a copy of a block, whose ids are replaced, and return the ids.
 
-        One wrong frame refuses all. A block that can be written gets its ids where it is.
+        If one frame is wrong, none is added. A writable block gets its ids in place.
 
         Raises:
             TransactionRefused: Nothing was added.
@@ -71,7 +71,7 @@ class TransactionPuts:
         if block.count < 1:
             raise TransactionRefused(BatchEmpty(block.count))
         try:
-            check_count(block)  # first: ids that are taken for nothing are gone
+            check_count(block)  # before ids are taken, which cannot be returned
             ids = self._store.next_ids(block.count)
             numbered = block.numbered(ids, self._limits.message_bytes_max)
         except BlockRefused as fault:
@@ -96,7 +96,7 @@ class TransactionPuts:
         if not crowded and transaction.buffered_bytes + size <= self._limits.spill_bytes:
             transaction.add(partition_key, block.copy())
             return
-        transaction.add(partition_key, block)  # no copy: it is in the journal when this returns
+        transaction.add(partition_key, block)  # no copy: the journal has the block when this returns
         try:
             self._writer.spill(transaction)
         except TransactionRefused:

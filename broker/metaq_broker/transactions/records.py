@@ -1,8 +1,8 @@
-"""What the journal says: one value per kind of record, and its bytes.
+"""The records of the journal: one class for each type, and its bytes.
 
 All numbers are big-endian. ``text`` is uint32 byte length + UTF-8, ``bytes`` is uint32 length + bytes, ``list`` is
-uint32 count + items. A transaction is called by its ``serial``, a number of the journal's own: keys may be used again,
-and two connections may have local transactions of the same key at the same time.
+uint32 count + items. A transaction is identified by its ``serial``, a number that only the journal uses: keys may be
+used again, and two connections may have local transactions of the same key at the same time.
 
 ::
 
@@ -21,10 +21,10 @@ and two connections may have local transactions of the same key at the same time
 
     an end: text topic, int32 partition, int64 offset = the log's durable end when the commit was written
 
-``chunks`` is how many ``Messages`` records (numbered from 0) the transaction has: with one missing, it is not whole.
-In ``Heuristic``, ``chunks`` and ends count for the outcome "committed" only; serial 0 there, and an empty list of
-serials in ``Decided``, mean: only to be remembered, nothing to commit. The ends of such a ``Decided`` name the topics
-that were written to, with partition -1.
+``chunks`` is how many ``Messages`` records (numbered from 0) the transaction has; all of them must be there. In
+``Heuristic``, ``chunks`` and ends are used for the outcome "committed" only. Serial 0 there, and an empty list of
+serials in ``Decided``, mean that the record only remembers the outcome and commits nothing. The ends of such a
+``Decided`` name the topics that the batch has written to, with partition -1.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 _T = TypeVar("_T")
 
 Ends = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset behind the last durable byte of that log when a commit was written."""
+"""(topic, partition) -> the log's durable end when a commit was written."""
 
 NO_SERIAL: Final = 0
-"""No transaction has this serial."""
+"""The serial of no transaction."""
 
 
 class RecordDamaged(Exception):
-    """A payload does not say what its type promises. The checksum was right, so another program wrote it."""
+    """A payload does not match its type. Its checksum is right, so another program wrote it."""
 
 
 class Messages(NamedTuple):
-    """Frames that were put in a transaction, in order per partition: its chunk number ``chunk``."""
+    """Frames that were put in a transaction, in order per partition; ``chunk`` counts from 0."""
 
     serial: int
     chunk: int
@@ -61,7 +61,7 @@ class Messages(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The transaction is prepared: it survives everything from here on. ``at_ms`` is wall-clock time."""
+    """The transaction is prepared. ``at_ms`` is wall-clock time."""
 
     serial: int
     chunks: int
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The transaction is committed, whatever happens to the broker."""
+    """The transaction is committed."""
 
     serial: int
     chunks: int
@@ -79,7 +79,7 @@ class Committed(NamedTuple):
 
 
 class RolledBack(NamedTuple):
-    """A prepared transaction is gone. Others need no such record."""
+    """A prepared transaction is rolled back. Other rollbacks need no record."""
 
     serial: int
 
@@ -91,7 +91,7 @@ class Applied(NamedTuple):
 
 
 class Heuristic(NamedTuple):
-    """An operator ended a prepared transaction by hand; ``outcome`` is the XA code (6, 7 or 8) for its coordinator."""
+    """An operator completed a prepared transaction; ``outcome`` is the XA code (6, 7 or 8) for its coordinator."""
 
     outcome: int
     key: Xid
@@ -101,7 +101,7 @@ class Heuristic(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """The coordinator knows about the heuristic outcome; it need not be remembered."""
+    """The coordinator has acknowledged the heuristic outcome."""
 
     key: Xid
 
@@ -115,9 +115,9 @@ class Branch(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Batch ``batch_id`` of a query consists of ``branches``; those listed in ``here`` (positions) are this broker's.
+    """Batch ``batch_id`` of a query consists of ``branches``; ``here`` are the positions of this broker's branches.
 
-    ``commits`` are the branches that this very record commits.
+    ``commits`` are the branches that this record commits.
     """
 
     query_id: str
@@ -131,7 +131,7 @@ class Decided(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """Everything that was decided for a query is forgotten, at an operator's wish."""
+    """The decisions of a query are forgotten, on an operator's request."""
 
     query_id: str
 
@@ -168,7 +168,7 @@ def _messages_parts(r: Messages) -> list[Buffer]:
     for unit in r.units:
         numbers = _I32.pack(unit.partition) + _U32.pack(unit.frames.count) + _U32.pack(len(unit.frames))
         parts += (_text(unit.topic) + numbers, unit.frames.data)
-    return parts  # no copy of what may be many megabytes
+    return parts  # no copy: blocks may be large
 
 
 def _write_messages(r: Messages) -> bytes:
@@ -214,7 +214,7 @@ def _write_undecided(r: Undecided) -> bytes:
 
 
 class _Reader:
-    """Walks over one payload; every step checks that the bytes are there."""
+    """Reads the fields of one payload; every step checks that the bytes are there."""
 
     def __init__(self, payload: Buffer) -> None:
         self._payload, self._at = memoryview(payload), 0
@@ -321,7 +321,7 @@ def encode(record: Record) -> tuple[int, bytes]:
 
 
 def encode_parts(record: Record) -> tuple[int, list[Buffer]]:
-    """Return ``(type, parts of the payload)`` of a record; blocks of frames are parts of their own, not copied."""
+    """Return ``(type, parts of the payload)`` of a record. Blocks of frames are parts of their own and not copied."""
     if isinstance(record, Messages):
         return _WRITERS[Messages][0], _messages_parts(record)
     number, payload = encode(record)

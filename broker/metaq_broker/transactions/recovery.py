@@ -1,32 +1,32 @@
-"""What a restart finds, and how it finishes it.
+"""What a restart finds in the journal, and how it finishes interrupted commits.
 
 The partitions have been loaded before (their torn tails are cut); then the journal is read from end to end:
 
-* A transaction that is neither prepared nor committed is gone.
-* A prepared one is there again, with its messages in the journal.
+* A transaction that is neither prepared nor committed is rolled back.
+* A prepared one is prepared again; its messages are in the journal.
 * A committed one whose ``Applied`` note is in the journal is finished.
 * A committed one without the note may be in its partitions or not. What can be there, per partition:
 
   - kill -9: what was written stays. The unit is missing, complete, or (killed inside the write) a prefix of it is the
-    end of the log, the frame that was cut having been removed when the log was loaded. Nothing can be behind a prefix.
+    end of the log, because loading the log has removed the cut frame. Nothing can be behind a prefix.
   - power loss: additionally, bytes that no fsync covered may be lost in any order, also bytes of plain puts before
-    and after the unit. The log's own recovery cut or set aside what is broken. So any part of the unit may be there.
-  - the note itself may be lost (nobody waits for it), with the unit complete.
+    and after the unit. The log's own recovery has cut or set aside broken frames. So any part of the unit may be there.
+  - the note itself may be lost (no caller waits for it) although the unit is complete.
 
-  One rule serves all: look at every frame behind the log's durable end when the commit was written, and append, in one
-  piece, the frames of the unit that are not there. A frame is the same if id, flag, checksum and length are. For a
-  missing unit that appends it whole, for a prefix at the end it completes it in place; only after a power loss that
-  tore the middle out of a unit are its messages all there, once each, but not in one piece.
+  One rule covers all cases: look at every frame behind the log's durable end when the commit was written, and append
+  the frames of the unit that are not there, in one piece. Frames are the same if id, flag, checksum and length are
+  equal. A missing unit is thus appended whole, and a prefix at the end is completed in place; only after a power loss
+  that tore the middle out of a unit are its messages all there, once each, but not in one piece.
 
 * A log that ends *earlier* now than the commit says has lost durable bytes: a folder was removed, or brought back from
-  an old copy. Then the unit will be appended before the noted place, and a second crash would look for it too late and
-  append it twice. So the noted ends are lowered to what is there, in a new commit record that is durable before
-  anything is appended.
+  an old copy. Then the unit is appended before the recorded end, and after a second crash recovery would not find it
+  and append it again. So the recorded ends are lowered, in a new commit record that is durable before anything is
+  appended.
 
-Nothing may be put anywhere before this is done: a torn prefix must still be the end of its log.
+No message may be put before this is done: a torn prefix must still be the end of its log.
 
-Prepared and committed transactions must have all their chunks; if one is missing, a journal file is, and the broker
-does not start.
+Prepared and committed transactions must have all their chunks. If one is missing, a journal file is missing, and the
+broker does not start.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from metaq_broker.transactions.transaction import PartitionKey, Transaction
 
 
 class JournalIncomplete(Exception):
-    """Messages of a transaction that must survive are not in the journal: a file of it is missing."""
+    """Messages of a prepared or committed transaction are not in the journal: one of its files is missing."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the journal says about one serial."""
+    """The records of one serial."""
 
     chunks: dict[int, tuple[Location, tuple[tuple[PartitionKey, int, int], ...]]] = field(default_factory=dict)
     key: TransactionId | None = None
@@ -77,7 +77,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """One transaction that outlived the restart, and where its records stand."""
+    """A transaction that outlived the restart, with the locations of its records."""
 
     transaction: Transaction
     chunks: tuple[Location, ...]
@@ -95,7 +95,7 @@ class RecoveryReport:
 
 
 class Replay:
-    """Takes the records of a journal in order and keeps what is still true."""
+    """Replays the records of a journal in order and keeps those that still have an effect."""
 
     def __init__(self) -> None:
         self._found: dict[int, _Found] = {}
@@ -105,7 +105,6 @@ class Replay:
         self.decisions: dict[str, list[tuple[Location, Decided]]] = {}
 
     def visit(self, location: Location, record: Record) -> None:
-        """Take the next record."""
         match record:
             case Messages():
                 self._messages(location, record)
@@ -156,11 +155,11 @@ class Replay:
 
     def _end(self, serial: int) -> None:
         self._at(serial)
-        self._found[serial] = _Found()  # its chunks need no memory any more
+        self._found[serial] = _Found()  # its chunks are no longer needed in memory
         self._ended.add(serial)
 
     def recovered(self) -> list[Recovered]:
-        """Return the prepared and the committed transactions, in the order in which they were that.
+        """Return the prepared and the committed transactions, each group in the order of its records.
 
         Raises:
             JournalIncomplete: Messages of one of them are missing.
@@ -174,7 +173,7 @@ class Replay:
 
     @property
     def unfinished(self) -> int:
-        """How many transactions had messages in the journal and are rolled back by the restart."""
+        """Number of transactions with messages in the journal that the restart rolls back."""
         return sum(
             1
             for serial, found in self._found.items()
@@ -183,7 +182,7 @@ class Replay:
 
 
 def _recovered(serial: int, found: _Found) -> Recovered:
-    assert found.key is not None  # prepares and commits carry it
+    assert found.key is not None  # records of prepares and commits have a key
     missing = [chunk for chunk in range(found.chunk_count) if chunk not in found.chunks]
     if missing:
         raise JournalIncomplete(f"transaction {found.key}: chunk {missing[0]} of {found.chunk_count} is not there")
@@ -203,12 +202,14 @@ def _recovered(serial: int, found: _Found) -> Recovered:
 
 
 def lowered_ends(transaction: Transaction, store: TransactionStore) -> Ends:
-    """Return where to look for a committed transaction's messages, now that its partitions may be shorter."""
+    """Return the offsets from which to look for a committed transaction's messages; lower than recorded if a log is
+    shorter.
+    """
     return {partition_key: min(end, store.log_end(*partition_key)) for partition_key, end in transaction.ends.items()}
 
 
 def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: TransactionStore) -> list[list[Unit]]:
-    """Return what of ``units``, which are grouped by partition, is not there, looked for from ``ends`` on."""
+    """Return the parts of ``units`` (grouped by partition) that the partitions do not have from ``ends`` on."""
     missing = []
     for group in units:
         partition_key = group[0].partition_key
@@ -226,5 +227,4 @@ def _identity(frame: Frame) -> tuple[int, int, int, int]:
 
 
 def report(replay: Replay, recovered: list[Recovered], committed: list[Transaction]) -> RecoveryReport:
-    """Say what the start found."""
     return RecoveryReport(len(recovered) - len(committed), len(committed), replay.unfinished)

@@ -26,10 +26,10 @@ def adopt_memories(replay: Replay, heuristics: Heuristics, writer: JournalWriter
 def adopt_transactions(
     recovered: list[Recovered], transactions: OpenTransactions, writer: JournalWriter
 ) -> list[Transaction]:
-    """Let the transactions that outlived the restart be found again; return those whose commit has to be finished."""
+    """Register the transactions that outlived the restart; return those whose commit has to be finished."""
     for each in recovered:
         writer.adopt(each)
-        if isinstance(each.transaction.key, Xid):  # a local one has no connection left that could ask for it
+        if isinstance(each.transaction.key, Xid):  # a local one has lost the connection that could refer to it
             transactions.add(each.transaction)
     return [each.transaction for each in recovered if each.transaction.state is State.COMMITTING]
 
@@ -41,7 +41,7 @@ def finish_commits(
     journal: Journal,
     completion: Completion,
 ) -> None:
-    """Append what interrupted commits still miss in the partitions.
+    """Append the messages of interrupted commits that the partitions do not have yet.
 
     Raises:
         JournalDamaged, OSError: Their messages cannot be read.

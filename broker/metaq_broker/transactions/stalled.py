@@ -3,9 +3,9 @@
 They are retried in commit order until every partition has its messages, so no restart is needed. Later commits to a
 stalled partition wait behind them.
 
-A write that found no space has left nothing behind. After any other failure nobody knows what is there, if the
-partition was recovered meanwhile: then it is read from where it ended at the commit, as at a restart, and gets what is
-missing.
+A write that found no space has left nothing behind. After any other failure, and a recovery of the partition, it is
+unknown what was stored. Then the partition is read from where it ended at the commit, as after a restart, and the
+missing messages are appended.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _LOG: Final = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 8.0
-"""Between two attempts if the ones before have failed."""
+"""Seconds between two attempts, after the earlier ones have failed."""
 
 Failures = Mapping[PartitionKey, Exception]
-"""The partitions that did not take their unit, and why."""
+"""The partitions that could not store their unit, and why."""
 
 OnStored = Callable[[Failures], None]
 
 
 class StalledBefore(MetaqError):
-    """The partition has not got the messages of an earlier transaction; the text says why."""
+    """The partition does not have the messages of an earlier transaction yet; the text says why."""
 
 
 class Stores:
-    """Appends units to their partitions, and tells which of these have failed."""
+    """Appends units to their partitions, and collects which of these have failed."""
 
     def __init__(self, store: TransactionStore) -> None:
         self._store = store
@@ -58,7 +58,6 @@ class Stores:
             self.append_group(group, together)
 
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
-        """Append the units of one of the partitions that ``together`` waits for."""
         one = partial(together.one, group[0].partition_key)
         try:
             self._store.append(group, one)
@@ -67,14 +66,14 @@ class Stores:
 
 
 class Together:
-    """Calls ``done`` when ``one`` has been called ``left`` times."""
+    """Calls ``done`` once ``one`` has been called ``left`` times."""
 
     def __init__(self, left: int, done: OnStored) -> None:
         self._left, self._done = left, done
         self._failures: dict[PartitionKey, Exception] = {}
 
     def one(self, partition_key: PartitionKey, error: Exception | None) -> None:
-        """Record that a partition has its unit, or why not."""
+        """Record that a partition has stored its unit, or why not."""
         if error is not None:
             self._failures[partition_key] = error
         self._left -= 1
@@ -84,7 +83,7 @@ class Together:
 
 @dataclass(slots=True, eq=False)
 class _Stalled:
-    """``left`` are the partitions that have not got their unit; those in ``unsure`` may have a part of it."""
+    """``left`` are the partitions that have not stored their unit; those in ``unsure`` may have a part of it."""
 
     transaction: Transaction
     left: set[PartitionKey]
@@ -92,7 +91,7 @@ class _Stalled:
 
 
 class StalledCommits:
-    """``stored`` is called with each transaction whose messages are all readable."""
+    """Retries stalled transactions; calls ``stored`` with each one whose messages are all readable."""
 
     def __init__(
         self,
@@ -113,13 +112,11 @@ class StalledCommits:
         self._delay_s = RETRY_S
 
     def transactions(self) -> list[Transaction]:
-        """Return the transactions that wait, in the order of their commits."""
+        """Return the waiting transactions in the order of their commits."""
         return [each.transaction for each in self._stalled]
 
     def before(self, partition_key: PartitionKey) -> StalledBefore | None:
-        """Return why nothing may be appended to a partition now: an earlier transaction's messages are
-        missing there.
-        """
+        """Return why nothing may be appended to a partition now: it does not have an earlier transaction's messages."""
         for each in self._stalled:
             if partition_key in each.left:
                 failure = each.transaction.failure
@@ -134,7 +131,7 @@ class StalledCommits:
         self._arm()
 
     def stop(self) -> None:
-        """Try nothing more: the journal is about to close. The next start finishes what is left."""
+        """Stop retrying: the journal is about to close. The next start finishes what is left."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -15,15 +15,16 @@
 
 Rules behind the table:
 
-* OPEN is in memory only (and in spilled journal records that mean nothing by themselves). A crash forgets it: that is a
+* OPEN is in memory only (and in spilled journal records that have no effect alone). A crash forgets it: that is a
   rollback, and needs no record.
-* PREPARING and ROLLING_BACK wait for one journal record to be durable. Nobody gets an answer before that.
+* PREPARING and ROLLING_BACK wait for one journal record to be durable. Callers get no answer before that.
 * COMMITTING begins when the commit record is written and ends when every message is readable. Once the record is
-  durable there is no way back: a crash is followed by recovery, which finishes what is missing. So a rollback is
-  refused from the first moment on, and the other outcome is never promised to two callers.
-* A second COMMIT while the first is on its way, and a second ROLLBACK likewise, wait for the same end and get the same
-  answer: a driver that lost its connection asks again.
-* A rollback that overtakes its own PREPARE is fine: journal records become durable in the order they were written.
+  durable the outcome is final: after a crash, recovery appends what is missing. So a rollback is refused from the
+  beginning of COMMITTING, and two callers never get different outcomes.
+* A second COMMIT during the first waits for it and gets the same answer, and so does a second ROLLBACK: a driver that
+  lost its connection asks again.
+* A rollback may follow a PREPARE that is not durable yet: journal records become durable in the order they were
+  written.
 * A prepared transaction has no timeout and no owner: only its coordinator, a decision or an operator ends it.
 
 Everything that is not in the table is refused. This file has no I/O and no clock.
@@ -42,8 +43,6 @@ from metaq_broker.transactions.outcomes import LocalPrepare, NotPossibleNow, Not
 
 
 class State(Enum):
-    """Where a transaction stands."""
-
     OPEN = auto()
     PREPARING = auto()
     PREPARED = auto()
@@ -53,8 +52,6 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a transaction."""
-
     PUT = auto()
     PREPARE = auto()
     PREPARE_EMPTY = auto()
@@ -66,7 +63,7 @@ class Event(Enum):
     CONNECTION_LOST = auto()
     DECIDE = auto()
     OPERATOR = auto()
-    """An operator wants to end it by hand, one way or the other."""
+    """An operator completes it manually, with either outcome."""
     PREPARE_DURABLE = auto()
     APPLIED = auto()
     ROLLBACK_DURABLE = auto()
@@ -85,7 +82,7 @@ REFUSABLE: Final = frozenset(
         *(Event.ROLLBACK, Event.DECIDE, Event.OPERATOR),
     }
 )
-"""Events that clients request: refused in every state that the table leaves out."""
+"""Events that clients request. They are refused in every state that is missing in the table."""
 
 TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | Refusal]]]] = {
     Kind.LOCAL: {
@@ -156,11 +153,11 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | Refusal]]
 
 
 def next_state(kind: Kind, state: State, event: Event) -> State:
-    """Return the state that ``event`` leads to. Changes nothing: the caller assigns it once its record is written.
+    """Return the state that ``event`` leads to. The caller assigns it once its record is written.
 
     Raises:
         TransactionRefused: The event is not possible now.
-        AssertionError: The broker itself is wrong: an internal event in a state that cannot have it.
+        AssertionError: A bug: an internal event in a state in which it cannot happen.
     """
     target = TRANSITIONS[kind].get(state, {}).get(event)
     if isinstance(target, State):

@@ -1,9 +1,9 @@
-"""Takes over what a Java broker left in the folder of transactions, when this broker starts there for the first time.
+"""Takes over the transactions of a Java broker when this broker starts in its folder for the first time.
 
-Branches that are prepared in Java's journal become prepared branches of this one: RECOVER lists them, and COMMIT stores
-their messages, with the ids that they have. Then Java's files are moved into a folder of their own: a Java broker that
-is started here again must not replay them, since the partitions have gone on. A start that is killed in between finds
-the branches here and Java's files still there, and leaves those branches as they are.
+Branches that are prepared in Java's journal become prepared branches of this broker: RECOVER lists them, and COMMIT
+stores their messages with the ids that they have. Then Java's files are moved into a folder of their own: a Java broker
+that is started here again must not replay them, since the partitions have changed. After a kill in between, the next
+start finds the branches here and Java's files still there, and leaves those branches unchanged.
 
 Source: docs/migration.md.
 """
@@ -32,11 +32,11 @@ from metaq_broker.transactions.transaction import OpenTransactions, Transaction
 _log = logging.getLogger(__name__)
 
 FOLDER_NAME: Final = "java-journal"
-"""Where Java's files are moved to; ``-2`` and so on behind it, if a Java broker was here again in between."""
+"""The folder to which Java's files are moved; ``-2`` and so on is appended if it exists already."""
 
 
 class BranchNotTakenOver(MetaqError):
-    """A branch that a Java broker has prepared writes where this broker has nothing to write to."""
+    """A branch that a Java broker has prepared has messages for a partition that does not exist here."""
 
     def __init__(self, key: Xid, message: JavaMessage, prepared: int) -> None:
         self.key, self.message, self.prepared = key, message, prepared
@@ -59,12 +59,12 @@ def take_over(
     journal: Journal,
     begin: Callable[[Xid], Transaction],
 ) -> None:
-    """Take over what a Java broker left in ``directory``, if anything (blocking). ``begin`` makes a transaction.
+    """Take over the transactions of a Java broker in ``directory``, if any (blocking). ``begin`` creates a transaction.
 
     Raises:
         JavaJournalDamaged, BranchNotTakenOver: The broker must not start.
-        TransactionRefused, JournalFailed: The journal does not take the branches.
-        OSError: The disk does not answer.
+        TransactionRefused, JournalFailed: The journal does not accept the branches.
+        OSError: A file cannot be read or written.
     """
     found = read_java_journal(files, directory)
     if found is None:
@@ -104,7 +104,7 @@ def _prepared(transaction: Transaction, messages: list[JavaMessage], writer: Jou
 
 
 def _set_aside(files: Files, directory: Path, names: list[str]) -> Path:
-    """Move the files; return to where."""
+    """Move the files to a new folder; return it."""
     target = next(
         path
         for number in count(1)
@@ -136,5 +136,5 @@ def _tell(found: JavaJournal, taken: list[Transaction], moved: Path, store: Tran
 
 
 def _is_lost(unit: StoredUnit, store: TransactionStore) -> bool:
-    """Whether a commit has stored messages behind the end of what is there."""
+    """Whether a commit has stored messages beyond the partition's current end."""
     return 0 < store.log_end(*unit.partition_key) < unit.end

@@ -1,11 +1,11 @@
-"""One transaction: its name, its state, and what was put into it so far.
+"""One transaction: its key, its state, and the messages put into it so far.
 
 Messages are kept in memory as finished frames, in the order of the puts per partition, until they move to the journal:
-in a chunk when there are too many, and all that is left at PREPARE or COMMIT. Then this object knows only how many
-chunks there are; their records are found through the ledger.
+a chunk when there are too many, the rest at PREPARE or COMMIT. Then this object has only the number of chunks; the
+ledger knows where their records are.
 
 ``OpenTransactions`` finds them. Local transactions are found by (connection, key): a key means nothing on another
-connection. XA transactions are found by their key alone, whoever asks.
+connection. XA transactions are found by their key alone, from any connection.
 
 Source: docs/transactions.md.
 """
@@ -30,7 +30,8 @@ PartitionKey = tuple[str, int]
 
 @dataclass(slots=True)
 class Content:
-    """How much a transaction holds for one partition, wherever it is kept. ``byte_count`` is bytes of frames."""
+    """How much of a transaction is for one partition, in memory or in the journal. ``byte_count`` is bytes of frames.
+    """
 
     messages: int = 0
     byte_count: int = 0
@@ -38,20 +39,20 @@ class Content:
 
 @dataclass(slots=True)
 class BufferPool:
-    """How many bytes of frames all transactions together hold in memory."""
+    """How many bytes of frames all transactions together have in memory."""
 
     byte_count: int = 0
 
 
 SMALL_BYTES: Final = 1 << 14
-"""Blocks below this are joined as they come; larger ones stay what they are."""
+"""Blocks below this size are joined as they arrive; larger ones are kept as they are."""
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """``serial`` is its name in the journal; ``owner`` is the connection of a local one.
+    """``serial`` identifies it in the journal; ``owner`` is the connection of a local transaction.
 
-    ``messages`` and ``byte_count`` (of frames) are what was put so far, ``contents`` says into which partitions.
+    ``messages`` and ``byte_count`` (of frames) count what was put so far; ``contents`` does so for each partition.
     """
 
     key: TransactionId
@@ -74,7 +75,6 @@ class Transaction:
 
     @property
     def kind(self) -> Kind:
-        """Local or XA."""
         return Kind.XA if isinstance(self.key, Xid) else Kind.LOCAL
 
     def after(self, event: Event) -> State:
@@ -86,7 +86,7 @@ class Transaction:
         return next_state(self.kind, self.state, event)
 
     def add(self, partition_key: PartitionKey, block: FrameBlock) -> None:
-        """Take frames for one partition. The block is kept, or added to one that is kept."""
+        """Add frames for one partition. The block is kept, or joined to the last one."""
         chunks = self._chunks.setdefault(partition_key, [])
         small = len(block) < SMALL_BYTES
         if small and chunks and isinstance(chunks[-1].data, bytearray) and len(chunks[-1]) < SMALL_BYTES:
@@ -111,7 +111,6 @@ class Transaction:
             del self.contents[partition_key]
 
     def count(self, partition_key: PartitionKey, byte_count: int, messages: int) -> None:
-        """Add to what the transaction holds for one partition."""
         self.messages += messages
         self.byte_count += byte_count
         content = self.contents.setdefault(partition_key, Content())
@@ -119,15 +118,15 @@ class Transaction:
         content.byte_count += byte_count
 
     def next_chunk(self) -> Messages | None:
-        """Return the record that would move the memory to the journal; ``None`` if there is nothing to move.
+        """Return the record that would move the messages in memory to the journal; ``None`` if there are none.
 
-        Its units are in the order of their partitions, and within each of their puts.
+        Its units are in the order of their partitions, and within each in the order of the puts.
         """
         units = [Unit(*partition_key, chunk) for partition_key, chunks in self._chunks.items() for chunk in chunks]
         return Messages(self.serial, self.chunks, tuple(units)) if units else None
 
     def chunk_written(self) -> None:
-        """Take note that what ``next_chunk`` returned is in the journal, and forget the memory."""
+        """Record that the chunk of ``next_chunk`` is in the journal, and release the memory."""
         self.chunks += 1
         self.drop_buffer()
 
@@ -141,14 +140,14 @@ class Transaction:
         self.pool.byte_count += byte_count
 
     def disarm(self) -> None:
-        """Stop the clock: from here on the transaction cannot expire."""
+        """Cancel the timeout."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 def xid_of(transaction: Transaction) -> Xid:
-    """Return the key of a transaction that must be an XA one: the transition table lets no other come that far."""
+    """Return the key of an XA transaction; the transition table ensures that it is one."""
     if not isinstance(transaction.key, Xid):
         raise AssertionError(f"{transaction.key} is not an XA transaction")
     return transaction.key
@@ -187,7 +186,6 @@ class OpenTransactions:
         return self._local.get(connection, {}).get(key)
 
     def add(self, transaction: Transaction) -> None:
-        """Let a transaction be found."""
         if isinstance(transaction.key, Xid):
             self._xa[transaction.key] = transaction
         else:
@@ -195,7 +193,6 @@ class OpenTransactions:
         self._count += 1
 
     def remove(self, transaction: Transaction) -> None:
-        """Remove an ended transaction, if it is there."""
         if self.find(transaction.key, transaction.owner) is not transaction:
             return
         if isinstance(transaction.key, Xid):
@@ -208,7 +205,6 @@ class OpenTransactions:
         self._count -= 1
 
     def of(self, connection: object) -> list[Transaction]:
-        """Return the local transactions of a connection."""
         return list(self._local.get(connection, {}).values())
 
     def xa(self) -> Iterator[Transaction]:
