@@ -1,7 +1,7 @@
-"""Puts a broker together and takes it apart again.
+"""Opens the parts of a broker in order, and closes them.
 
-Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more
-clients, answers to what was received, the disk, the mark of a clean stop.
+Order at start: bind the port, open partitions and transactions, accept clients, print the ready line. Order at stop: no
+more clients, answers to received requests, sync, the mark of a clean stop.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 JOIN_AGAIN_S: Final = 2.0
-"""Between two attempts of a promoted slave to be registered in ZooKeeper."""
+"""Seconds between two attempts to register a promoted slave in ZooKeeper."""
 
 STOP_PATIENCE_S: Final = 10.0
-"""How long a stop waits for clients that do not take their replies."""
+"""How long a stop waits for clients that do not read their replies."""
 
 
 class Broker:
-    """One broker inside a running event loop: ``open`` makes its parts, ``serve``, ``close``."""
+    """One broker on a running event loop: ``open``, ``serve``, ``close``."""
 
     def __init__(self, config: BrokerConfig, file: Path | None, stop: Callable[[], None]) -> None:
-        """``file`` is where the configuration came from, if from a file; ``stop`` is what an operator's stop calls."""
+        """``file`` is the configuration's file, if it has one; ``stop`` is called when an operator stops the broker."""
         self.config = config
         self._file, self._stop = file, stop
         self.admin: AdminServices | None = None
@@ -100,7 +100,7 @@ class Broker:
         self._keeping_jumps = threading.Lock()
 
     async def open(self) -> None:
-        """Take the port, load what is on the disk and finish what a crash interrupted.
+        """Bind the port, load the partitions and finish what a crash interrupted.
 
         Raises:
             StartFailed: The port is taken, a data folder is in use or cannot be used, or the journal is damaged.
@@ -146,7 +146,7 @@ class Broker:
             raise StartFailed(f"file {error.filename} cannot be read: {error.strerror}") from error
 
     def _keep_jumps(self) -> None:
-        """Write down that the clock has jumped, or is accepted, so that the next start knows."""
+        """Record that the clock has jumped, or is accepted, for the next start."""
         path, steady = Path(self.config.system.data_path) / JUMPS_NAME, self.engine.id_clock.steady
 
         def write() -> None:
@@ -154,12 +154,12 @@ class Broker:
                 with self._keeping_jumps:
                     self._files.write_atomic(path, steady.content())
             except OSError as error:
-                _LOG.warning("that the clock has jumped is not kept", extra={"fields": {"reason": str(error)}})
+                _LOG.warning("the clock's jump is not recorded", extra={"fields": {"reason": str(error)}})
 
         self._jumps_kept = asyncio.get_running_loop().run_in_executor(None, write)
 
     def _open_retention(self) -> None:
-        """Have the disk watched and old segments removed, and partitions maintained."""
+        """Start the disk guard, retention and the maintenance of partitions."""
         interval_ms = self.config.system.disk_check_interval_ms
         self._folder_watch = FolderWatch(
             self._files, self.stores, self._guard, _watched_files(self.config), interval_ms
@@ -200,7 +200,7 @@ class Broker:
     def _open_rocketmq(self) -> None:
         if self.config.rocketmq is None:
             return
-        from metaq_broker.rocketmq.front_end import FrontEnd  # here: only who needs it
+        from metaq_broker.rocketmq.front_end import FrontEnd  # imported here: not every broker needs it
         from metaq_broker.rocketmq.parts import FrontEndParts
 
         topics = self._serve_topics, self._delete_messages
@@ -242,10 +242,10 @@ class Broker:
         await self.commit.drain()  # what was committed before the crash is readable before anybody asks
 
     async def serve(self) -> None:
-        """Accept clients, and tell ZooKeeper about it if there is one.
+        """Accept clients, and register in ZooKeeper if it is configured.
 
         Raises:
-            StartFailed: Another program listens on the port now, or the broker id cannot be had in ZooKeeper.
+            StartFailed: Another program listens on the port now, or ZooKeeper does not give the broker id.
         """
         await self._claim_id()
         version = broker_version(local_reads=self.config.system.local_reads)
@@ -298,7 +298,7 @@ class Broker:
             return  # the slave of a synchronous pair is for its master alone
         if self.replication.fenced:
             return  # another broker is the master of this id
-        from metaq_broker.operate.registration.registration import (  # here: only who needs it
+        from metaq_broker.operate.registration.registration import (  # imported here: not every broker needs it
             Registration,
             RegistrationFailed,
         )
@@ -347,13 +347,13 @@ class Broker:
             await self.admin.close()
 
     async def _announce(self, config: BrokerConfig) -> None:
-        """Have ZooKeeper say that there may be messages of the topics in ``config``, before there are."""
+        """Announce the topics of ``config`` in ZooKeeper, before messages are accepted for them."""
         self._coming |= config.topics.keys()
         if self._registration is not None:
             await self._registration.announce(self._wanted_nodes())
 
     def _apply(self, config: BrokerConfig) -> None:
-        """Go by another configuration of topics from now on."""
+        """Apply another configuration of topics."""
         self.config = config
         self._serve_topics(config)
         if self.rocketmq is not None:
@@ -366,7 +366,7 @@ class Broker:
             self._registration.refresh()
 
     def _serve_topics(self, config: BrokerConfig) -> None:
-        """Have the engine go by this configuration of topics."""
+        """Apply a configuration of topics to the engine."""
         self.engine.config = config
 
     def _topics_changed(self) -> None:
@@ -376,9 +376,9 @@ class Broker:
             self._registration.refresh()
 
     async def _promoted(self) -> None:
-        """Go on as a master, whatever the configuration says; in ZooKeeper and for RocketMQ's clients too."""
+        """Continue as a master, whatever is configured; also in ZooKeeper and for RocketMQ's clients."""
         self._apply(dataclasses.replace(self.config, role=None))
-        if self._registration is None:  # the slave of a pair was not there at all
+        if self._registration is None:  # the slave of a pair was not registered at all
             self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
         if self.rocketmq is not None:
             try:
@@ -388,7 +388,7 @@ class Broker:
                 _LOG.error("promoted, but RocketMQ's clients are not served; restart it", extra={"fields": fields})
 
     def _fenced(self) -> None:
-        """Leave the master's place in ZooKeeper, and RocketMQ's clients, to the broker that was promoted."""
+        """Give up the master's node in ZooKeeper, and RocketMQ's clients, in favour of the promoted broker."""
         if self.rocketmq is not None:
             self.rocketmq.fence(STOP_PATIENCE_S)
         if self._registration is not None:
@@ -414,7 +414,7 @@ class Broker:
             await registration.end()
 
     def on_sighup(self) -> None:
-        """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
+        """Handle SIGHUP: reload the configuration, or stop if there is no file to reload."""
         if self._file is None:
             self._stop()
         elif self.reloader is None:
@@ -423,17 +423,17 @@ class Broker:
             self.reloader.reload_soon()
 
     async def close(self) -> None:
-        """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
+        """Answer received requests, make everything durable, and close in reverse order."""
         await self._stop_moving()
         await self._closing.aclose()
 
     @property
     def rocketmq_address(self) -> Address | None:
-        """Where RocketMQ's clients connect, ``None`` if they cannot."""
+        """The address for RocketMQ's clients; ``None`` if they are not served."""
         return self.rocketmq.address if self.rocketmq is not None and self.rocketmq.serves else None
 
     def startup_summary(self) -> dict[str, object]:
-        """Return what the log says of a broker that is ready."""
+        """Return the fields of the log line of a broker that is ready."""
         system = self.config.system
         return {
             "version": metaq.__version__,
@@ -459,7 +459,7 @@ class Broker:
 def transaction_manager(
     files: Files, clock: Clock, directory: Path, store: EngineStore, system: SystemConfig
 ) -> TransactionManager:
-    """Return the transactions of a broker as its configuration wants them; nothing is opened yet."""
+    """Return the transactions of a broker with its configuration; nothing is opened yet."""
     return TransactionManager(
         files,
         clock,

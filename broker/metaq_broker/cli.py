@@ -1,4 +1,4 @@
-"""The ``metaq-broker`` command: reads arguments and configuration, then runs the broker until it is stopped."""
+"""The ``metaq-broker`` command: parses arguments, reads the configuration, and runs the broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0 stopped as asked, 1 no start, 2 wrong arguments or configuration."""
+    """Run the command; return the exit status: 0 stopped on request, 1 no start, 2 wrong arguments or configuration."""
     options = _parser().parse_args(arguments)
-    if "log_level" in options:  # not for ctl, which has no log of its own
+    if "log_level" in options:  # ctl has no log of its own
         log_to_stderr(options.log_level, options.log_format)
     command: Callable[[argparse.Namespace], int] = options.command
     try:

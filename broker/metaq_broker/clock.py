@@ -1,4 +1,4 @@
-"""Time has one door: everything that asks what time it is takes a ``Clock``, so that tests can move the hands."""
+"""The only source of time: all code that needs the time takes a ``Clock``, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ class Clock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """Return wall-clock milliseconds since 1970. It may jump in both directions."""
+        """Return wall-clock milliseconds since 1970. The clock may jump in both directions."""
         return time.time_ns() // 1_000_000
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Returns seconds that only grow; differences are meaningful, the value itself is not."""
+    """Returns seconds that never decrease; only differences have a meaning."""
 
     since_boot: Callable[[], float] = staticmethod(partial(time.clock_gettime, _BOOTTIME))
-    """Returns seconds that only grow, those included in which the machine slept, where the system counts them."""
+    """Returns seconds that never decrease, including sleep of the machine if the system counts it."""
 
 
 class ManualClock(Clock):
-    """A clock that stands still until it is moved. ``now`` is wall-clock milliseconds."""
+    """A clock that changes only on request. ``now`` is wall-clock milliseconds."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._monotonic = 0.0
 
     def now_ms(self) -> int:
-        """Return the wall-clock milliseconds that were last set."""
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Return the seconds by which the clock was advanced so far."""
+        """Return the seconds by which the clock was advanced."""
         return self._monotonic
 
     def since_boot(self) -> float:
-        """Return the same."""
         return self._monotonic
 
     def advance(self, ms: int) -> None:
-        """Let ``ms`` milliseconds pass on both clocks.
+        """Advance both clocks by ``ms`` milliseconds.
 
         Raises:
             ValueError: ``ms`` is negative; see ``set_now_ms`` for a wall clock that jumps back.
@@ -55,5 +53,5 @@ class ManualClock(Clock):
         self._monotonic += ms / 1000
 
     def set_now_ms(self, now_ms: int) -> None:
-        """Set the wall clock alone, as an operator or NTP would; the monotonic clock does not notice."""
+        """Set the wall clock alone, as an operator or NTP would; the monotonic clock does not change."""
         self._now_ms = now_ms

@@ -15,7 +15,7 @@ from metaq_broker.serve.server import bind
 
 @contextlib.contextmanager
 def data_folder(given: str | None) -> Iterator[Path]:
-    """Yield the folder to keep messages in: ``given``, or a temporary one that is gone afterwards."""
+    """Yield the folder for the messages: ``given``, or a temporary one that is deleted afterwards."""
     if given is not None:
         yield Path(given).expanduser().absolute()
         return
@@ -24,9 +24,9 @@ def data_folder(given: str | None) -> Iterator[Path]:
 
 
 def rocketmq_port(given: int | None, port: int) -> tuple[int, str | None]:
-    """Return the port for RocketMQ's clients of a broker on ``port``, and what to tell the user about it.
+    """Return the port for RocketMQ's clients of a broker on ``port``, and a note for the user, if any.
 
-    Without one that was ``given``: the usual one if nobody listens there, else any, which the broker prints.
+    Without a ``given`` port, it is the default port if that is free, else any free one, which the broker prints.
     """
     if given is not None:
         return given, None
@@ -49,7 +49,7 @@ def dev_config(folder: Path, port: int, partitions: int, for_rocketmq: int | Non
 
 
 def checked_folder(folder: Path) -> Path:
-    """Return ``folder``, whose name can be written into a configuration.
+    """Return ``folder`` if its name can be written into a configuration.
 
     Raises:
         ConfigError: It cannot.
@@ -60,7 +60,7 @@ def checked_folder(folder: Path) -> Path:
 
 
 def snippet(host: str, port: int) -> str:
-    """Return Spark code that writes to the broker and shows what it has, ready to paste."""
+    """Return Spark code, ready to paste, that writes to the broker and reads it."""
     return f"""\
 Paste into pyspark:
 

@@ -1,4 +1,4 @@
-"""Counts how often a measured value fell into which range: cheap enough for the event loop, read on demand."""
+"""Counts how many measured values fall into each range; cheap enough for the event loop."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds for the time that something on a disk or in a network takes."""
+"""Bounds for durations of disk and network operations, in seconds."""
 
 BYTES: Final = tuple(4**power for power in range(2, 15))
 """Bounds for sizes of messages: 16 B to 256 MiB."""
 
 
 class Histogram:
-    """``counts[i]`` values were at most ``bounds[i]`` and above the bound before; the last count is of larger ones."""
+    """``counts[i]`` counts values above ``bounds[i - 1]`` and at most ``bounds[i]``; the last count is of larger ones.
+    """
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -24,13 +25,11 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count ``value``, ``times`` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[float, int]]:

@@ -20,7 +20,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None, *, file: Path | None = None) -> None:
-    """Run a broker until SIGTERM, SIGINT or an operator's shutdown; ``announce`` gets the port when it can be used.
+    """Run a broker until SIGTERM, SIGINT or an operator's shutdown; ``announce`` is called with the port when it
+    accepts clients.
 
     ``file`` is read again on SIGHUP; without one SIGHUP stops the broker.
 
@@ -56,7 +57,8 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
 
 
 async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
-    """Await ``starting``, which may wait for ZooKeeper; give it up when ``stop`` is set. Say whether it was done."""
+    """Await ``starting``, which may wait for ZooKeeper, but cancel it when ``stop`` is set; return whether it finished.
+    """
     task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

@@ -1,8 +1,8 @@
-"""Counts what the broker does, since its start and since the last reset. Writes no text: see stats_report.py.
+"""Counts what the broker does, since its start and since the last reset. ``stats_report`` formats the figures.
 
-Two sets of figures: totals (``commands``), which never go back, and realtime counters per kind of event, kept over all
-topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size. Beside them,
-for metrics: what went into and out of each topic (``traffic``), sizes of messages, and how long puts waited.
+Two sets of figures: totals (``commands``), which are never reset, and realtime counters per kind of event, over all
+topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size. In addition,
+for metrics: traffic of each topic, sizes of messages, and how long puts waited.
 
 Source: docs/protocol.md (stats).
 """
@@ -27,7 +27,7 @@ RESET_INTERVAL_S: Final = 1800
 
 @dataclass(slots=True)
 class Realtime:
-    """How often something happened (``count``) and the sum of its values (``value``; bytes for message_size)."""
+    """How often an event happened (``count``) and the sum of its values (``value``; bytes for message_size)."""
 
     count: int = 0
     value: int = 0
@@ -38,7 +38,7 @@ _Figures = defaultdict[Kind, Realtime]
 
 @dataclass(slots=True)
 class Traffic:
-    """Messages and bytes of frames that were stored, and bytes that were sent to readers, since the start."""
+    """Messages and bytes of frames that were stored, and bytes sent to readers, since the start."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -46,7 +46,7 @@ class Traffic:
 
 
 class Statistics:
-    """All counters of one broker. ``tracked`` says whether figures of a topic's own are kept (``stat=true``)."""
+    """All counters of one broker. ``tracked`` says whether a topic has figures of its own (``stat=true``)."""
 
     def __init__(self, monotonic: Callable[[], float], tracked: Callable[[str], bool]) -> None:
         self._monotonic = monotonic
@@ -64,7 +64,7 @@ class Statistics:
 
     @property
     def uptime_s(self) -> int:
-        """Whole seconds since the broker started."""
+        """Whole seconds since the broker's start."""
         return int(self._monotonic() - self._started)
 
     @property
@@ -83,7 +83,7 @@ class Statistics:
         self._add(topic, count, ("put_failed", count))
 
     def get(self, topic: str) -> None:
-        """Count one get, whatever its answer."""
+        """Count one get, successful or not."""
         self.commands["get"] += 1
         self._add(topic, 1, ("get", 1))
 
@@ -93,43 +93,42 @@ class Statistics:
         self._add(topic, 1, ("get_miss", 1))
 
     def offset(self, topic: str) -> None:
-        """Count an offset command, or a get that was answered with another offset (as MetaQ does)."""
+        """Count an offset command, or a get whose reply is another offset (as MetaQ does)."""
         self.commands["offset"] += 1
         self._add(topic, 1, ("offset", 1))
 
     def file_lookup(self, topic: str) -> None:
-        """Count a question for a partition's file, as an offset command too."""
+        """Count a request for a partition's file; it counts as an offset command, too."""
         self.commands["file_lookup"] += 1
         self.offset(topic)
 
     def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
-        """Count messages that were appended together; for the sizes each counts with their average."""
+        """Count messages that were appended together; each counts with their average size."""
         traffic = self.traffic[topic]
         traffic.messages_in += messages
         traffic.bytes_in += frame_bytes
         self.message_bytes.observe(frame_bytes / messages - HEADER_BYTES, messages)
 
     def sent(self, topic: str, frame_bytes: int) -> None:
-        """Count bytes of messages that answer a get."""
         self.traffic[topic].bytes_out += frame_bytes
 
     def acknowledged(self, messages: int, seconds: float) -> None:
-        """Count messages that waited together for their acknowledgement, from the append on."""
+        """Count messages that were acknowledged together, ``seconds`` after their append."""
         self.put_seconds.observe(seconds, messages)
 
     def realtime(self, kind: Kind) -> Realtime | None:
-        """Return the figures over all topics, ``None`` when nothing was counted since the last reset."""
+        """Return the figures over all topics; ``None`` if nothing was counted since the last reset."""
         self._expire()
         return self._all.get(kind)
 
     def topic_realtime(self, kind: Kind, topic: str) -> Realtime | None:
-        """Return the figures of one topic, ``None`` when nothing was counted or the topic is not tracked."""
+        """Return the figures of one topic; ``None`` if nothing was counted or the topic is not tracked."""
         self._expire()
         figures = self._topics.get(topic)
         return None if figures is None else figures.get(kind)
 
     def any_topic_counted(self, kind: Kind) -> bool:
-        """Say whether some topic has figures of its own for ``kind``."""
+        """Return whether any topic has figures of its own for ``kind``."""
         return any(kind in figures for figures in self._topics.values())
 
     def reset(self) -> None:

@@ -1,19 +1,19 @@
-"""A disk for tests: it fails, tears or stops at a chosen call, and forgets in a power cut what was not synced.
+"""A disk for tests: it fails, tears or stops at a chosen call, and loses unsynced data in a simulated power cut.
 
-``FaultyFiles`` works on real files below one folder, so that everything else (``pread``, ``sendfile``) works as
-always, and keeps beside them a model of what is durable::
+``FaultyFiles`` works on real files below one folder, so that ``pread`` and ``sendfile`` work as usual, and keeps a
+model of what is durable::
 
     files = FaultyFiles(tmp_path)
     files.fault = Fault(at=7, error=errno.ENOSPC, kept=0.5)     # the 7th changing call fails, half of its bytes written
-    files.fault = Fault(at=7, error=None)                       # the power goes at the 7th call: PowerCut, then
-    nothing works after = files.crash(Random(1))                              # what a restart finds: a new FaultyFiles
-    on the same folder
+    files.fault = Fault(at=7, error=None)                       # power cut at the 7th call: raises PowerCut, then
+                                                                # every call fails
+    after = files.crash(Random(1))                              # a new FaultyFiles on what a restart may find
 
-A changing call is one that creates, writes, truncates, syncs, renames or removes. What is assumed of the disk is what
-POSIX promises, not more: bytes are durable after fsync or fdatasync of their file, names after fsync of their folder,
-each without the other. Of the bytes written since, a crash keeps a front part, or any 512-byte sectors (the rest reads
-as zeros or as before); of the changes of names in one folder, a front part. After a failed sync the bytes stay
-visible, but no later sync makes them durable; they must be written again.
+A changing call is one that creates, writes, truncates, syncs, renames or removes. The model assumes only what POSIX
+promises: bytes are durable after fsync or fdatasync of their file, names after fsync of their folder, each without the
+other. Of the bytes written since, a crash keeps a prefix, or any 512-byte sectors (the rest reads as zeros or as
+before); of the changes of names in one folder, a prefix. After a failed sync the bytes stay visible, but no later sync
+makes them durable; they must be written again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SECTOR_BYTES = 512
 
 
 class PowerCut(BaseException):
-    """The machine stopped here. Not an ``Exception``: nothing may handle it but the test."""
+    """The simulated machine has stopped. Not an ``Exception``: only the test may handle it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong at changing call number ``at`` (the first one is 1), counting only those in ``calls`` if given.
+    """A fault at changing call number ``at`` (from 1), counting only the calls in ``calls`` if given.
 
-    ``error`` is an errno; ``None`` is a power cut. ``kept`` is the share of a write's bytes that arrive before it
-    fails. ``lasting`` faults stay: every later call (of ``calls``) fails too.
+    ``error`` is an errno; ``None`` is a power cut. ``kept`` is the fraction of a write's bytes that are written before
+    it fails. ``lasting`` faults stay: every later call (of ``calls``) fails too.
     """
 
     at: int
@@ -114,7 +114,9 @@ _Entries = dict[str, "_File | _Folder"]
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A change of names in one folder: ``name`` now is ``entry`` (``None``: gone), and ``old`` (if given) is gone."""
+    """A change of names in one folder: ``name`` is now ``entry`` (``None``: removed), and ``old`` (if given) is
+    removed.
+    """
 
     name: str
     entry: _File | _Folder | None
@@ -153,7 +155,7 @@ class _Folder:
 
 
 class FaultyFiles(Files):
-    """What is below ``root`` at the start counts as durable; ``calls`` lists the changing calls."""
+    """The contents of ``root`` at the start count as durable; ``calls`` lists the changing calls."""
 
     def __init__(self, root: Path, fault: Fault | None = None, tree: _Folder | None = None) -> None:
         self.root, self._root = root, os.fspath(root)
@@ -167,7 +169,6 @@ class FaultyFiles(Files):
     # ---- faults
 
     def _due(self, call: str) -> Fault | None:
-        """Count a changing call; return the fault if it is due now."""
         if self._dead:
             raise PowerCut(call)
         self.calls.append(call)
@@ -191,7 +192,7 @@ class FaultyFiles(Files):
     # ---- one open file
 
     def open_append(self, path: Path) -> int:
-        """As the real one; a changing call if the file is made."""
+        """A changing call only if the file is created."""
         folder, name = self._entry(path)
         if name not in folder.live:
             self._pass("create")
@@ -199,7 +200,6 @@ class FaultyFiles(Files):
         return self._track(super().open_append(path), path)
 
     def open_read(self, path: Path) -> int:
-        """As the real one."""
         if self._dead:
             raise PowerCut("open_read")
         return self._track(super().open_read(path), path)
@@ -211,12 +211,12 @@ class FaultyFiles(Files):
         return fd
 
     def close(self, fd: int) -> None:
-        """As the real one; descriptors that a crash has closed already are let be."""
+        """Ignores descriptors that a crash has closed already."""
         if self._open.pop(fd, self) is not self:
             super().close(fd)
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
-        """As the real one; a fault leaves a front part of the bytes."""
+        """A fault leaves a prefix of the bytes."""
         fault = self._due("pwrite")
         written = bytes(data) if fault is None else bytes(data)[: int(len(data) * fault.kept)]
         if written:
@@ -226,21 +226,19 @@ class FaultyFiles(Files):
             self._break("pwrite", fault)
 
     def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """As the real one; one changing call, named ``pwrite``."""
+        """One changing call, named ``pwrite``."""
         self.pwrite(fd, b"".join(parts), position)
 
     def truncate(self, fd: int, size: int) -> None:
-        """As the real one."""
         self._pass("truncate")
         super().truncate(fd, size)
         self._file(fd).pending.append(_Truncate(size))
 
     def fsync(self, fd: int) -> None:
-        """Make the bytes durable in the model; the real disk is not waited for."""
+        """Make the bytes durable in the model, without waiting for the real disk."""
         self._sync(fd, "fsync")
 
     def fdatasync(self, fd: int) -> None:
-        """As ``fsync``."""
         self._sync(fd, "fdatasync")
 
     def _sync(self, fd: int, call: str) -> None:
@@ -265,14 +263,13 @@ class FaultyFiles(Files):
         self._folder(os.fspath(path)).sync()
 
     def makedir(self, path: Path) -> None:
-        """As the real one."""
         self._pass("makedir")
         super().makedir(path)
         folder, name = self._entry(path)
         folder.change(_Named(name, _Folder()))
 
     def rename(self, old: Path, new: Path) -> None:
-        """As the real one, within one folder."""
+        """Renames within one folder only."""
         (folder, old_name), (new_folder, new_name) = self._entry(old), self._entry(new)
         assert folder is new_folder, "renaming between folders is not modelled"
         self._pass("rename")
@@ -280,14 +277,12 @@ class FaultyFiles(Files):
         folder.change(_Named(new_name, folder.live[old_name], old=old_name))
 
     def unlink(self, path: Path) -> None:
-        """As the real one."""
         self._pass("unlink")
         super().unlink(path)
         folder, name = self._entry(path)
         folder.change(_Named(name, None))
 
     def rmdir(self, path: Path) -> None:
-        """As the real one."""
         self._pass("rmdir")
         super().rmdir(path)
         folder, name = self._entry(path)
@@ -313,12 +308,12 @@ class FaultyFiles(Files):
     # ---- the end
 
     def restart(self) -> FaultyFiles:
-        """End the process only: descriptors and locks go, everything written stays and is still not durable."""
+        """End the process only: descriptors and locks are lost, and written bytes stay, still not durable."""
         self._close_all()
         return FaultyFiles(self.root, tree=self._tree)
 
     def crash(self, random: Random) -> FaultyFiles:
-        """Cut the power: the folder becomes what a restart may find; ``random`` picks one of the possibilities."""
+        """Cut the power: the folder becomes what a restart may find; ``random`` chooses among the possibilities."""
         self._close_all()
         for child in self.root.iterdir():
             shutil.rmtree(child) if child.is_dir() else child.unlink()
@@ -326,10 +321,10 @@ class FaultyFiles(Files):
         return FaultyFiles(self.root)
 
     def __del__(self) -> None:
-        """A process that has ended has no descriptors either.
+        """Close the descriptors, as the end of a process does.
 
-        Each is closed once only: handles that are collected together with this object close theirs after it, and by
-        then the number may be a descriptor of another thread.
+        Each is closed only once: handles that are collected together with this object close theirs afterwards, and by
+        then another thread may have the same descriptor number.
         """
         for fd in list(getattr(self, "_open", ())):
             self.close(fd)

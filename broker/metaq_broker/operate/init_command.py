@@ -1,4 +1,4 @@
-"""``metaq-broker init``: a commented configuration to begin with, made from the rows of the keys."""
+"""``metaq-broker init``: writes a commented configuration, made from the rows of the keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ _OTHERS: Final = (
 
 
 def add_init_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``init`` to the subcommands of ``metaq-broker``."""
     init = commands.add_parser("init", help="write a commented server.ini to begin with")
     init.add_argument("folder", nargs="?", default=Path(), type=Path, metavar="FOLDER", help="default: this folder")
     init.set_defaults(command=_init)
@@ -72,7 +71,7 @@ def _lines(section: type) -> Iterator[str]:
 
 
 def _comment(key: Key) -> str:
-    """The documentation of a key without Markdown."""
+    """Return the documentation of a key without Markdown."""
     shown = "" if key.default_text or not key.shown else f" (default: {key.shown})"
     doc = re.sub(r"\.? See \[[^\]]*\]\([^)]*\)", "", key.doc) + shown
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", doc).replace("`", "")

@@ -1,8 +1,8 @@
-"""Whether a copy of a partition is a front part of its original, so that what is missing may be appended to it.
+"""Checks that a copy of a partition is a prefix of its original, so that the rest may be appended to it.
 
-Both have the same incarnation, the copy ends within the original, and the last bytes of the copy are the original's:
-message ids are in them, and no two messages have the same. Anything else would mix two histories, so it is refused, and
-an operator decides which of them goes.
+Both must have the same incarnation, the copy must end within the original, and the last bytes of the copy must equal
+the original's: they contain message ids, which are unique. Anything else would mix two histories, so it is refused, and
+an operator decides which of the two is deleted.
 
 Source: docs/replication.md, "When a copy is refused".
 """
@@ -17,14 +17,14 @@ from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import StoredRange
 
 COMPARED_BYTES: Final = 4096
-"""How much of a copy's end is compared with the original."""
+"""How many bytes of a copy's end are compared with the original."""
 
 ReadAt = Callable[[int, int], Awaitable[bytes]]
-"""Offset and most bytes -> bytes of a partition from there on, at least one."""
+"""Takes an offset and a byte limit; returns at least one byte from that offset on."""
 
 
 class Agreement(Enum):
-    """What to do with a copy: append to it, or put a new one in its place, because it has nothing that is needed."""
+    """What to do with a copy: append to it, or replace it, because it has no message that the original still has."""
 
     CONTINUES = "continues"
     REPLACE = "replace"
@@ -53,14 +53,15 @@ def judge(copy: StoredRange, original: StoredRange) -> Agreement:
         if original.incarnation is None:
             starts = f"{end}, and its original begins at {original.start} by now"
             raise CopyRefused(f"the copy ends at {starts}; delete the copy")
-        return Agreement.REPLACE  # the original has dropped all of it, as the copy would have
+        return Agreement.REPLACE  # the original has deleted all of it by now
     return Agreement.CONTINUES
 
 
 def require_same_number(copy: int, original: int | None, offset: int) -> None:
-    """Check how many messages copy and original count before the same offset; ``None``: the original does not say.
+    """Check that copy and original count equally many messages before an offset; ``None``: the original does not report
+    it.
 
-    Readers of the copy would take one message for another.
+    Otherwise readers of the copy would mistake one message for another.
 
     Raises:
         CopyRefused: They differ: one of the two has lost its indexes.

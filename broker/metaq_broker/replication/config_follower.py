@@ -1,10 +1,10 @@
 """Lets an asynchronous slave follow the topics of its master's configuration (``autoSyncMasterConfig=true``).
 
-Asks the master every ``ASK_S`` whether its configuration is another one, by the checksum that ``stats`` reports, or, if
-it tells none, by the text itself. Then the slave's own server.ini is rewritten, in one step and with a copy of what it
-was beside it, and reloaded as an operator would. What cannot be taken over changes nothing, is named with the reason,
-and is tried again every ``RETRY_S``, or when the master's configuration changes. A master that cannot be reached is
-the copying's to report.
+Every ``ASK_S``, the slave compares the master's configuration with the last one that it handled, by the checksum in
+``stats`` or, if there is none, by the text. If it changed, the slave rewrites its own server.ini atomically, keeps the
+old file beside it, and reloads it. A configuration that cannot be followed changes nothing; the reason is logged, and
+the slave tries again every ``RETRY_S``, or when the master's configuration changes. That a master cannot be reached is
+reported by the copying of partitions.
 
 Source: docs/replication.md, "Following the master's topics".
 """
@@ -30,7 +30,7 @@ from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefuse
 _LOG: Final = logging.getLogger(__name__)
 
 ASK_S: Final = 2.0
-"""How long after one question the next one comes."""
+"""Seconds between two questions."""
 
 RETRY_S: Final = 30.0
 REQUEST_S_MAX: Final = 5.0
@@ -38,11 +38,13 @@ BACKUP_SUFFIX: Final = ".bak"
 
 
 class NotFollowed(MetaqError):
-    """The master's topics are not taken over; the text says why."""
+    """The master's topics cannot be followed; the text says why."""
 
 
 class ConfigFollower:
-    """See the module: ``start``, then ``stop``. ``reload`` makes the broker read ``file``, its server.ini, again."""
+    """Follows the master between ``start`` and ``stop``. ``reload`` makes the broker read ``file``, its server.ini,
+    again.
+    """
 
     def __init__(
         self,
@@ -54,25 +56,24 @@ class ConfigFollower:
     ) -> None:
         self._file, self._files, self._reload = file, files, reload
         self._connection = MasterConnection(master, connect, REQUEST_S_MAX, (ASK_S, ASK_S))
-        self._address: Address | None = None  # where it was found
-        self._sign: str | bytes | None = None  # of the master's configuration that was dealt with last
+        self._address: Address | None = None  # where the master was found
+        self._sign: str | bytes | None = None  # of the master's configuration that was handled last
         self._retry_at: float | None = None
         self._reload_due = False
         self._stopping = self._connection.stopping
         self.trouble: str | None = None
-        """Why the master's topics are not taken over, ``None`` if they are, as far as the master was reached."""
+        """Why the master's topics are not followed; ``None`` if they are, as of the last answer of the master."""
 
     def start(self) -> None:
-        """Begin."""
         self._connection.start(self, "following the master's topics")
 
     async def stop(self) -> None:
-        """End; what is being taken over is taken over."""
+        """Stop; a change that is in progress is completed."""
         await self._connection.stop()
 
     async def check(self, peer: Peer) -> None:
         self._address = peer.address
-        self._sign = None  # whatever this slave's own file became meanwhile, compare it
+        self._sign = None  # compare again: this slave's own file may have changed meanwhile
 
     async def work(self, peer: Peer) -> None:
         while not self._stopping.is_set():
@@ -83,7 +84,7 @@ class ConfigFollower:
         if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterNotFound):
             _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
         elif error is not None:
-            _LOG.error("defect in following the master's topics", exc_info=error)
+            _LOG.error("bug while following the master's topics", exc_info=error)
             self.trouble = f"{type(error).__name__}: {error}"
 
     # ---- one look
@@ -127,12 +128,12 @@ class ConfigFollower:
 
 
 def rewrite(files: Files, file: Path, before: bytes, after: bytes) -> None:
-    """Give ``file`` another content in one step, with a copy of the one before in ``FILE.bak`` (blocking).
+    """Replace the contents of ``file`` atomically, and keep the previous ones in ``FILE.bak`` (blocking).
 
-    Where ``file`` is a link, what it points to is rewritten. The permissions stay.
+    If ``file`` is a link, its target is rewritten. The permissions stay.
 
     Raises:
-        OSError: The folder or the disk refuses; the file is what it was.
+        OSError: The folder or the disk refuses; the file is unchanged.
     """
     target = file.resolve()
     fresh, backup = (target.with_name(target.name + suffix) for suffix in (".new", BACKUP_SUFFIX))

@@ -1,9 +1,9 @@
-"""Partitions that are copied behind all others: what they say of other partitions must be true of the copies, too.
+"""Partitions that are copied after all others, because their messages refer to messages of other partitions.
 
-A message of such a topic says that something is stored elsewhere, such as that a half message was delivered. Its copy
-is a promise that the other copies have to keep. So these topics are copied to where they ended at a moment of which
-everything else was copied already: a *goal* is what the master held at a moment; when the other partitions have reached
-it, these may go up to it, and the next goal is what the master holds by then.
+A message of such a topic says, for example, that a half message was delivered; the copy of the delivered message must
+exist before the copy of that statement. So these topics are copied only up to a *goal*: the ends that all partitions of
+the master had at one moment. When the copies of the other partitions have reached the goal, these topics may be copied
+up to it, and the master's ends at that time become the next goal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ StoredRanges = Mapping[PartitionKey, StoredRange]
 
 
 def first_missing(stores: TopicStores, goal: StoredRanges) -> PartitionKey | None:
-    """Return a partition of which less is readable here than ``goal`` says, ``None`` if there is none."""
+    """Return a partition of which less is readable here than ``goal`` requires; ``None`` if there is none."""
     for partition_key, original in goal.items():
         log = stores.get(*partition_key)
         if log is None or log.readable_end < original.readable_end:
@@ -28,7 +28,7 @@ def first_missing(stores: TopicStores, goal: StoredRanges) -> PartitionKey | Non
 
 
 def still_there(goal: StoredRanges, now: StoredRanges) -> StoredRanges:
-    """Return ``goal`` without partitions that the master does not have any more, or that are others ``now``."""
+    """Return ``goal`` without partitions that the master no longer has, or has in another incarnation."""
     return {
         partition_key: original
         for partition_key, original in goal.items()
@@ -37,7 +37,7 @@ def still_there(goal: StoredRanges, now: StoredRanges) -> StoredRanges:
 
 
 class CopiedOrder:
-    """``last`` are the names of the topics that are copied behind all others."""
+    """``last`` are the names of the topics that are copied after all others."""
 
     def __init__(self, stores: TopicStores, last: Set[str]) -> None:
         self._stores, self._last = stores, last
@@ -45,11 +45,11 @@ class CopiedOrder:
         self._allowed: StoredRanges = {}
 
     def forget(self) -> None:
-        """Begin anew, such as with another connection."""
+        """Start again, for example after a new connection."""
         self._goal, self._allowed = None, {}
 
     def look(self, view: StoredRanges) -> StoredRanges:
-        """Return what may be copied of ``view``, which is what the master holds now."""
+        """Return the part of ``view`` (the master's current partitions) that may be copied."""
         others = {key: each for key, each in view.items() if key[0] not in self._last}
         if len(others) == len(view):
             self.forget()

@@ -1,8 +1,8 @@
-"""The slave of a synchronous pair: takes what its master sends, and answers when it is durable.
+"""The slave of a synchronous pair: stores the data that its master sends, and answers when it is durable.
 
-Two kinds of data come. A run of the master's frames is appended as it is; one that is not the next one is refused with
-the offset that is. A single message with its id, which is what a Java master sends, is appended as a frame, and
-segments are this broker's own. Once promoted, both are refused: see ``promotion``.
+A run of the master's frames is appended unchanged; a run that does not begin at the copy's end is refused with that
+end. A Java master sends single messages with their ids; they are appended as frames, in this broker's own segments.
+Once the slave is promoted, it refuses both.
 
 Source: docs/replication.md, "The synchronous pair".
 """
@@ -34,17 +34,17 @@ from metaq_broker.replication.peer import CopiedMessage, CopiedRun, StoredRange
 _LOG: Final = logging.getLogger(__name__)
 
 PROMOTED: Final = "this broker was promoted to master"
-"""How every refusal begins that tells a former master that it must not acknowledge anything any more."""
+"""The beginning of every refusal that tells a former master to acknowledge nothing any more."""
 
 STATUS_TOPIC: Final = "_metaq_slave_status_test"
-"""What a Java master puts to a slave that failed often, to find out whether it is back; it waits for that answer."""
+"""The topic to which a Java master puts after repeated failures of its slave, to test it; it waits for that answer."""
 
 Answer = Callable[[int | Refusal], None]
-"""Called once: the offset at which a message is stored, or the new durable end of a copy; or why nothing was taken."""
+"""Called once: with the offset of the stored message, or the new durable end of a copy, or the refusal."""
 
 
 class SyncSlave:
-    """``fenced``: nothing is taken any more."""
+    """``fenced``: everything is refused."""
 
     def __init__(self, local: LocalPartitions) -> None:
         self._local = local
@@ -52,17 +52,17 @@ class SyncSlave:
         self.fenced = False
 
     async def stop(self) -> None:
-        """Let what has begun be finished."""
+        """Stop after the operations in progress."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def copy_soon(self, copied: CopiedRun, answer: Answer) -> None:
-        """Take a run of the master's frames in the background, and then ``answer``."""
+        """Store a run of the master's frames in the background, then call ``answer``."""
 
         async def carry_out() -> None:
             try:
                 answer(await self.copy(copied))
             except Exception as defect:
-                _LOG.exception("defect in receiving a copy")
+                _LOG.exception("bug while receiving a copy")
                 answer(StorageFailed(f"{type(defect).__name__}: {defect}"))
 
         task = asyncio.get_running_loop().create_task(carry_out())
@@ -70,7 +70,7 @@ class SyncSlave:
         task.add_done_callback(self._tasks.discard)
 
     async def copy(self, copied: CopiedRun) -> int | Refusal:
-        """Take a run of the master's frames; return the new durable end."""
+        """Store a run of the master's frames; return the new durable end."""
         if self.fenced:
             return NotMaster(PROMOTED)
         try:
@@ -96,7 +96,9 @@ class SyncSlave:
         return await self._local.make(copied.partition_key, stored_range, copied.ordinal)
 
     def sync(self, message: CopiedMessage, answer: Answer) -> None:
-        """Take one message; ``answer`` with its offset when it is durable. Those of ``STATUS_TOPIC`` are not stored."""
+        """Store one message; ``answer`` with its offset when it is durable. Messages of ``STATUS_TOPIC`` are not
+        stored.
+        """
         if message.partition_key[0] == STATUS_TOPIC:
             answer(NotMaster(PROMOTED) if self.fenced else 0)
             return
@@ -125,7 +127,7 @@ class SyncSlave:
         try:
             log = self._local.find(message.partition_key) or engine.stores.get_or_create(topic, index)
             if message.checksum not in (None, -1, crc):
-                return ChecksumMismatch()  # the partition is open nevertheless, as in a Java broker
+                return ChecksumMismatch()  # it has opened the partition nevertheless, as in a Java broker
             offset = log.append([encode_frame(message.message_id, message.flag, message.body, crc)])
         except (CopyRefused, LogFailed, OSError) as error:
             engine.note_failure(topic, error)

@@ -1,13 +1,15 @@
-"""What a Java broker has as the slave of a synchronous pair, before it is sent anything.
+"""Finds out what a Java slave of a synchronous pair has stored, before anything is sent to it.
 
-Messages can only be put behind its end, so that end must be known exactly, and ``stats offsets`` does not say it:
+A Java slave appends messages at its own end, so that end must be known exactly. ``stats offsets`` is not enough:
 
-* a Java broker that was started again lists some of its partitions only when something is stored in them;
-* it reports the end of what it has synced, which may be some time after it has answered;
-* messages that a master sent over an earlier connection may still be on their way into its files.
+* after a restart, a Java broker lists some partitions only when a message is stored in them;
+* it reports the end of its synced data, which may lag behind its answers;
+* messages from an earlier connection may not be in its files yet.
 
-So partitions that are not listed are opened, which stores nothing; what it has must all be synced; and two looks one
-after the other must find the same.
+So partitions that are not listed are opened, which stores nothing; all data must be synced; and two consecutive answers
+must agree.
+
+Source: docs/replication.md.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ SETTLE_S: Final = 0.5
 LOOKS_MAX: Final = 20
 
 GROUP: Final = "metaq-pair"
-"""The consumer group that a master asks its slave as."""
+"""The consumer group under which a master reads from its slave."""
 
 Found = dict[PartitionKey, StoredRange | Declined]
 
 
 async def settled_ranges(peer: Peer, partition_keys: Sequence[PartitionKey]) -> Found:
-    """Return what a slave that takes no copies has of each partition.
+    """Return the range that a Java slave has of each partition.
 
     Raises:
-        CopyRefused: It cannot be said yet; the text says why.
-        PeerLost: The connection is gone.
+        CopyRefused: It is not known yet; the text says why.
+        PeerLost: The connection is lost.
     """
     found = await _look(peer, partition_keys)
     for _ in range(LOOKS_MAX):

@@ -1,6 +1,6 @@
-"""This broker's own partitions, as those who copy into them or from them see them, and appending to a copy.
+"""This broker's own partitions as a source or target of copies, and appending to a copy.
 
-A copy gets the same bytes as its original, in segments that begin at the same offsets.
+A copy has the same bytes as its original, in segments that begin at the same offsets.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from metaq_broker.replication.peer import PartitionKey, StoredRange
 
 
 def checked_block(run: bytes, offset: int, where: str) -> FrameBlock:
-    """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; a cut one is left out.
+    """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; an incomplete last frame is
+    left out.
 
     Raises:
-        CorruptFrame: A frame fails its checksum, or is none: nothing of the run may be stored.
+        CorruptFrame: A frame is damaged; then no frame of the run may be stored.
     """
     ends = array("q")
     for frame in walk(run, offset, where=where):
-        if not frame.body and not frame.message_id:  # no broker gives the id 0: bytes that were never written
+        if not frame.body and not frame.message_id:  # brokers never use the id 0: the bytes were never written
             raise CorruptFrame(where, frame.offset, "an empty message with the id 0")
         ends.append(frame.end - offset)
     return FrameBlock(run[: ends[-1]] if ends else b"", len(ends), ends)
@@ -46,7 +47,7 @@ class CopyRefused(MetaqError):
 
 @dataclass(frozen=True, slots=True)
 class LocalPartitions:
-    """What a copy needs of the broker that it is part of."""
+    """The parts of the broker that copying needs."""
 
     engine: Engine
     commit: GroupCommit
@@ -54,10 +55,10 @@ class LocalPartitions:
     files: Files
 
     def find(self, partition_key: PartitionKey) -> PartitionLog | None:
-        """Return a partition, ``None`` if it is not there.
+        """Return a partition; ``None`` if it does not exist.
 
         Raises:
-            CopyRefused: It is there and cannot be used, or its topic cannot be stored.
+            CopyRefused: It exists and cannot be used, or its topic cannot be stored.
         """
         stores = self.engine.stores
         log = stores.get(*partition_key)
@@ -71,7 +72,7 @@ class LocalPartitions:
         return log
 
     async def make(self, partition_key: PartitionKey, stored_range: StoredRange, ordinal: int) -> PartitionLog:
-        """Make a partition that begins where ``stored_range`` does, before which there are ``ordinal`` messages.
+        """Create a partition that begins like ``stored_range``, with ``ordinal`` messages before its start.
 
         Raises:
             CopyRefused: The disk refuses, or there are too many partitions.
@@ -88,13 +89,13 @@ class LocalPartitions:
             stores.bring_online(await asyncio.to_thread(store.open_again, *partition_key))
         except (OSError, MetaqError) as error:
             self.engine.note_failure(partition_key[0], error)
-            raise CopyRefused(f"the partition's folder cannot be made: {error}") from error
+            raise CopyRefused(f"the partition's folder cannot be created: {error}") from error
         log = stores.get(*partition_key)
-        assert log is not None  # it was just admitted
+        assert log is not None  # its check has passed
         return log
 
     async def remove(self, partition_key: PartitionKey) -> None:
-        """Remove a partition with all that it holds.
+        """Remove a partition with all its files.
 
         Raises:
             CopyRefused: It could not be removed.
@@ -123,7 +124,7 @@ class LocalPartitions:
 
 
 def holding_of(log: PartitionLog) -> StoredRange:
-    """Describe a partition of this broker as others describe theirs."""
+    """Return the range of a partition of this broker."""
     return StoredRange(log.start_offset, log.readable_end, log.incarnation)
 
 
@@ -143,12 +144,12 @@ async def read_own(log: PartitionLog, offset: int, bytes_max: int) -> bytes:
 
 
 def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, run: bytes) -> int:
-    """Append the whole frames of ``run``, which belongs at the end of ``log``; return how many bytes they are.
+    """Append the whole frames of ``run``, which begins at the end of ``log``; return their number of bytes.
 
-    ``segment_start`` is where the original's segment with these bytes begins.
+    ``segment_start`` is the start of the original's segment with these bytes.
 
     Raises:
-        CopyRefused: The segments are others here, a frame is damaged, or the disk refuses.
+        CopyRefused: The segments differ here, a frame is damaged, or the disk refuses.
     """
     offset = log.end_offset
     try:
@@ -163,7 +164,7 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
             local.commit.schedule(log)
             local.engine.statistics.stored(log.topic, block.count, len(block))
     except CorruptFrame as error:
-        raise CopyRefused(f"what the original sends is damaged: {error}") from error
+        raise CopyRefused(f"the original sent damaged bytes: {error}") from error
     except LogFailed as failure:
         local.engine.note_failure(log.topic, failure)
         raise CopyRefused(str(failure)) from failure
@@ -171,7 +172,7 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
 
 
 def begin_segment(local: LocalPartitions, log: PartitionLog) -> None:
-    """Let the next segment begin at the end of ``log``; nothing happens if it does already.
+    """Let the next segment begin at the end of ``log``, unless one begins there already.
 
     Raises:
         CopyRefused: The disk refuses.

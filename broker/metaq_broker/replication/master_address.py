@@ -1,4 +1,4 @@
-"""Where the master of an asynchronous slave is: as configured, or else as it is registered in ZooKeeper."""
+"""The address of an asynchronous slave's master: the configured one, or the one registered in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ANSWER_S_MAX = 10.0
 
 
 class MasterNotFound(MetaqError):
-    """ZooKeeper knows of no master, or cannot be asked; the text says which."""
+    """ZooKeeper has no master, or cannot be asked; the text says which."""
 
 
 class MasterAddress:
-    """Finds the master of broker id ``broker_id``: at ``configured``, or asked for anew each time."""
+    """Finds the master of broker id ``broker_id``: at ``configured``, or in ZooKeeper at each call."""
 
     def __init__(self, configured: Address | None, zookeeper: ZooKeeperConfig, broker_id: int) -> None:
         self.configured = configured
@@ -27,14 +27,14 @@ class MasterAddress:
         """Return the address of the master.
 
         Raises:
-            MasterNotFound: Nobody knows it now.
+            MasterNotFound: It is not known now.
         """
         if self.configured is not None:
             return self.configured
         return await asyncio.to_thread(self._ask_zookeeper)
 
     def _ask_zookeeper(self) -> Address:
-        from metaq.discovery.zk_client import connected  # here: kazoo is for those who use ZooKeeper
+        from metaq.discovery.zk_client import connected  # imported here: only who uses ZooKeeper needs kazoo
         from metaq.discovery.zk_map import TreeReader
 
         address = self._zookeeper.address
@@ -43,7 +43,7 @@ class MasterAddress:
             with connected(address.hosts, timeout_s) as client:
                 known = TreeReader(client, address).brokers().get(self._broker_id)
         except MetaqError as error:
-            raise MasterNotFound(f"where the master is cannot be asked: {error}") from error
+            raise MasterNotFound(f"ZooKeeper cannot be asked for the master: {error}") from error
         if known is None or known.master is None:
             raise MasterNotFound(f"no master of broker id {self._broker_id} is registered in ZooKeeper at {address}")
         return Address(known.master.host, known.master.port)

@@ -1,4 +1,4 @@
-"""Keeps a connection to the master of this slave: finds it, connects, has work done, and connects again, for ever."""
+"""Keeps a connection to the master of this slave: finds it, connects, works, and connects again, without end."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from metaq_broker.replication.peer import Connect, Peer
 
 
 class MasterRefused(MetaqError):
-    """Who answers is not the master of this slave; the text says why."""
+    """The broker at the address is not the master of this slave; the text says why."""
 
 
 class Work(Protocol):
-    """What is done over the connection."""
+    """The work that is done over the connection."""
 
     async def check(self, peer: Peer) -> None:
-        """Make sure that it can be done over a new connection; what is raised ends that, and the pause grows."""
+        """Check that work is possible over a new connection. An exception closes it, and the next pause is longer."""
 
     async def work(self, peer: Peer) -> None:
-        """Work until the connection is lost, or ``MasterConnection.stopping`` is set; what is raised ends it, too."""
+        """Work until the connection is lost or ``MasterConnection.stopping`` is set. An exception closes the
+        connection.
+        """
 
     def disconnected(self, error: Exception | None) -> None:
-        """The connection has ended, or none was made; ``error`` says why, ``None``: ``work`` has returned."""
+        """The connection has ended, or none could be opened; ``error`` says why; ``None``: ``work`` has returned."""
 
 
 class MasterConnection:
-    """See the module: ``start``, then ``stop``. ``request_s_max``: longest wait for one answer.
+    """Connects between ``start`` and ``stop``. ``request_s_max``: longest wait for one answer.
 
-    ``pauses_s``: the shortest and the longest pause between two connections; it doubles as long as none is of use.
+    ``pauses_s``: shortest and longest pause between two connections; it doubles after each failed attempt.
     """
 
     def __init__(
@@ -42,14 +44,14 @@ class MasterConnection:
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
-        """Set when it is to end."""
+        """Set when the work should end."""
 
     def start(self, work: Work, name: str) -> None:
-        """Begin; ``name`` is what the task is called."""
+        """Start the task ``name``."""
         self._task = asyncio.get_running_loop().create_task(self._run(work), name=name)
 
     async def stop(self) -> None:
-        """End, and let what is being done come to its end."""
+        """Stop after the step in progress."""
         self.stopping.set()
         if self._peer is not None:
             await self._peer.close()
@@ -58,7 +60,7 @@ class MasterConnection:
             self._task = None
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, but not beyond ``stop``."""
+        """Sleep, but no longer than until ``stop``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -72,7 +74,7 @@ class MasterConnection:
                 await work.check(self._peer)
                 pause_s = self._pause_s_min
                 await work.work(self._peer)
-            except Exception as error:  # also a defect: it must not end the work for ever
+            except Exception as error:  # bugs too: they must not end the work
                 failure = error
             finally:
                 if self._peer is not None:
@@ -84,7 +86,7 @@ class MasterConnection:
 
 
 async def require_broker_id(peer: Peer, broker_id: int) -> None:
-    """Make sure that a peer has the broker id of this slave.
+    """Check that a peer has the broker id of this slave.
 
     Raises:
         MasterRefused: It has another one.

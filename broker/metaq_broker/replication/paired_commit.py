@@ -1,9 +1,9 @@
-"""Group commit of a synchronous pair's master: nothing is durable here before it is durable on the slave as well.
+"""Group commit of a synchronous pair's master: data counts as durable only when it is durable on the slave as well.
 
-A sync that has ended well is handed to ``send_missing`` and stays under way until ``settle_job`` takes it back. So
-readers see, and producers and transactions learn of, only what both brokers have. Meanwhile what is appended rides
-in the next one. Puts do not wait for a slave that is away: ``give_up`` refuses them. What they wrote is stored
-nevertheless, and is readable once the slave has it. Transactions wait: what they committed must come to its end.
+A successful sync is passed to ``send_missing`` and stays pending until ``settle_job``. So readers, producers and
+transactions see only what both brokers have. Messages that are appended meanwhile go with the next sync. Puts do not
+wait for a slave that is disconnected: ``give_up`` refuses them. Their messages are stored nevertheless, and become
+readable once the slave has them. Commits of transactions wait, because they cannot be undone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaq_broker.log.sync.group_commit import OnDurable
 from metaq_broker.log.sync.sync import SyncJob
 
 Carry = Callable[[PartitionLog, SyncJob], None]
-"""A log, and what of it is durable here and wanted on the slave."""
+"""A log, and the range of it that is durable here and must be sent to the slave."""
 
 
 class NotOnBoth(Exception):
@@ -24,7 +24,7 @@ class NotOnBoth(Exception):
 
 
 class PairedCommit(GroupCommit):
-    """Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
+    """Until ``send_missing`` is set, and after ``end``, a sync on this broker is enough."""
 
     def __init__(
         self, policy_for: Callable[[str], FlushPolicy], *, is_client_alone: Callable[[], bool] = lambda: True
@@ -36,7 +36,7 @@ class PairedCommit(GroupCommit):
         self._ended = False
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """As ``GroupCommit.wait``, but for both brokers in every mode, and given up when the slave is away."""
+        """As ``GroupCommit.wait``, but for both brokers in every mode; fails when the slave is disconnected."""
         if self.send_missing is None:
             super().wait(log, end_offset, callback)
             return
@@ -44,23 +44,23 @@ class PairedCommit(GroupCommit):
         self.wait_durable(log, end_offset, waiter.notify)
 
     def give_up(self, reason: str) -> None:
-        """Refuse the puts that wait now."""
+        """Refuse the puts that are waiting."""
         for waiter in list(self._impatient):
             self._call(waiter.notify, NotOnBoth(reason))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
-        """Return what was handed to ``send_missing`` and not settled yet."""
+        """Return the syncs that were passed to ``send_missing`` and are not settled yet."""
         return [(log, job) for log, (_, job) in self._out.items()]
 
     def settle_job(self, log: PartitionLog, job: SyncJob) -> None:
-        """Take note that the slave has what ``send_missing`` was given."""
+        """Settle a sync: the slave has its data."""
         partition, expected = self._out.get(log, (None, None))
         if partition is not None and expected is job:
             del self._out[log]
             super()._synced(partition, job, None)
 
     def end(self, reason: str) -> None:
-        """Wait for the slave no more: the broker stops. No callback is called as if both brokers had anything."""
+        """Stop waiting for the slave, because the broker stops. No callback is called with success."""
         self._ended = True
         self.give_up(reason)
         out, self._out = self._out, {}
@@ -90,7 +90,7 @@ class _Waiter:
         members.add(self)
 
     def notify(self, error: Exception | None) -> None:
-        """Call it, if it was not called yet."""
+        """Call the callback, unless it was called already."""
         if self in self._members:
             self._members.discard(self)
             self._callback(error)

@@ -1,7 +1,7 @@
 """One partition of an asynchronous slave: makes sure that the copy continues its original, then appends the rest.
 
-Segments begin where the original's do: MetaQ's ``offset`` command tells the start of the segment that holds an offset,
-and a ``get`` never crosses into the next one. Of a frame that is longer than one reply the pieces are put together.
+Segments begin at the same offsets as the original's: MetaQ's ``offset`` command returns the start of the segment with a
+given offset, and a ``get`` never crosses into the next one. A frame that is longer than one reply is fetched in pieces.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_
 from metaq_broker.replication.peer import Declined, PartitionKey, Peer, StoredRange
 
 FETCH_BYTES_MAX: Final = 1 << 20
-"""Most bytes that are asked for at a time."""
+"""Limit of bytes in one request."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
-"""Longest frame that is copied: this much is kept in memory until all of it is there."""
+"""Longest frame that is copied: it is kept in memory until it is complete."""
 
 NOT_DURABLE_BYTES_MAX: Final = 8 << 20
-"""How far the copy's end may be in front of what is durable of it."""
+"""How many bytes of a copy may be written and not yet durable."""
 
 
 class PartitionCopy:
-    """The copy of ``partition_key`` of another broker, where it is read as consumer ``group``."""
+    """The copy of a master's partition ``partition_key``, which it reads as consumer ``group``."""
 
     def __init__(self, local: LocalPartitions, partition_key: PartitionKey, group: str) -> None:
         self._local, self._partition_key, self._group = local, partition_key, group
-        self._begun = b""  # of a frame of which more is to come
+        self._begun = b""  # of a frame that is not complete yet
         self.log: PartitionLog | None = None
         """The copy, once it is known to continue its original."""
 
     def behind(self, original: StoredRange) -> bool:
-        """Say whether a ``step`` has something to do."""
+        """Return whether ``step`` has something to do."""
         log = self.log
         if log is None:
             return True
         return log.end_offset < original.readable_end or self._roll_is_due(log, original)
 
     async def step(self, peer: Peer, original: StoredRange) -> None:
-        """Do one piece of work: compare, or append what one request fetches, or begin the segment that comes next.
+        """Do one step: compare, or append the data of one request, or begin the next segment.
 
         Raises:
             CopyRefused: The partition cannot be copied, or not now.
-            PeerLost, RequestRefused: The other broker did not answer, or not as it should.
+            PeerLost, RequestRefused: The other broker did not answer, or refused.
         """
         log = self._local.find(self._partition_key)
         if log is None or log is not self.log:

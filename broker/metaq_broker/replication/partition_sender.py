@@ -1,9 +1,9 @@
-"""One partition of a synchronous pair's master on its way to the slave, in order, one run of frames at a time.
+"""Sends one partition of a synchronous pair's master to the slave, in order, one run of frames at a time.
 
-A slave of ours gets ``copy`` commands, runs of frames with the offset where they belong. A Java slave gets ``sync``,
-message by message, stores what it gets at its own end, and says at which offset: that must be the offset here. What it
-has is compared first (``java_slave``). Still, the first message of a partition is sent to it alone, and the offset that
-it reports is checked before the next.
+A slave of this project gets ``copy`` commands: runs of frames with their offsets. A Java slave gets ``sync`` commands,
+one for each message. It appends the message at its own end and reports the offset, which must equal the offset here.
+What it has is compared first (``java_slave``). In addition, the first message of a partition is sent alone, and the
+reported offset is checked before the next one is sent.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from metaq_broker.replication.local import CopyRefused, checked_block
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 
 COPY_BYTES: Final = 1 << 20
-"""About how much one ``copy`` carries; a longer frame makes a longer one."""
+"""Approximate size of one ``copy``; a longer frame makes a longer one."""
 
 
 class PartitionSender:
-    """The state of ``log`` on the slave at the other end of ``peer``: it has everything before ``end``."""
+    """The state of ``log`` on the slave of ``peer``: it has everything before ``end``."""
 
     def __init__(self, peer: Peer, log: PartitionLog) -> None:
         self._peer, self._log = peer, log
@@ -37,18 +37,18 @@ class PartitionSender:
         self.end = log.start_offset
 
     async def compare(self, there: StoredRange | Declined | None, job: SyncJob | None) -> None:
-        """Compare with what the slave holds (``None``: nothing); ``job`` as for ``send_missing``.
+        """Compare with the slave's partition (``None``: it has none); ``job`` as for ``send_missing``.
 
-        ``Declined``: the slave cannot have it.
+        ``Declined``: the slave cannot store the partition.
 
         Raises:
-            CopyRefused: What it has is no copy of what is here.
-            PeerLost: The connection is gone.
+            CopyRefused: The slave has something else than a copy of the partition.
+            PeerLost: The connection is lost.
         """
         log = self._log
         if isinstance(there, Declined):
             raise CopyRefused(f"the slave does not take it: {there.answer}")
-        # The slave may have what is in the job already: the connection may have been lost before its answer.
+        # The slave may have the data of the job already, if the connection was lost before its answer.
         here = StoredRange(log.start_offset, self._goal(job), self._incarnation_of(job))
 
         async def read_original(offset: int, bytes_max: int) -> bytes:
@@ -73,11 +73,11 @@ class PartitionSender:
                 require_same_number(number, self._log.ordinal(first), first)
 
     async def send_missing(self, job: SyncJob | None) -> None:
-        """Send what is missing: up to the end of ``job``, which was synced here, or up to what can be read here.
+        """Send the missing frames, up to the end of ``job``, which was synced here, or to the readable end.
 
         Raises:
-            CopyRefused: The slave does not take it, or it cannot be read here.
-            PeerLost: The connection is gone.
+            CopyRefused: The slave refuses it, or it cannot be read here.
+            PeerLost: The connection is lost.
         """
         self._incarnation, goal = self._incarnation_of(job), self._goal(job)
         while self.end < goal:
@@ -103,10 +103,10 @@ class PartitionSender:
     # ---- reading here
 
     def _next_run(self, goal: int, job: SyncJob | None) -> tuple[int, bytes]:
-        """Return the next whole frames, and where their segment begins."""
+        """Return the start of a segment, and its next whole frames."""
         start, handle, limit = self._source(self.end, goal, job)
         position, wanted = self.end - start, COPY_BYTES
-        while True:  # until a frame is whole
+        while True:  # until the frame is complete
             run = handle.pread(min(wanted, limit - self.end), position)
             block = checked_block(run, self.end, self._log.directory.name)
             if block.count:
@@ -116,7 +116,8 @@ class PartitionSender:
             wanted *= 4
 
     def _source(self, offset: int, goal: int, job: SyncJob | None) -> tuple[int, FileHandle, int]:
-        """Return the start of the segment with ``offset``, its open file, and where its bytes end, at most ``goal``."""
+        """Return the start of the segment with ``offset``, its open file, and the end of its bytes, at most ``goal``.
+        """
         if offset < self._log.readable_end:
             found = self._log.read(offset, goal - offset)
             if not isinstance(found, Slice):
@@ -160,7 +161,7 @@ class PartitionSender:
             _expect(answer, wanted)
 
     def _prove(self, stored: StoredMessage | Declined, expected: StoredMessage) -> None:
-        """Check where the slave has stored the first message that it was sent; nothing follows if that is wrong."""
+        """Check where the slave has stored the first message; if the offset is wrong, no further message is sent."""
         if isinstance(stored, StoredMessage) and replace(stored, offset=expected.offset) == expected != stored:
             raise CopyRefused(
                 f"the slave stored the message of offset {expected.offset} at {stored.offset}; nothing more is sent. "

@@ -1,7 +1,7 @@
-"""The other broker of a pair, as replication sees it: calls with plain values, whatever protocol carries them.
+"""The other broker of a pair, as replication sees it: calls with plain values, independent of the protocol.
 
-``Peer`` is what a frontend supplies (``text/peer.py``). A connection that is gone is ``PeerLost`` in every
-call, for all that wait; then open another one. What a peer does not do for one partition is a value, ``Declined``.
+``text/peer.py`` implements ``Peer``. When the connection is lost, every call raises ``PeerLost``, including calls in
+progress; then open another connection. If a peer refuses something for one partition, the result is a ``Declined``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """A partition elsewhere: byte offsets ``start`` and ``readable_end`` of what can be read.
+    """A partition of the other broker, readable from byte offset ``start`` to ``readable_end``.
 
     ``incarnation`` and ``last_start``, where the last segment begins, are ``None`` where the broker does not report it.
     """
@@ -34,10 +34,10 @@ class StoredRange:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRun:
-    """Whole frames of a master's partition, or none, on the way to its synchronous slave.
+    """Whole frames of a master's partition (possibly none) for its synchronous slave.
 
-    ``run`` belongs at byte ``offset``, in the segment that begins at ``segment_start``. The master keeps everything
-    from ``first`` on, before which there were ``ordinal`` messages.
+    ``run`` belongs at byte ``offset``, in the segment that begins at ``segment_start``. The master's partition begins
+    at ``first``, before which there were ``ordinal`` messages.
     """
 
     partition_key: PartitionKey
@@ -51,7 +51,7 @@ class CopiedRun:
 
 @dataclass(frozen=True, slots=True)
 class CopiedMessage:
-    """One message on the way to a synchronous slave; ``checksum`` is ``None`` or -1 where the master sends none."""
+    """One message for a synchronous slave; ``checksum`` is ``None`` or -1 if the master sends none."""
 
     partition_key: PartitionKey
     message_id: int
@@ -62,8 +62,6 @@ class CopiedMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """Where a synchronous slave has stored a message."""
-
     message_id: int
     partition: int
     offset: int
@@ -71,7 +69,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRun:
-    """Bytes of a partition, at least one, and where their segment begins."""
+    """Bytes of a partition, at least one, and the start of their segment."""
 
     segment_start: int
     run: bytes
@@ -79,14 +77,14 @@ class FetchedRun:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A peer did not do what it was asked; ``answer`` is what it said. ``absent``: there is nothing at that offset."""
+    """A peer refused a request; ``answer`` is its reply. ``absent``: there is nothing at that offset."""
 
     answer: str
     absent: bool = False
 
 
 class PeerLost(MetaqError):
-    """The broker at ``address`` cannot be talked to, or not any more; ``reason`` says why."""
+    """The broker at ``address`` cannot be reached, or the connection is lost; ``reason`` says why."""
 
     def __init__(self, address: Address, reason: str) -> None:
         self.address, self.reason = address, reason
@@ -97,7 +95,7 @@ class PeerLost(MetaqError):
 
 
 class RequestRefused(MetaqError):
-    """The other broker answered a request with ``code`` and ``text`` where it should have carried it out."""
+    """The other broker answered a request with the error ``code`` and ``text``."""
 
     def __init__(self, request: str, code: int, text: str) -> None:
         self.request, self.code, self.text = request, code, text
@@ -108,7 +106,7 @@ class RequestRefused(MetaqError):
 
 
 class SlavePromoted(MetaqError):
-    """The slave at ``address`` says that it was promoted: this broker must not acknowledge anything any more."""
+    """The slave at ``address`` was promoted: this broker must not acknowledge anything any more."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -119,9 +117,10 @@ class SlavePromoted(MetaqError):
 
 
 class Peer(Protocol):
-    """A connection to another broker. Every call raises ``PeerLost``; those about the whole broker, ``RequestRefused``.
+    """A connection to another broker. Every call raises ``PeerLost``; calls about the whole broker also
+    ``RequestRefused``.
 
-    An answer that cannot be read is ``metaq.errors.ProtocolError``.
+    A reply that cannot be decoded raises ``metaq.errors.ProtocolError``.
     """
 
     address: Address
@@ -130,49 +129,51 @@ class Peer(Protocol):
 
     @property
     def takes_copies(self) -> bool:
-        """Whether it takes ``copy``: runs of frames as they are. A Java broker takes single messages."""
+        """Whether it accepts ``copy``: runs of frames. A Java broker accepts single messages only."""
 
     @property
     def reports_segments(self) -> bool:
-        """Whether its holdings name incarnations and last segments."""
+        """Whether its ranges include incarnations and last segments."""
 
     @property
     def reports_state(self) -> bool:
-        """Whether it gives away the state that it has beside its log."""
+        """Whether it gives out the state that it keeps beside its log."""
 
     def check(self) -> None:
-        """Raise ``PeerLost`` if the connection is gone."""
+        """Raise ``PeerLost`` if the connection is lost."""
 
     async def ping(self) -> None:
-        """Return once it has answered."""
+        """Return when it has answered."""
 
     async def close(self) -> None:
-        """Drop the connection; who waits for an answer gets ``PeerLost``."""
+        """Close the connection; calls in progress raise ``PeerLost``."""
 
     # ---- about the broker
 
     async def broker_id(self) -> int:
-        """Return the ``brokerId`` of its configuration."""
+        """Return its configured ``brokerId``."""
 
     async def role(self) -> str | None:
-        """Return its role in replication in one word, ``None`` if it does not report it."""
+        """Return its role in replication, a word; ``None`` if it does not report one."""
 
     async def config_checksum(self) -> str | None:
-        """Return a text that changes whenever its configuration does, ``None`` if it does not report it."""
+        """Return a text that changes whenever its configuration changes; ``None`` if it does not report one."""
 
     async def config_text(self) -> bytes:
-        """Return its server.ini."""
+        ...
 
     async def stored_ranges(self) -> dict[PartitionKey, StoredRange]:
-        """Return what it has of each of its partitions."""
+        """Return its range of each partition."""
 
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
-        """Return what its state's file has behind a place (``StateTable.part``), ``None`` if nothing, or not now."""
+        """Return a part of its state file from ``position`` on (``StateTable.part``); ``None`` if there is nothing, or
+        not now.
+        """
 
     # ---- about one partition
 
     async def ordinal(self, partition_key: PartitionKey, group: str, offset: int) -> int | None:
-        """Return how many messages there were before ``offset``, ``None`` if it cannot tell."""
+        """Return how many messages there were before ``offset``; ``None`` if it is not known."""
 
     async def read(self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int) -> bytes | Declined:
         """Return bytes from ``offset`` on, as consumer ``group``."""
@@ -180,23 +181,23 @@ class Peer(Protocol):
     async def fetch(
         self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int
     ) -> FetchedRun | Declined:
-        """Return bytes from ``offset`` on, which never cross into the next segment, and where theirs begins."""
+        """Return bytes from ``offset`` on, which end within its segment, and the start of the segment."""
 
     async def copy(self, copied: CopiedRun) -> int | Declined:
-        """Have a run appended; return the offset up to which the slave is durable. Raises ``SlavePromoted``."""
+        """Append a run of frames; return the slave's durable end. Raises ``SlavePromoted``."""
 
     async def opened(self, partition_keys: Sequence[PartitionKey], group: str) -> list[StoredRange | Declined]:
-        """Have partitions opened that may not be since its start, and return what it has; it stores nothing thereby.
+        """Open partitions that may be closed since its start, without storing anything, and return their ranges.
 
-        For a slave that takes no copies, asked as consumer ``group``. Raises ``SlavePromoted``.
+        For a slave without ``copy``, read as consumer ``group``. Raises ``SlavePromoted``.
         """
 
     async def stored_bytes(self, topics: Sequence[str]) -> list[int | None]:
-        """Return the bytes of each topic's open partitions, synced or not; ``None`` where it does not say."""
+        """Return the bytes of each topic's open partitions, synced or not; ``None`` if it does not report them."""
 
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
-        """Have messages appended, all sent before the first answer is waited for. Raises ``SlavePromoted``."""
+        """Append messages; all are sent before the first reply is awaited. Raises ``SlavePromoted``."""
 
 
 Connect = Callable[[Address, float], Awaitable[Peer]]
-"""Opens a connection to a broker; the seconds bound that and every later call. Raises ``PeerLost``."""
+"""Opens a connection to a broker. The seconds limit that and every later call. Raises ``PeerLost``."""

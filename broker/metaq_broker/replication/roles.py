@@ -1,17 +1,17 @@
-"""What a broker is to a second one, from its start to its end: as configured, until an operator promotes it.
+"""The role of a broker in replication: as configured, or as it changed while the broker ran.
 
 Source: docs/replication.md.
 
-What became of a broker's role while it ran: promoted to master, or fenced by the slave that was promoted.
+A slave may be promoted to master; a master is then fenced by the slave that was promoted.
 
-File ``role_record`` in the data folder, UTF-8 text, written atomically; without it the configuration says all::
+File ``role_record`` in the data folder, UTF-8 text, written atomically; without it, the configured role applies::
 
     metaq-standing 1
     promoted TIME_MS                 or: fenced TIME_MS BY; BY is the address of the promoted slave
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A promoted broker takes messages although its configuration calls it a slave. A fenced one takes none, whatever its
-configuration says, unless that makes it a slave. An operator removes the file when the roles are settled.
+A promoted broker accepts messages although it is configured as a slave. A fenced one accepts none, unless it is
+configured as a slave. An operator removes the file when the roles are settled.
 
 Source: docs/replication.md, "Promotion".
 """
@@ -52,7 +52,7 @@ _TITLE: Final = "metaq-standing 1"
 
 
 class RoleRecord(NamedTuple):
-    """``word`` is ``promoted`` or ``fenced``, since ``time_ms`` (wall clock), ``by`` whom if fenced."""
+    """``word`` is ``promoted`` or ``fenced``, at ``time_ms`` (wall clock), ``by`` whom if fenced."""
 
     word: str
     time_ms: int
@@ -60,11 +60,11 @@ class RoleRecord(NamedTuple):
 
 
 class RoleRecordDamaged(MetaqError):
-    """The file is there and cannot be read; the text says what to do."""
+    """The role record cannot be read; the text says what to do."""
 
 
 def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
-    """Return what the data folder says, ``None`` without a file (blocking).
+    """Return the role record of the data folder; ``None`` without a file (blocking).
 
     Raises:
         RoleRecordDamaged: The record cannot be read.
@@ -84,7 +84,7 @@ def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
 
 
 def write_role_record(files: Files, data_path: Path, role_record: RoleRecord) -> None:
-    """Make it the data folder's standing; durable on return (blocking; any thread).
+    """Write the role record, durably (blocking; any thread).
 
     Raises:
         OSError: The disk refuses.
@@ -97,22 +97,22 @@ _LOG: Final = logging.getLogger(__name__)
 
 NO_PUTS: Final = "this broker is a slave: messages are put to its master"
 ASK_S: Final = 3.0
-"""How long a promotion waits for a connection to the master."""
+"""Seconds that a promotion waits for a connection to the master."""
 
 
 class PromotionRefused(MetaqError):
-    """The broker is what it was; the text is one sentence for the operator."""
+    """The broker is not promoted; the text is one sentence for the operator."""
 
 
 async def _nothing_more() -> None:
-    """A promotion that nobody else has to hear of."""
+    ...
 
 
 class Replication:
-    """The broker's part in keeping copies: ``start`` when its partitions are there, ``stop`` before they close.
+    """Runs the broker's role in replication: ``start`` when the partitions are open, ``stop`` before they are closed.
 
-    ``promoted`` is called when the broker has become a master, ``fenced`` when it hears that another one has become the
-    master in its place. Topics ``copied_last`` are copied behind all others, so that what they say of others is true.
+    ``promoted`` is called when the broker has become a master, ``fenced`` when another broker has become the master in
+    its place. Topics ``copied_last`` are copied after all others (``copied_order``).
     """
 
     def __init__(
@@ -126,7 +126,9 @@ class Replication:
         fenced: Callable[[], None] = lambda: None,
         copied_last: Set[str] = frozenset(),
     ) -> None:
-        """Read the broker's standing (blocking); ``connect`` reaches the other broker. Raises ``RoleRecordDamaged``."""
+        """Read the role record (blocking); ``connect`` opens connections to the other broker. Raises
+        ``RoleRecordDamaged``.
+        """
         self._local, self._clock, self._connect = local, clock, connect
         self._promoted, self._fenced, self._copied_last = promoted, fenced, copied_last
         self._gate = local.engine.gate
@@ -165,13 +167,13 @@ class Replication:
             self.master = SyncMaster(self._local, commit, role, self._connect, self._fence)
 
     def start(self) -> None:
-        """Begin to copy, or to be copied, if that is this broker's part."""
+        """Start copying, or accepting copies, as the role requires."""
         for part in (self.slave, self.master, self.state_copy):
             if part is not None:
                 part.start()
 
     def copy_state(self, target: StateTarget) -> None:
-        """Have the master's state copied to ``target``, if this broker is a slave; before ``start``."""
+        """If this broker is a slave, copy the master's state to ``target``; call before ``start``."""
         role, system = self.role, self._local.engine.config.system
         master = self._master
         if isinstance(role, GregorConfig) and role.master is not None:
@@ -180,7 +182,7 @@ class Replication:
             self.state_copy = StateCopy(self._local.engine.stores, target, master, self._connect, system.broker_id)
 
     def follow_config(self, reloader: Reloader) -> None:
-        """Begin to follow the master's topics, if that is this broker's part; ``reloader`` takes them over."""
+        """If this broker is configured to do so, follow the master's topics; ``reloader`` applies them."""
         if self._master is not None and isinstance(self.role, SlaveConfig) and self.role.follows_config:
             self.follower = ConfigFollower(
                 self._master, self._connect, reloader.file, self._local.files, reloader.reload
@@ -188,7 +190,7 @@ class Replication:
             self.follower.start()
 
     async def stop(self) -> None:
-        """Let what is under way be finished, and begin nothing more."""
+        """Stop after the operations in progress."""
         for part in (self.follower, self.slave, self.master, self.receiver, self.state_copy):
             if part is not None:
                 await part.stop()
@@ -203,12 +205,12 @@ class Replication:
                 raise PromotionRefused(f"{error}: make sure that the master is gone, then --force") from error
         if master is None:
             raise PromotionRefused(
-                "where the master is is not configured ([gregor] master): make sure it is gone, --force"
+                "the address of the master is not configured ([gregor] master): make sure that it is gone, then --force"
             )
         await _check_unreachable(master)
 
     async def promote(self, *, force: bool) -> None:
-        """Make a slave a master, for good; ``force``: without checking whether its master is running.
+        """Make a slave a master, permanently; ``force``: without checking whether its master is running.
 
         Raises:
             PromotionRefused: It is no slave, its master is running or is not known, or the disk refuses.
@@ -219,13 +221,13 @@ class Replication:
         if not force:
             await self._check_stopped(role.master)
         if self.receiver is not None:
-            self.receiver.fenced = True  # first: from here on nothing that a master sends is acknowledged
+            self.receiver.fenced = True  # first: from now on nothing that a master sends is acknowledged
         await self.stop()
         role_record = RoleRecord(PROMOTED, self._clock.now_ms())
         try:
             await asyncio.to_thread(write_role_record, self._local.files, self._data_path, role_record)
         except OSError as error:
-            raise PromotionRefused(f"the promotion cannot be written down: {error}; try again") from error
+            raise PromotionRefused(f"the promotion cannot be recorded: {error}; try again") from error
         self.role_record, self.role, self.slave, self.follower = role_record, None, None, None
         self.state_copy = None
         self._gate.slave = False
@@ -240,8 +242,8 @@ class Replication:
         self._fenced()
         try:
             await asyncio.to_thread(write_role_record, self._local.files, self._data_path, role_record)
-        except OSError as error:  # the next start asks the slave again, which says the same
-            _LOG.warning("the fence is not written down", extra={"fields": {"reason": error}})
+        except OSError as error:  # at the next start the slave says the same
+            _LOG.warning("the fencing is not recorded", extra={"fields": {"reason": error}})
 
     def _refuse_as_fenced(self, role_record: RoleRecord) -> None:
         reason = f"this broker is fenced: its slave {role_record.by} was promoted and is the master now"
@@ -250,18 +252,18 @@ class Replication:
 
     @property
     def fenced(self) -> bool:
-        """Whether another broker was promoted in this one's place."""
+        """Whether another broker was promoted in place of this one."""
         return self.role_record is not None and self.role_record.word == FENCED and not self._gate.slave
 
     @property
     def is_master(self) -> bool:
-        """Whether clients put messages to this broker, if not always successfully: it is no slave, and not fenced."""
+        """Whether clients put messages to this broker: it is neither a slave nor fenced. A put may still fail."""
         return not self._gate.slave and not self.fenced
 
     async def slave_was_tried(self) -> None:
-        """Return once the master of a pair is in sync with its slave, or knows that it is not yet; behind ``start``.
+        """Return once the master of a pair is in sync with its slave, or knows that it is not; after ``start``.
 
-        A master that returns after its slave was promoted has then heard of it.
+        By then, a master that returns after its slave was promoted knows about that.
         """
         if self.master is not None:
             await self.master.tried()
@@ -270,7 +272,7 @@ class Replication:
 
     @property
     def word(self) -> str:
-        """The broker's part in one word."""
+        """The broker's role in one word."""
         if self.fenced:
             return FENCED
         parts = {"slave": self.slave, "sync_master": self.master}
@@ -281,13 +283,13 @@ class Replication:
 
     @property
     def trouble(self) -> str | None:
-        """Why copies are not kept at the moment, ``None`` if they are, or need not be."""
+        """Why copies are not kept at the moment; ``None`` if they are, or need not be."""
         part = self.slave or self.master
         return None if part is None else part.trouble
 
     @property
     def not_followed(self) -> str | None:
-        """Why the topics of the master's configuration are not taken over, ``None`` if they are, or need not be."""
+        """Why the topics of the master's configuration are not followed; ``None`` if they are, or need not be."""
         return None if self.follower is None else self.follower.trouble
 
     @property
@@ -296,7 +298,6 @@ class Replication:
         return None if self.state_copy is None else self.state_copy.trouble
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of ``stats replication``."""
         yield f"role {self.word}"
         if self.trouble is not None:
             yield f"trouble {self.trouble}"
@@ -331,5 +332,5 @@ async def _check_unreachable(master: Address) -> None:
             _, writer = await asyncio.open_connection(master.host, master.port)
     except (OSError, TimeoutError):
         return
-    writer.transport.abort()  # whether it answers does not matter: one that hangs may go on
+    writer.transport.abort()  # the answer does not matter
     raise PromotionRefused(f"the master {master} is running: stop it first")

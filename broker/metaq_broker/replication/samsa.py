@@ -7,9 +7,9 @@
                      ◀──────────────────────────────────────────────────────
                          the slave is lost, slow, refuses a run, or was promoted (fenced: for good)
 
-Out of sync no message is taken: puts, PREPARE, COMMIT and decisions are refused at once, and puts that wait are refused
-too. Commits that are under way wait for the slave to come back. A slave that says that it was promoted fences this
-broker: a mark in its data folder keeps it from taking messages, also after a restart.
+Out of sync, no message is accepted: puts, PREPARE, COMMIT and decisions are refused at once, and so are waiting puts.
+Commits in progress wait until the slave is back. A promoted slave fences this broker: a record in the data folder makes
+it refuse messages, also after a restart.
 
 Source: docs/replication.md, "The synchronous pair".
 """
@@ -46,14 +46,14 @@ from metaq_broker.replication.peer import (
 _LOG: Final = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 10.0
-"""How often a slave is asked whether it is there and still the slave: without puts nothing else says so."""
+"""How often a slave is asked whether it is still connected and still the slave: without puts, nothing else shows it."""
 
 DISCONNECTED: Final = "Slave is disconnected "
 """MetaQ's words; ours follow."""
 
 
 Stored = StoredRange | Declined
-"""What the slave has of a partition, or why it has none."""
+"""The slave's range of a partition, or why it has none."""
 
 
 class OutOfSync(MetaqError):
@@ -61,7 +61,7 @@ class OutOfSync(MetaqError):
 
 
 class SyncMaster:
-    """See the module: ``start``, then ``stop``. ``fence`` is called, once, when the slave says that it was promoted."""
+    """Runs between ``start`` and ``stop``. ``fence`` is called once, when the slave says that it was promoted."""
 
     def __init__(
         self,
@@ -82,22 +82,21 @@ class SyncMaster:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._slave_was_asked = asyncio.Event()
-        """Set when the slave has said for the first time whether it was promoted, or could not be asked."""
+        """Set once it is known whether the slave was promoted, or that it cannot be asked."""
         self._was_tried = asyncio.Event()
-        """Set when the first attempt to bring the slave in sync has ended, in whatever way."""
+        """Set when the first attempt to bring the slave in sync has ended, successfully or not."""
         self.trouble: str | None = "not connected yet"
-        """Why no messages are taken, ``None`` while both brokers are in sync."""
+        """Why no messages are accepted; ``None`` while both brokers are in sync."""
         self._shut("not connected yet")
         commit.send_missing = self._send_synced
 
     def start(self) -> None:
-        """Begin."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def tried(self) -> None:
         """Return once the slave is in sync for the first time, or cannot be now.
 
-        If a copy is under way, that is waited for no longer than for an answer of the slave.
+        A copy in progress is awaited no longer than a reply of the slave.
         """
         await self._slave_was_asked.wait()
         with contextlib.suppress(TimeoutError):
@@ -131,8 +130,8 @@ class SyncMaster:
                 return
             except (PeerLost, RequestRefused, ProtocolError, OutOfSync) as error:
                 self._out_of_step(str(error))
-            except Exception as defect:  # it must not end the pair for ever
-                _LOG.exception("defect in the synchronous pair")
+            except Exception as defect:  # it must not end the pair forever
+                _LOG.exception("bug in the synchronous pair")
                 self._out_of_step(f"{type(defect).__name__}: {defect}")
             finally:
                 self._slave_was_asked.set()
@@ -185,7 +184,7 @@ class SyncMaster:
             if job is not None:
                 self._commit.settle_job(log, job)
         self._in_sync = True
-        for log, job in self._commit.out():  # what was synced meanwhile
+        for log, job in self._commit.out():  # synced meanwhile
             self._send_synced(log, job)
         self.trouble = None
         self._gate.open()
@@ -201,7 +200,7 @@ class SyncMaster:
             raise OutOfSync(str(refused)) from refused
 
     async def _sender(self, peer: Peer, log: PartitionLog, job: SyncJob) -> PartitionSender:
-        """Return what sends a partition, which may have been made just now."""
+        """Return the sender of a partition, which may be new."""
         partition_sender = self._senders.get(log)
         if partition_sender is None:
             partition_sender = PartitionSender(peer, log)
@@ -212,7 +211,7 @@ class SyncMaster:
         return partition_sender
 
     async def _check_slave(self, peer: Peer) -> None:
-        """Make sure that who answers takes copies, and was not promoted; a Java slave reports neither."""
+        """Check that the peer accepts copies and was not promoted; a Java slave reports neither."""
         if not peer.takes_copies:
             await peer.ping()
             return

@@ -1,10 +1,10 @@
-"""The asynchronous slave: keeps copies of all partitions of its master, byte for byte, as fast as it can.
+"""The asynchronous slave: keeps copies of all partitions of its master, byte for byte, as up to date as possible.
 
-In rounds. Each asks the master what it holds and lets every partition that is behind do up to ``STEPS_MAX`` steps, a
-few partitions at a time over one connection, so that a long backlog of one does not keep the others waiting. When
-there is nothing to do the next round comes later, up to ``slaveMaxDelayInMills``. A master that does not answer is
-tried again for ever, less and less often. A partition that is refused is left as it is, named with the reason, and
-tried again every ``RETRY_S``; it costs the others nothing.
+It works in rounds. Each round asks the master for its ranges and lets every partition that is behind do up to
+``STEPS_MAX`` steps, a few partitions at a time over one connection, so that a long backlog of one partition does not
+delay the others. When there is nothing to do, the pause before the next round grows up to ``slaveMaxDelayInMills``. A
+master that does not answer is tried again forever, with growing pauses. A partition that cannot be copied is left
+unchanged, reported with the reason, and tried again every ``RETRY_S``; the others are not affected.
 
 Source: docs/replication.md, "The asynchronous slave".
 """
@@ -31,24 +31,24 @@ from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost,
 _LOG: Final = logging.getLogger(__name__)
 
 AT_A_TIME: Final = 4
-"""Partitions that are copied at a time."""
+"""Number of partitions that are copied at the same time."""
 
 STEPS_MAX: Final = 16
 """Steps of one partition in one round."""
 
 RETRY_S: Final = 5.0
-"""How long a refused partition is left alone, and the longest pause between two attempts to reach the master."""
+"""Seconds before a refused partition is tried again; also the longest pause between two connection attempts."""
 
 PAUSE_S_MIN: Final = 0.01
 CONNECT_S_MIN: Final = 0.1
 REQUEST_S_MAX: Final = 30.0
 QUESTION_SHARE: Final = 4
-"""A round that finds nothing to do is followed by a pause of at least this many times what its question took."""
+"""A round with nothing to do is followed by a pause of at least this many times the duration of its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """How far one copy is: ``lag_bytes`` can be read from the master and not here; ``fault`` is why it stays so."""
+    """How far one copy is behind: ``lag_bytes`` are readable on the master only; ``fault`` is why it is not copied."""
 
     partition_key: PartitionKey
     lag_bytes: int
@@ -62,7 +62,7 @@ class _Fault:
 
 
 class AsyncSlave:
-    """See the module: ``start``, then ``stop``. Topics ``copied_last`` are copied behind all others."""
+    """Copies between ``start`` and ``stop``. Topics ``copied_last`` are copied after all others (``copied_order``)."""
 
     def __init__(
         self,
@@ -81,18 +81,17 @@ class AsyncSlave:
         self._wanted: Mapping[PartitionKey, StoredRange] = {}
         self._stopping = self._connection.stopping
         self.trouble: str | None = "not connected yet"
-        """Why the master cannot be read from, ``None`` if it can."""
+        """Why the master cannot be read; ``None`` if it can."""
 
     def start(self) -> None:
-        """Begin."""
         self._connection.start(self, "copying from the master")
 
     async def stop(self) -> None:
-        """End, and let what is being written be finished; nothing is appended afterwards."""
+        """Stop after the writes in progress; nothing is appended afterwards."""
         await self._connection.stop()
 
     def states(self) -> list[CopyState]:
-        """Return how far every partition is that the master was known to hold when it was last heard of."""
+        """Return the state of every partition that the master had at its last answer."""
         return [self._state(partition_key, self._view[partition_key]) for partition_key in sorted(self._view)]
 
     def _state(self, partition_key: PartitionKey, original: StoredRange) -> CopyState:
@@ -112,10 +111,10 @@ class AsyncSlave:
         if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterRefused | MasterNotFound):
             self._note_trouble(str(error))
         elif error is not None:
-            _LOG.error("defect in the copying from the master", exc_info=error)
+            _LOG.error("bug in copying from the master", exc_info=error)
             self._note_trouble(f"{type(error).__name__}: {error}")
         self._order.forget()
-        self._copies.clear()  # what was compared may have changed when the next connection opens
+        self._copies.clear()  # the master's partitions may have changed before the next connection
 
     def _note_trouble(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -162,7 +161,7 @@ class AsyncSlave:
             return False
         copy = self._copies.get(partition_key)
         if copy is not None and copy.log is not self._local.engine.stores.get(*partition_key):
-            copy.log = None  # an operator had it deleted or opened anew
+            copy.log = None  # an operator has had it deleted or reopened
         return copy is None or copy.behind(original)
 
     async def _work(self, peer: Peer, due: deque[PartitionKey]) -> None:

@@ -1,12 +1,12 @@
 """Keeps a slave's copy of its master's state: what is durable beside the log, such as offsets of groups.
 
-The master's state is a file of changes. Every ``ASK_S`` the slave asks for what was added behind the place that it has,
-or for all of another file. What it gets is what the master's state was at one moment. It is not taken at once: first
-the slave's partitions have to reach the ends that the master's had *after* that moment. So the copied state never
-speaks of messages that the slave does not have: after a promotion groups and delayed messages go on from where
-they were at a moment shortly before, and repeat what came after it, but nothing is skipped.
+The master's state is a file of changes. Every ``ASK_S`` the slave asks for the bytes behind its own position, or for a
+whole new file, and gets the master's state at one moment. It is not applied at once: first the slave's partitions must
+reach the ends that the master's partitions had *after* that moment. So the copied state never refers to messages that
+the slave does not have. After a promotion, groups and delayed messages continue from a moment shortly before it: what
+was done since is repeated, and nothing is skipped.
 
-A partition that is not copied therefore keeps the state from being copied, too; ``trouble`` names it.
+If a partition is not copied, the state is not copied either; ``trouble`` names the partition.
 
 Source: docs/replication.md, "The state of RocketMQ's clients".
 """
@@ -33,39 +33,37 @@ from metaq_broker.replication.peer import Connect, Peer
 _LOG: Final = logging.getLogger(__name__)
 
 ASK_S: Final = 1.0
-"""How long after one question, or after what was got is taken, the next one comes."""
+"""Seconds between two questions, or after a snapshot was applied."""
 
 LOOK_S: Final = 0.05
-"""Between two looks whether the partitions have reached the ends."""
+"""Seconds between two checks whether the partitions have reached the ends."""
 
 WAIT_S: Final = 10.0
-"""How long the partitions may take to reach the ends before that is called a trouble."""
+"""After this many seconds without reaching the ends, ``trouble`` says so."""
 
 REQUEST_S_MAX: Final = 30.0
 PART_BYTES: Final = 1 << 20
 STATE_BYTES_MAX: Final = 512 << 20
-"""Most bytes of a master's file that are taken."""
+"""Limit of the bytes of a master's file."""
 
 Change = tuple[str, bytes | None]
-"""A key and its value, ``None``: it was deleted."""
+"""A key and its value; ``None``: it was deleted."""
 
 
 class StateSource(NamedTuple):
-    """Up to where a state was copied: byte ``position`` of the master's file ``number``."""
+    """The position of a copied state: byte ``position`` of the master's file ``number``."""
 
     number: int = 0
     position: int = 0
 
 
 class StateTarget(Protocol):
-    """The slave's own state."""
-
     @property
     def source(self) -> StateSource:
-        """Up to where it was copied."""
+        """The position up to which the state was copied."""
 
     def take(self, source: StateSource, changes: Sequence[Change], *, whole: bool) -> None:
-        """Take over changes that lead to ``source``; ``whole``: they are everything. Raises ``MetaqError``."""
+        """Apply changes that lead to ``source``; ``whole``: they replace everything. Raises ``MetaqError``."""
 
 
 class _StateNotCopied(MetaqError):
@@ -74,7 +72,7 @@ class _StateNotCopied(MetaqError):
 
 @dataclass(slots=True)
 class _Snapshot:
-    """The changes up to ``source``, which the master had made when its partitions ended at ``goal``, or before."""
+    """The changes up to ``source``, made before the master's partitions ended at ``goal``."""
 
     source: StateSource
     changes: Sequence[Change]
@@ -83,7 +81,7 @@ class _Snapshot:
 
 
 class StateCopy:
-    """See the module: ``start``, then ``stop``. ``broker_id`` is what the master has to have, too."""
+    """Copies between ``start`` and ``stop``. The master must have the same ``broker_id``."""
 
     def __init__(
         self, stores: TopicStores, target: StateTarget, master: MasterAddress, connect: Connect, broker_id: int
@@ -93,21 +91,20 @@ class StateCopy:
         self._snapshot: _Snapshot | None = None
         self._stopping = self._connection.stopping
         self.trouble: str | None = "not connected yet"
-        """Why the state is not copied, ``None`` if it is, up to some seconds ago."""
+        """Why the state is not copied; ``None`` if it is, up to some seconds ago."""
 
     def start(self) -> None:
-        """Begin."""
         self._connection.start(self, "copy of the master's state")
 
     async def stop(self) -> None:
-        """End. What was got and can be taken is taken."""
+        """Stop; a snapshot that can be applied is applied."""
         await self._connection.stop()
         with contextlib.suppress(MetaqError, ValueError):
             self._take_if_reached()
 
     async def check(self, peer: Peer) -> None:
         if not peer.reports_state:
-            raise _StateNotCopied(f"broker {peer.address} does not give its state away")
+            raise _StateNotCopied(f"broker {peer.address} does not report its state")
         await require_broker_id(peer, self._broker_id)
 
     async def work(self, peer: Peer) -> None:
@@ -120,7 +117,7 @@ class StateCopy:
             self._note_trouble(str(error))
         elif error is not None:
             if not self._stopping.is_set():
-                _LOG.error("defect in copying the master's state", exc_info=error)
+                _LOG.error("bug in copying the master's state", exc_info=error)
             self._note_trouble(f"{type(error).__name__}: {error}")
 
     def _note_trouble(self, reason: str) -> None:
@@ -133,7 +130,7 @@ class StateCopy:
     # ---- one look
 
     async def _look(self, peer: Peer) -> None:
-        self._snapshot = await self._fetch(peer)  # newer than what may not be taken yet, and includes it
+        self._snapshot = await self._fetch(peer)  # newer than one that may not be applied yet, and includes it
         clock = asyncio.get_running_loop().time
         began = asked = clock()
         while not self._take_if_reached() and not self._stopping.is_set():
@@ -148,7 +145,7 @@ class StateCopy:
             self.trouble = None
 
     def _take_if_reached(self) -> bool:
-        """Take the snapshot if the partitions allow it; return whether there is none left."""
+        """Apply the snapshot if the partitions have reached its goal; return whether none is left."""
         snapshot = self._snapshot
         if snapshot is None:
             return True
@@ -164,7 +161,7 @@ class StateCopy:
         return f"it waits for the copy of {where}"
 
     async def _fetch(self, peer: Peer) -> _Snapshot | None:
-        """Return what the target does not have, ``None`` if it has everything, or there is nothing now."""
+        """Return the changes that the target does not have; ``None`` if there are none, or not now."""
         source = self._target.source
         first, at, content = source, source, bytearray()
         while True:
@@ -181,7 +178,7 @@ class StateCopy:
                 raise _StateNotCopied(f"the state of {peer.address} has more than {STATE_BYTES_MAX} bytes")
         if at == source:
             return None
-        goal = await peer.stored_ranges()  # behind the state: all that it speaks of was readable before
+        goal = await peer.stored_ranges()  # after the state: all messages that it refers to were readable before
         where = Path(str(peer.address))
         changes = await asyncio.to_thread(decode_changes, where, at.number, first.position, bytes(content))
         return _Snapshot(at, changes, first.position == FILE_HEADER_BYTES, goal)

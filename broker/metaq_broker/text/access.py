@@ -1,19 +1,19 @@
-"""Who may do what: commands of a client against the allow lists and the accounts, by the names in its certificate.
+"""Decides which commands a client may use, by allow lists and accounts and the names in its certificate.
 
-========================== =======================================================================
-publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
+========================== ======================================================================= publish to a topic
+``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
                             ``allowPublish``
 subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``; of all topics where messages of all wait
 transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
                             branch, to decide about a query or to let it be forgotten, to all of its topics
-looking                     ``stats``: who may publish or subscribe to at least one topic
-========================== =======================================================================
+looking                     ``stats``: who may publish or subscribe to at least one topic ==========================
+=======================================================================
 
-``version`` and ``quit`` are free. The lists are those of the configuration in effect when a command comes.
+``version`` and ``quit`` are always allowed. The lists of the configuration in effect at the command apply.
 
-Where clients need accounts, an account is a client's whose access key is a name in its certificate, or which lists its
-address. To publish is ``PUB``, to subscribe ``SUB``; of topics that are hidden from users only where the account names
-them. Whoever has an account may look and use transactions.
+If clients need accounts, an account belongs to a client if its access key is a name in the client's certificate, or if
+it lists the client's address. Publishing needs ``PUB``, subscribing ``SUB``; for topics that are hidden from users, the
+account must name them. Any account allows ``stats`` and transactions.
 
 Source: docs/operations.md, "Who may do what".
 """
@@ -46,9 +46,9 @@ _WITH_ANY_ACCOUNT: Final = (Transaction, Decide, Stats, Oversized)
 
 
 class Access:
-    """What one client may do. ``names`` are those of its certificate, none if it showed none.
+    """What one client may do. ``names`` are from its certificate; none if it showed none.
 
-    ``accounts`` gives those of this moment, ``None`` where clients need none.
+    ``accounts`` returns the client's current accounts; ``None`` if clients need none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Access:
         self._own: Sequence[Account] | None = None
 
     def refusal(self, command: object) -> Refused | None:
-        """Return why a command is not carried out, ``None`` if it may be."""
+        """Return why a command is refused; ``None`` if it is allowed."""
         if isinstance(command, _WITH_ANY_ACCOUNT) and self._needs_account() and not self._own:
             return self._forbidden("do this without an account", "aclFile")
         match command:
@@ -85,15 +85,14 @@ class Access:
         return None
 
     def publish_all(self, topics: Iterable[str]) -> Refused | None:
-        """Return why this client may not write to all of ``topics``, ``None`` if it may."""
+        """Return why this client may not write to all of ``topics``; ``None`` if it may."""
         return next((refused for topic in sorted(topics) if (refused := self.publish(topic)) is not None), None)
 
     def may_publish_all(self, topics: Iterable[str]) -> bool:
-        """Return whether this client may write to all of ``topics``."""
         return self.publish_all(topics) is None
 
     def publish(self, topic: str) -> Refused | None:
-        """Return why this client may not put messages to ``topic``, ``None`` if it may."""
+        """Return why this client may not put messages to ``topic``; ``None`` if it may."""
         if not self._is_among(self._config().topic_settings(topic).allow_publish):
             return self._forbidden(f"publish to topic {topic}", "allowPublish")
         if not self._has_permission(topic, Permission.PUB):
@@ -101,7 +100,7 @@ class Access:
         return None
 
     def subscribe(self, topic: str) -> Refused | None:
-        """Return why this client may not read from ``topic``, ``None`` if it may."""
+        """Return why this client may not read from ``topic``; ``None`` if it may."""
         if not all(map(self._is_among, self._config().reader_lists(topic))):
             return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
         if not self._has_permission(topic, Permission.SUB):
@@ -109,7 +108,7 @@ class Access:
         return None
 
     def _needs_account(self) -> bool:
-        """Look which accounts are the client's now; return whether it needs one."""
+        """Update the client's accounts; return whether it needs one."""
         accounts = self._accounts()
         if accounts is not self._known:
             self._known, self._own = accounts, None

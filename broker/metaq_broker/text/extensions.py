@@ -1,4 +1,4 @@
-"""What this broker announces beyond MetaQ 1.4, in its ``version`` reply."""
+"""The extensions of MetaQ 1.4 that this broker announces in its ``version`` reply."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ EXTENSIONS: Final = (
 
 
 def broker_version(*, local_reads: bool) -> str:
-    """Return the text of the ``version`` reply; ``local_reads``: clients on this machine may read the files."""
+    """Return the text of the ``version`` reply; ``local_reads``: clients on this machine may read the segment files."""
     lends_files = local_reads and boot_id() is not None
     return version_text(metaq.__version__, [word for word in EXTENSIONS if word != EXT_FILE or lends_files])

@@ -1,6 +1,6 @@
-"""A connection from this broker to another one, inside the event loop: many questions under way, each with a deadline.
+"""A connection from this broker to another one on the event loop: many requests in flight, each with a deadline.
 
-Whatever goes wrong with the connection is ``PeerLost``, for everybody who waits on it; then open another one.
+When the connection fails, all waiting callers get ``PeerLost``; then open another one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from metaq.protocols.text.extensions import extensions_of
 from metaq_broker.replication.peer import PeerLost, RequestRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
-"""Longest reply that is taken."""
+"""Limit of a reply's bytes."""
 
 _READ_BYTES: Final = 1 << 18
 
 
 class Link:
-    """Make one with ``open``; ``extensions`` is what the other broker speaks beyond MetaQ."""
+    """Open one with ``open``; ``extensions`` are those that the other broker has announced."""
 
     def __init__(
         self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
@@ -46,10 +46,10 @@ class Link:
 
     @classmethod
     async def open(cls, address: Address, timeout_s: float) -> Link:
-        """Connect and ask who is there; ``timeout_s`` bounds that and every later request.
+        """Connect and ask for the version; ``timeout_s`` limits that and every later request.
 
         Raises:
-            PeerLost: Nobody answers there, or not as a broker does.
+            PeerLost: There is no broker, or it does not answer.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -67,10 +67,10 @@ class Link:
         return link
 
     def send(self, make: Callable[[int], Command]) -> asyncio.Future[Reply]:
-        """Send the command that ``make`` returns for an opaque, after those sent before; the future gets its reply.
+        """Send the command that ``make`` returns for an opaque; the future gets its reply.
 
         Raises:
-            PeerLost: The connection is gone.
+            PeerLost: The connection is lost.
         """
         self.check()
         self._opaque = self._opaque % INT32_MAX + 1
@@ -80,7 +80,7 @@ class Link:
         return future
 
     async def settle(self, future: asyncio.Future[Reply]) -> Reply:
-        """Return the reply of a command that ``send`` sent. Raises ``PeerLost``, also when it takes too long."""
+        """Return the reply of a command that ``send`` sent. Raises ``PeerLost``, also after the timeout."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._writer.drain()
@@ -93,20 +93,19 @@ class Link:
             raise self._loss() from None
 
     def check(self) -> None:
-        """Raise ``PeerLost`` if the connection is gone."""
+        """Raise ``PeerLost`` if the connection is lost."""
         if self._lost is not None:
             raise self._loss()
 
     async def ask(self, make: Callable[[int], Command]) -> Reply:
-        """Send one command and return its reply. Raises ``PeerLost``."""
         return await self.settle(self.send(make))
 
     async def text(self, make: Callable[[int], Command], request: str) -> str:
         """Return the text of a successful reply; ``request`` names the command in errors.
 
         Raises:
-            PeerLost: The connection is gone.
-            RequestRefused: The reply is another one.
+            PeerLost: The connection is lost.
+            RequestRefused: The reply is an error.
         """
         reply = await self.ask(make)
         if not isinstance(reply, Result) or reply.code != OK:
@@ -119,7 +118,7 @@ class Link:
         return await self.text(lambda opaque: Stats(item, opaque), f"stats {item}".strip())
 
     async def close(self) -> None:
-        """Drop the connection; who waits for a reply gets ``PeerLost``."""
+        """Close the connection; requests in flight get ``PeerLost``."""
         self._lose("the connection was closed")
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
@@ -136,7 +135,7 @@ class Link:
         except OSError as error:
             self._lose(_reason(error))
         except ProtocolError as error:
-            self._lose(f"it sends what is no reply: {error}")
+            self._lose(f"it sent bytes that are no reply: {error}")
 
     def _lose(self, reason: str) -> None:
         if self._lost is not None:
@@ -149,14 +148,14 @@ class Link:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._loss())
-                future.exception()  # there may be no waiter left
+                future.exception()  # read it, so that asyncio does not log it if nobody waits
 
     def _loss(self) -> PeerLost:
         lost = self._lost
         assert lost is not None  # only called when it is
-        return PeerLost(lost.address, lost.reason)  # a new one: each waiter raises it with a traceback of its own
+        return PeerLost(lost.address, lost.reason)  # a new exception: each waiter raises it with a traceback of its own
 
 
 def _reason(error: OSError) -> str:
-    # asyncio puts words of its own in the place of the system's.
+    # asyncio's text replaces the system's.
     return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)

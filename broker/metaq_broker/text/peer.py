@@ -1,7 +1,7 @@
-"""Another broker, asked in MetaQ's text protocol: what replication needs of it, as typed calls over a ``Link``.
+"""``Peer`` over MetaQ's text protocol: the requests of replication as typed calls on a ``Link``.
 
-A broker of ours reports what it has in ``stats segments`` and takes ``copy``; a Java broker reports less, in
-``stats offsets``, and takes ``sync``, message by message.
+A broker of this project reports its ranges in ``stats segments`` and accepts ``copy``. A Java broker reports less, in
+``stats offsets``, and accepts ``sync``, message by message.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _STATE: Final = re.compile(r"STATS\r\n(?:file ([0-9a-f]{16}) (\d+) (\d+) ([0-9a-
 _ROLE: Final = "role "
 
 _WRONG: Final = 1
-"""Not the checksum of no bytes."""
+"""A checksum that no empty body has."""
 
 
 class TextPeer:
-    """See the module, and ``replication.peer.Peer``. Make one with ``connect``."""
+    """Open one with ``connect``."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -53,41 +53,37 @@ class TextPeer:
 
     @classmethod
     async def connect(cls, address: Address, timeout_s: float) -> TextPeer:
-        """Open a connection. Raises ``PeerLost``."""
         return cls(await Link.open(address, timeout_s))
 
     @property
     def takes_copies(self) -> bool:
-        """Whether it takes ``copy``."""
         return EXT_COPY in self._link.extensions
 
     @property
     def reports_segments(self) -> bool:
-        """Whether it has ``stats segments``."""
         return EXT_SEGMENTS in self._link.extensions
 
     @property
     def reports_state(self) -> bool:
-        """Whether it has ``stats state``."""
         return EXT_STATE in self._link.extensions
 
     async def ping(self) -> None:
-        """Return once it has answered a ``version``, in whatever way."""
+        """Return when it has answered a ``version``, with any reply."""
         await self._link.ask(Version)
 
     # ---- about the broker
 
     async def broker_id(self) -> int:
-        """Return what ``stats`` calls ``broker_id``."""
+        """Return ``broker_id`` of ``stats``."""
         return parse_broker(await self._link.stats("")).broker_id
 
     async def role(self) -> str | None:
-        """Return what ``stats replication`` calls ``role``."""
+        """Return ``role`` of ``stats replication``."""
         lines = (await self._link.stats("replication")).split("\r\n")
         return next((line.removeprefix(_ROLE) for line in lines if line.startswith(_ROLE)), None)
 
     async def config_checksum(self) -> str | None:
-        """Return what ``stats`` calls ``config_checksum``."""
+        """Return ``config_checksum`` of ``stats``."""
         found = _CHECKSUM_LINE.search(await self._link.stats(""))
         return None if found is None else found[1]
 
@@ -117,14 +113,14 @@ class TextPeer:
         return int(await self._link.text(ask, "offset ... ordinal"))
 
     async def read(self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int) -> bytes | Declined:
-        """Return what one ``get`` gives."""
+        """Return the data of one ``get``."""
         topic, index = partition_key
         return _bytes(await self._link.ask(partial(Get, topic, group, index, offset, bytes_max)))
 
     async def fetch(
         self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int
     ) -> FetchedRun | Declined:
-        """Return what one ``get`` gives, and the answer to the ``offset`` that is sent with it: its segment."""
+        """Return the data of one ``get``, and its segment from the ``offset`` that is sent with it."""
         topic, index = partition_key
         starts = self._link.send(partial(GetOffset, topic, group, index, offset, mode="segment"))
         runs = self._link.send(partial(Get, topic, group, index, offset, bytes_max))
@@ -136,7 +132,6 @@ class TextPeer:
         return FetchedRun(int(start.text), run)
 
     async def copy(self, copied: CopiedRun) -> int | Declined:
-        """Send a ``copy``."""
         topic, index = copied.partition_key
         starts = copied.offset, copied.segment_start, copied.first, copied.ordinal
         reply = await self._link.ask(partial(Copy, topic, index, copied.run, *starts, copied.incarnation))
@@ -166,14 +161,13 @@ class TextPeer:
         return [_range_of(*three) for three in zip(answers, found[::2], found[1::2], strict=True)]
 
     async def stored_bytes(self, topics: Sequence[str]) -> list[int | None]:
-        """Return what ``stats TOPIC`` calls ``bytes``."""
+        """Return ``bytes`` of ``stats TOPIC``."""
         sent = [self._link.send(partial(Stats, topic)) for topic in topics]
         texts = [_words(await self._link.settle(future)) for future in sent]
         found = [_BYTES_LINE.search(text) for text in texts]
         return [None if match is None else int(match[1]) for match in found]
 
     async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
-        """Send ``sync`` commands."""
         sent = [self._link.send(partial(_sync, message)) for message in messages]
         replies = [await self._link.settle(future) for future in sent]
         for reply in replies:
@@ -216,10 +210,10 @@ def _words(reply: Reply) -> str:
 
 
 def parse_state_part(text: str) -> StatePart | None:
-    """Read the answer to ``stats state``; ``None`` if it has nothing.
+    """Parse the answer to ``stats state``; ``None`` if it is empty.
 
     Raises:
-        ProtocolError: It is not of that form.
+        ProtocolError: It has another form.
     """
     match = _STATE.fullmatch(text)
     try:
@@ -233,10 +227,10 @@ def parse_state_part(text: str) -> StatePart | None:
 
 
 def parse_segments(text: str) -> dict[PartitionKey, StoredRange]:
-    """Read the answer to ``stats segments``. A partition whose incarnation is not durable yet is left out.
+    """Parse the answer to ``stats segments``. A partition whose incarnation is not durable yet is left out.
 
     Raises:
-        ProtocolError: A line is not of that form.
+        ProtocolError: A line has another form.
     """
     found: dict[PartitionKey, StoredRange] = {}
     lines = text.split("\r\n")

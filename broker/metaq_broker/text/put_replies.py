@@ -1,4 +1,4 @@
-"""The replies to plain puts that were carried out together, made while the disk syncs.
+"""The replies to plain puts that were appended together, made while the disk syncs.
 
 A success is ``result 200 LENGTH OPAQUE`` + ``MSGID PARTITION OFFSET``. Making the replies of a run together costs a
 fraction of making each on its own. Source: docs/protocol.md (put).
@@ -18,11 +18,11 @@ from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.text.refusals import Refused
 
 Worded = Callable[[Refusal], Refused]
-"""Makes code and sentence of a refusal."""
+"""Returns the status code and the text of a refusal."""
 
 
 class GroupedReplies:
-    """The slot of ``count`` puts that went to ``groups`` partitions; complete when every group has reported."""
+    """The slot of ``count`` puts to ``groups`` partitions; complete when every group has reported."""
 
     def __init__(self, queue: ReplyQueue, count: int, groups: int) -> None:
         self._slot = queue.pending(count)
@@ -30,7 +30,7 @@ class GroupedReplies:
         self._replies = [b""] * count
 
     def report(self, positions: Sequence[int], replies: Sequence[bytes]) -> None:
-        """Give the replies of one group, whose puts stand at ``positions``."""
+        """Store the replies of one group, whose puts have these ``positions``."""
         for position, reply in zip(positions, replies, strict=True):
             self._replies[position] = reply
         self._groups -= 1
@@ -49,7 +49,7 @@ def stored_replies(unit: Append, opaques: Sequence[int], appended: Appended, wor
 
 
 def success_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended) -> list[bytes]:
-    """Return the reply to each of some puts, whose messages were all stored."""
+    """Return the replies to puts whose messages were all stored."""
     ids, partition, first = consecutive(appended.ids), appended.partition, appended.first_offset
     replies = []
     for message_id, start, opaque in zip(ids, (0, *frames.ends[:-1]), opaques, strict=True):
@@ -59,7 +59,7 @@ def success_replies(opaques: Sequence[int], frames: FrameBlock, appended: Append
 
 
 def mixed_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended, worded: Worded) -> list[bytes]:
-    """Return the replies to puts of which some were rejected, in their order."""
+    """Return the replies to puts of which some were rejected, in order."""
     kept = [position for position in range(len(opaques)) if position not in appended.rejected]
     stored = success_replies([opaques[position] for position in kept], frames.picked(kept), appended)
     by_position = dict(zip(kept, stored, strict=True))
@@ -70,7 +70,7 @@ def mixed_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended
 def refusal_replies(
     opaques: Sequence[int], refusal: Refusal | None, rejected: Mapping[int, Refusal], worded: Worded
 ) -> list[bytes]:
-    """Return refusals: of each put its own, or ``refusal``; empty where it has none."""
+    """Return the error replies of puts: each put's own, or that of ``refusal``; empty without one."""
     reasons = [rejected.get(position, refusal) for position in range(len(opaques))]
     return [
         b"" if reason is None else encode(Result(*worded(reason), opaque))

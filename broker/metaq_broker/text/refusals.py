@@ -1,8 +1,8 @@
-"""MetaQ's codes and sentences for what the engine and the transactions refuse.
+"""MetaQ's status codes and texts for refusals of the engine and of transactions.
 
-Sentences are MetaQ's own wherever it has one, because clients show them to people. A refused transaction step gets the
-form ``XAException:code=N,msg=...`` where the XA specification has a code for it: the Java client takes it apart and
-hands the number to its transaction coordinator.
+Texts are MetaQ's own where it has one, because clients show them to people. A refused transaction step has the form
+``XAException:code=N,msg=...`` if the XA specification has a code for it: the Java client parses it and passes the
+number to its transaction coordinator.
 
 Source: docs/protocol.md; docs/transactions.md (texts, codes, heuristic outcomes).
 """
@@ -65,7 +65,7 @@ from metaq_broker.transactions.outcomes import (
 
 
 class Refused(NamedTuple):
-    """A reply that refuses: status code and the text for the client."""
+    """An error reply: status code and text for the client."""
 
     code: int
     text: str
@@ -212,19 +212,19 @@ def _details(broker_id: int) -> dict[type[Refusal], Callable[..., str]]:
 
 
 class RefusalTexts:
-    """The texts of one broker, which name it by its id, host name and port."""
+    """The texts of one broker, which contain its id, host name and port."""
 
     def __init__(self, broker_id: int, host_name: str, port: int) -> None:
         self._details = _details(broker_id)
         self._broker = f"meta://{host_name}:{port}"
 
     def plain(self, refusal: Refusal) -> Refused:
-        """Return code and bare reason."""
+        """Return code and reason, without the broker's name."""
         kind = type(refusal)
         return Refused(_CODES.get(kind, FAILED), self._details[kind](refusal))
 
     def put(self, topic: str, partition: int, refusal: Refusal) -> Refused:
-        """Return the refusal of a put: the reason, and what broker and partition it is about."""
+        """Return the refusal of a put, with broker and partition."""
         code, detail = self.plain(refusal)
         where = f"[broker '{self._broker}'] [partition '{topic}-{partition}']"
         return Refused(code, f"Put message to {where} failed.Detail:{detail}")
@@ -236,13 +236,12 @@ class RefusalTexts:
         return Refused(code, sentence if number is None else f"XAException:code={number},msg={sentence}")
 
     def put_in_transaction(self, refusal: Refusal) -> Refused:
-        """Return the refusal of a put inside a transaction, which says without XA code that there is no such one."""
+        """Return the refusal of a put inside a transaction; an unknown transaction has no XA code here."""
         bare = isinstance(refusal, NotStarted | NotAnXid | EndedByOperator)
         return self.plain(refusal) if bare else self.step(refusal)
 
     def get(self, topic: str, partition: int, refusal: Refusal) -> Refused:
-        """Return the refusal of a get."""
         if isinstance(refusal, PartitionClosed):
             code, detail = self.plain(refusal)
-            return Refused(code, f"P{detail[1:]}")  # MetaQ writes it in both ways
+            return Refused(code, f"P{detail[1:]}")  # MetaQ writes it both ways
         return self.plain(refusal)

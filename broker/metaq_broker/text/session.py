@@ -1,8 +1,7 @@
-"""MetaQ's text protocol in front of the engine: one ``TextSession`` per connection turns commands into replies.
+"""MetaQ's text protocol: one ``TextSession`` per connection turns commands into replies.
 
-It decodes, asks the engine and queues replies; it owns no socket. Consecutive puts of one input chunk are gathered and
-given to the engine as columns, one call per partition, and their replies are one slot of the queue: this is where the
-broker's speed comes from.
+It decodes, calls the engine and queues replies; it owns no socket. Consecutive puts of one input chunk are passed to
+the engine together, one call per partition, and their replies are one slot of the queue: batching amortises their cost.
 
 Source: docs/protocol.md; docs/adr/0001, 0005.
 """
@@ -67,18 +66,18 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 Send = Callable[[Sequence[bytes]], None]
-"""Takes the replies of some puts, in their order."""
+"""Receives the replies of some puts, in order."""
 
 PUTS_MAX: Final = 64
-"""Puts that are carried out together: a millisecond or two. More would hardly cost less each."""
+"""Limit of puts that are carried out together: a millisecond or two. Larger runs would hardly be cheaper per put."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextServices:
     """What all text sessions of a broker share. ``version`` is the text of the version reply.
 
-    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one. ``accounts`` are
-    those of which a client needs one, ``None`` if it needs none.
+    ``receiver`` stores what the master of a synchronous pair sends; only that pair's slave has one. ``accounts``: a
+    client needs one of them; ``None``: it needs none.
     """
 
     engine: Engine
@@ -91,7 +90,7 @@ class TextServices:
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
 
     def session(self, replies: ReplyQueue, client: Client) -> TextSession:
-        """Make the session of a connection. Where clients show certificates, or need accounts, not all may do all."""
+        """Return the session of a connection, with an ``Access`` if clients show certificates or need accounts."""
         engine, access = self.engine, None
         if client.names is not None or self.accounts() is not None:
             access = Access(client.names or frozenset(), lambda: engine.config, client.peer, self.accounts)
@@ -112,7 +111,7 @@ class TextSession:
         *,
         nearby: bool = False,
     ) -> None:
-        """``access`` is what the client may do, ``None`` if everything. ``nearby``: it is on this machine."""
+        """``access`` is what the client may do; ``None``: everything. ``nearby``: it is on this machine."""
         system = services.engine.config.system
         self._services = services
         self._engine = services.engine
@@ -123,30 +122,30 @@ class TextSession:
         self._shares_files = nearby and system.local_reads
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
-        """Whether no further command will be carried out: the client quit, or sent what is no command."""
+        """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
         self.expects_block = False
-        """Whether the last put was a block: then the next one most likely is, too."""
+        """Whether the last put was a block: then the next one most likely is one, too."""
         self.receive_data: Final = self._decoder.receive_data
         self.buffer_filled: Final = self._decoder.buffer_filled
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that were received and are no whole command yet, or are not carried out yet.
+        """Bytes that were received and are not carried out yet.
 
-        Of a buffer for the rest of a block, the part that is filled: its other pages are not allocated.
+        Of a buffer for the rest of a block, only the filled part counts: its other pages are not allocated.
         """
         return self._decoder.pending_bytes
 
     @property
     def buffer(self) -> memoryview | None:
-        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+        """Where to receive the next bytes (then call ``buffer_filled``); ``None``: pass them to ``receive_data``."""
         return self._decoder.buffer
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
-        """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
+        """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether more may be left.
 
         Also stops when the queue of replies is full. Plain puts that follow each other are carried out together:
-        batching amortises their cost. Bytes that are no command end the session: replies to earlier commands go out,
+        batching amortises their cost. Bytes that are no command end the session: replies to earlier commands are sent,
         then the connection is closed.
         """
         decoder, left = self._decoder, requests_max
@@ -169,7 +168,7 @@ class TextSession:
         return not self.finished and decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
-        """Forget the connection: its local transactions are rolled back."""
+        """Roll back the local transactions of the lost connection."""
         self.finished = True
         self._services.transactions.connection_lost(self)
         buffer = self._decoder.abandon()  # at once: connection and session refer to each other
@@ -181,7 +180,7 @@ class TextSession:
         self.finished = True
 
     def _dispatch(self, command: object) -> bool:
-        """Carry out anything but a plain put; return whether to go on."""
+        """Carry out a command other than a plain put; return whether to continue."""
         if isinstance(command, Quit):
             self.finished = True
             self._replies.end()
@@ -192,7 +191,7 @@ class TextSession:
         return True
 
     def _forbidden(self, access: Access, command: Any) -> bool:
-        """Refuse a command that the client may not give; return whether that was so."""
+        """Refuse a command if the client may not use it; return whether it was refused."""
         refused = access.refusal(command)
         if refused is None and isinstance(command, Transaction | Decide):
             refused = access.publish_all(self._services.transactions.topics_of(command))
@@ -224,9 +223,9 @@ class TextSession:
             self._append(unit, opaques, partial(replies.report, positions))
 
     def _append(self, unit: Append, opaques: Sequence[int], send: Send) -> None:
-        """Append a unit, and ``send`` the replies to its puts when it is durable, or why it was refused.
+        """Append a unit, and ``send`` the replies to its puts when it is durable, or its refusal.
 
-        What is kept until then must keep no message in memory.
+        The callbacks that wait must not keep the messages in memory.
         """
         forbidden = None if self._access is None else self._access.publish(unit.topic)
         if forbidden is not None:
@@ -252,7 +251,7 @@ class TextSession:
     def _put_batch(self, batch: PutBatch) -> None:
         self.expects_block = True
         self._put_block(batch)
-        if isinstance(batch.block, memoryview):  # written or copied, whichever it was
+        if isinstance(batch.block, memoryview):  # written or copied in either case
             self._services.buffers.give_back(batch.block)
 
     def _put_block(self, batch: PutBatch) -> None:
@@ -277,7 +276,7 @@ class TextSession:
             text = f"{command.word} of {command.length} bytes is longer than {limit} bytes (maxBatchSize)"
             self._refuse(Refused(FAILED, text), command.opaque)
 
-    # ---- reads: questions, answered when their turn comes
+    # ---- reads, answered in order
 
     def _get(self, command: Get) -> None:
         self._replies.ask(partial(self._answer_get, command))
@@ -372,7 +371,7 @@ class TextSession:
 
 
 _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
-    Put: TextSession._put_in_transaction,  # plain puts never get here
+    Put: TextSession._put_in_transaction,  # plain puts are handled before
     PutBatch: TextSession._put_batch,
     Oversized: TextSession._oversized,
     Get: TextSession._get,

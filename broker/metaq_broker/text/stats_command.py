@@ -1,4 +1,4 @@
-"""``metaq-broker stats``: what brokers say of themselves, over the network, a Java broker as well.
+"""``metaq-broker stats``: asks brokers, also Java brokers, for their statistics over the network.
 
 Source: docs/administration.md, "Watching it".
 """
@@ -20,8 +20,7 @@ DEFAULT_BROKER: Final = ports.METAQ_HERE
 
 
 def add_stats_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``stats`` to the subcommands of ``metaq-broker``."""
-    stats = commands.add_parser("stats", help="what running brokers say of themselves, over the network")
+    stats = commands.add_parser("stats", help="statistics of running brokers, over the network")
     stats.add_argument(
         "--brokers", type=addresses, default=DEFAULT_BROKER, metavar="HOST:PORT,...", help="default %(default)s"
     )
@@ -30,7 +29,7 @@ def add_stats_command(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def addresses(text: str) -> list[Address]:
-    """Read ``HOST:PORT,HOST:PORT``, for argparse."""
+    """Parse ``HOST:PORT,HOST:PORT``, for argparse."""
     try:
         return [Address.parse(one.strip()) for one in text.split(",")]
     except ValueError as error:
@@ -38,7 +37,7 @@ def addresses(text: str) -> list[Address]:
 
 
 def ask_stats(address: Address, item: str) -> str:
-    """Return what a broker answers to ``stats ITEM``.
+    """Return a broker's answer to ``stats ITEM``.
 
     Raises:
         MetaqError: There is no broker, or it does not answer.

@@ -1,7 +1,7 @@
 """Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and some of our own, listed in ``help``.
 
-Source: docs/protocol.md (stats); the recorded replies of a Java broker fix the order of lines and how
-numbers are written.
+Source: docs/protocol.md (stats); the order of lines and the format of numbers follow the recorded replies of a Java
+broker.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ _HELP: Final = (
 )
 _STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
 STATE_BYTES_MAX: Final = 4 << 20
-"""Most bytes of the state's file in one reply."""
+"""Limit of the bytes of the state file in one reply."""
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
 
 class StatsReport:
-    """Makes the reply body of each item. ``version`` is the text of the version reply."""
-
     def __init__(
         self,
         engine: Engine,
@@ -85,7 +83,7 @@ class StatsReport:
         return self._engine.config  # it changes at a reload
 
     def body(self, item: str) -> bytes:
-        """Return the reply's body. Any unknown item is taken as a topic, as in MetaQ."""
+        """Return the body of the reply. An unknown item is treated as a topic, as in MetaQ."""
         if item == "config":
             return self._config.shared_text
         state = _STATE.fullmatch(item)
@@ -145,14 +143,14 @@ class StatsReport:
             yield f"{log.topic} part {log.index} min_offset {log.start_offset} max_offset {log.readable_end}"
 
     def _incarnations(self) -> Iterator[str]:
-        # With the offsets, so that both are of one moment: between two answers a partition can be made anew.
+        # With the offsets, so that both are from the same moment: a partition may be recreated between two answers.
         for log in self._engine.stores.logs():
             incarnation = log.incarnation or NO_INCARNATION
             yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {log.readable_end}"
 
     def _segments(self) -> Iterator[str]:
         for log in self._engine.stores.logs():
-            last = log.active  # without its name yet it may not be there any more after a crash
+            last = log.active  # before it has its name, it may be gone after a crash
             start = last.start if last.named else log.segment_start(min(last.start, log.readable_end) - 1)
             incarnation = log.incarnation or NO_INCARNATION
             yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {start} {log.readable_end}"
@@ -215,7 +213,7 @@ class StatsReport:
 
     def _machine(self) -> Iterator[str]:
         yield f"now_ms {self._engine.now_ms()}"
-        for folder in self._guard.folders():  # the path comes last: it may have blanks
+        for folder in self._guard.folders():  # the path is last: it may contain blanks
             takes_puts = _word(folder.refusal is None)
             free = f"free_bytes {folder.free_bytes} free_bytes_min {folder.free_bytes_min}"
             yield f"folder {free} takes_puts {takes_puts} path {folder.path}"
@@ -223,7 +221,7 @@ class StatsReport:
     def _topic_figures(self, kind: Kind, topic: str) -> str:
         figures = self._statistics.topic_realtime(kind, topic)
         if figures is None and self._statistics.any_topic_counted(kind):
-            return f"Invalid keyTwo:{topic}"  # MetaQ's words for "others were counted, this one was not"
+            return f"Invalid keyTwo:{topic}"  # MetaQ's text for "others were counted, this one was not"
         return self._figures(figures)
 
     def _figures(self, figures: Realtime | None) -> str:
@@ -248,6 +246,6 @@ def _word(value: bool) -> str:
 
 
 def _decimal(amount: int, by: int) -> str:
-    """Write a quotient as MetaQ does: at most two decimals, halves to even, no zeros at the end."""
+    """Format a quotient as MetaQ does: at most two decimals, halves to even, no trailing zeros."""
     text = f"{amount / by:.2f}"
     return text.rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
 """Transaction commands of the text protocol: each becomes one call of the ``TransactionManager`` and one reply.
 
 A connection is identified by its session object: local transactions belong to it. Replies that wait for the journal or
-for the partitions take their place in the connection's queue at once.
+for the partitions reserve their position in the connection's queue at once.
 
 Source: docs/transactions.md; docs/adr/0005, 0007.
 """
@@ -27,25 +27,25 @@ from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import TransactionRefused
 
 NO_OFFSET: Final = -1
-"""What a put inside a transaction is answered with: its offset exists only after the commit."""
+"""Offset in the reply to a put inside a transaction: the real one exists only after the commit."""
 
 _KEYS_END: Final = "\r\n"
 _GATED: Final = frozenset({"BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE"})
-"""Steps that nothing comes of while no messages are taken; the others end something, or ask."""
+"""Steps that fail while no messages are accepted; the other steps end a transaction, or only ask."""
 
 _ABOUT_A_QUERY: Final = frozenset({"FORGET", "DECIDED_CONTENTS"})
-"""Steps for those alone who may write to all topics of the query that they name."""
+"""Steps that need write access to all topics of the query that they name."""
 
 
 Visible = Callable[[frozenset[str]], bool]
-"""Whether a client may know of a branch that writes to these topics."""
+"""Whether a client may see a branch that writes to these topics."""
 
 
 class TransactionCommands:
-    """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
+    """Carries out transaction commands for all connections; ``connection`` is any object that identifies one."""
 
     def __init__(self, manager: TransactionManager, statistics: Statistics, gate: PutGate, texts: RefusalTexts) -> None:
-        """``gate`` may keep transactions from beginning and committing."""
+        """``gate`` may refuse BEGIN, PREPARE, COMMIT and decisions."""
         self._gate, self._texts = gate, texts
         self._manager = manager
         self._statistics = statistics
@@ -82,9 +82,8 @@ class TransactionCommands:
         self._steps[command.type](connection, command, replies)
 
     def put(self, connection: object, command: Put, replies: ReplyQueue) -> None:
-        """Add a message to a transaction."""
         topic, partition, body, flag, opaque, checksum, key = command
-        assert key is not None  # plain puts take another way
+        assert key is not None  # plain puts are handled elsewhere
 
         def add() -> str:
             message_id = self._manager.put(connection, key, topic, partition, flag, checksum, body)
@@ -93,7 +92,6 @@ class TransactionCommands:
         self._count_puts(topic, 1, len(body), _answer(replies, opaque, add, self._texts.put_in_transaction))
 
     def put_batch(self, connection: object, command: PutBatch, replies: ReplyQueue) -> None:
-        """Add a block of messages to a transaction."""
         topic, partition, block, count, opaque, key = command
         assert key is not None
 
@@ -198,7 +196,7 @@ class TransactionCommands:
 
 
 def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str], worded: Worded) -> bool:
-    """Queue what ``step`` returns, or its refusal; return whether it was done."""
+    """Queue the result of ``step``, or its refusal; return whether it succeeded."""
     try:
         code, text = OK, step()
     except TransactionRefused as refused:

@@ -291,7 +291,7 @@ def test_a_partition_that_the_master_deleted_is_not_waited_for(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "trouble"),
     [
-        ({"reports_state": False}, "broker master:1 does not give its state away"),
+        ({"reports_state": False}, "broker master:1 does not report its state"),
         ({"id": 4}, "broker master:1 has brokerId 4, this slave has 3; they must be the same"),
     ],
 )

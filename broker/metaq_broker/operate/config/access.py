@@ -1,4 +1,4 @@
-"""Who may connect and what for: the rules between the keys of server.ini that are about TLS and allow lists.
+"""The rules between the keys of server.ini about TLS and allow lists.
 
 Source: docs/operations.md, "TLS" and "Who may do what".
 """
@@ -14,7 +14,7 @@ _WILDCARD = "*"
 
 
 class ListenSettings(Protocol):
-    """The part of ``SystemConfig`` that says where the broker listens."""
+    """The part of ``SystemConfig`` about where the broker listens."""
 
     @property
     def bind_address(self) -> str: ...
@@ -24,7 +24,7 @@ class ListenSettings(Protocol):
 
 
 class AllowLists(Protocol):
-    """The part of ``SystemConfig`` and ``TopicConfig`` that says who may do what; an empty list allows everyone."""
+    """The part of ``SystemConfig`` and ``TopicConfig`` about access; an empty list allows everyone."""
 
     @property
     def allow_publish(self) -> tuple[str, ...]: ...
@@ -34,13 +34,13 @@ class AllowLists(Protocol):
 
 
 def settle_tls(values: dict[str, Any], source: str) -> None:
-    """Check the TLS keys of ``[system]`` against each other, and fill in what follows from them.
+    """Check the TLS keys of ``[system]`` against each other, and set the defaults that depend on other keys.
 
-    A key that is in the file of the certificate needs no file of its own; ``tlsClientCaFile`` alone means that
-    certificates of clients are required.
+    ``tlsKeyFile`` defaults to the file of the certificate; with ``tlsClientCaFile``, clients must show certificates by
+    default.
 
     Raises:
-        ConfigError: Keys that make no sense together.
+        ConfigError: Keys contradict each other.
     """
     if not values["tls_cert_file"]:
         for name, attribute in (
@@ -65,7 +65,7 @@ def check_topic_allow_lists(section: Section, lists: AllowLists, client_auth: st
     """Check the allow lists of a ``[topic=NAME]``.
 
     Raises:
-        ConfigError: See ``check_allow_lists``; or they stand in a section with a wildcard, where they would not apply.
+        ConfigError: As ``check_allow_lists``; or the section has a wildcard, where lists would not apply.
     """
     check_allow_lists(section.name, lists.allow_publish, lists.allow_subscribe, client_auth, source)
     for name in ("allowPublish", "allowSubscribe"):
@@ -92,7 +92,7 @@ def check_allow_lists(
 
 
 def exposure_warning(system: ListenSettings) -> str | None:
-    """Return what to say of a broker that other machines reach without TLS, ``None`` if there is nothing to say."""
+    """Return a warning if other machines reach the broker without TLS, else ``None``."""
     if system.tls_cert_file or is_loopback(system.bind_address):
         return None
     return (
@@ -103,7 +103,7 @@ def exposure_warning(system: ListenSettings) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach ``host``; any name but localhost may be reached by others."""
+    """Return whether only this machine can reach ``host``; any name but localhost counts as reachable by others."""
     if host == "localhost":
         return True
     try:

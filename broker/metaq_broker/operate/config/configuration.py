@@ -1,6 +1,6 @@
 """The broker's configuration: server.ini, read and checked completely before anything is opened.
 
-A ``BrokerConfig`` never changes. ``load`` reads a file, ``parse`` its bytes, ``development`` makes one from nothing.
+A ``BrokerConfig`` is immutable. ``load`` reads a file, ``parse`` its bytes, ``development`` needs no file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from metaq_broker.operate.config.shared import shared_text
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
 SPECIAL: Final = "$^+?()[{|\\"
-"""Characters by which a name, taken for a regular expression as in MetaQ, does not match itself."""
+"""Characters because of which a name does not match itself as a regular expression, which MetaQ takes it for."""
 
 UNMATCHED: Final = (
     "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are stored "
@@ -43,7 +43,7 @@ UNMATCHED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Everything server.ini says. ``topics`` holds names as written, wildcards included; ``text`` is the raw file."""
+    """The contents of server.ini. ``topics`` are names as written, with wildcards; ``text`` is the raw file."""
 
     system: SystemConfig
     zookeeper: ZooKeeperConfig
@@ -51,78 +51,81 @@ class BrokerConfig:
     text: bytes
     warnings: tuple[str, ...] = ()
     role: Role | None = None
-    """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
+    """The broker's role in replication, see ``replication``; ``None``: it has none."""
     rocketmq: RocketmqConfig | None = None
     """The front end for RocketMQ's clients; ``None``: there is none."""
 
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
-    """Topics that are there for the broker's own work: see ``hides``."""
+    """Topics for the broker's internal use: see ``hides``."""
     reserved_topics: frozenset[str] = frozenset()
-    """Topics to which nobody but this broker puts."""
+    """Topics to which only this broker puts."""
     made_topics: Mapping[str, int] = field(default_factory=dict)
-    """Topics that RocketMQ's clients made and the file does not name, and their partitions: MetaQ's clients, which
-    find topics in ``stats config``, are shown them."""
+    """Topics that RocketMQ's clients created and the file does not name, with their numbers of partitions. ``stats
+    config`` shows them to MetaQ's clients, which find topics there.
+    """
     unmatched: frozenset[str] = frozenset()
     """Topics of the file that MetaQ refuses: it takes a name for a regular expression, which must match the name."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
 
     def __post_init__(self) -> None:
-        """Find the patterns once: there may be thousands of topics, and every put asks."""
+        """Find the patterns once: there may be thousands of topics, and every put needs the patterns."""
         object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
 
     @property
     def checksum(self) -> int:
         """CRC-32 of ``shared_text``, unmasked, as ``stats`` and ZooKeeper show it.
 
-        Not of the file's own bytes: a Java slave compares it with the checksum of what ``stats config`` answers.
+        Not of the file's own bytes: a Java slave compares it with the checksum of the answer to ``stats config``.
         """
         return zlib.crc32(self.shared_text)
 
     @property
     def shared_text(self) -> bytes:
-        """What others are shown: the file without keys that MetaQ does not know, and a section for each made topic."""
+        """What others see: the file without keys that MetaQ does not know, and a section for each created topic."""
         made = "".join(
             f"\n[topic={topic}]\nnumPartitions={count}\n" for topic, count in sorted(self.made_topics.items())
         )
         return shared_text(self.text) + made.encode()
 
     def hides(self, topic: str) -> bool:
-        """Say whether ``topic`` is no user's affair, and left out of lists of topics."""
+        """Return whether ``topic`` is internal, and left out of lists of topics."""
         return topic in self.hidden_topics or topic.startswith(self.hidden_prefixes)
 
     def accepts(self, topic: str) -> bool:
-        """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
+        """Return whether messages may be put to ``topic``: it has a section, or a wildcard covers it."""
         return self.accepted_settings(topic) is not None
 
     def accepted_settings(self, topic: str) -> TopicConfig | None:
-        """Return the settings of ``topic``, ``None`` if nothing may be put to it; see ``accepts``."""
+        """Return the settings of ``topic``; ``None`` if it is not accepted."""
         settings = self.topics.get(topic)
         if settings is None and any(covers(pattern, topic) for pattern in self.patterns):
             return self.system
         return settings
 
     def topic_settings(self, topic: str) -> TopicConfig:
-        """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
+        """Return the settings of ``topic``. A topic without a section has those of ``[system]``, as in MetaQ."""
         return self.topics.get(topic) or self.system
 
     def reader_lists(self, topic: str) -> list[tuple[str, ...]]:
-        """Return the allow lists of who reads ``topic``: its own, and all where messages of all topics wait."""
+        """Return the allow lists for readers of ``topic``: its own, and all lists for topics with messages of all
+        topics.
+        """
         own = self.topic_settings(topic).allow_subscribe
         if topic not in self.reserved_topics:
             return [own]
         return [own, self.system.allow_subscribe, *(each.allow_subscribe for each in self.topics.values())]
 
     def data_paths(self) -> list[str]:
-        """Return the distinct folders that hold partitions, the system's first."""
+        """Return the distinct folders of partitions, the system's first."""
         paths = [self.system.data_path, *(topic.data_path for topic in self.topics.values())]
         return list(dict.fromkeys(paths))
 
 
 @lru_cache(maxsize=16384)
 def covers(pattern: str, topic: str) -> bool:
-    """Say whether a topic name with ``*`` (any characters, also none) covers ``topic`` as a whole."""
+    """Return whether a topic name with ``*`` (any number of any characters) matches the whole of ``topic``."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split(_WILDCARD))), topic) is not None
 
 
@@ -136,11 +139,6 @@ def load(path: Path | str) -> BrokerConfig:
 
 
 def read_file(path: Path | str) -> bytes:
-    """Return the bytes of a configuration file.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -148,7 +146,7 @@ def read_file(path: Path | str) -> bytes:
 
 
 def data_path_in(path: Path | str) -> Path:
-    """Return the data folder that a configuration file names, whatever else is right or wrong in the file.
+    """Return the data folder that a configuration file names, even if other keys of the file are wrong.
 
     Raises:
         ConfigError: The file cannot be read, or is no configuration file.
@@ -157,7 +155,9 @@ def data_path_in(path: Path | str) -> Path:
 
 
 def data_path_of(raw: bytes, source: str) -> Path:
-    """Return the same of the bytes of a configuration; ``source`` names it in errors. Raises as ``data_path_in``."""
+    """Return the data folder in the bytes of a configuration; ``source`` names it in errors. Raises as
+    ``data_path_in``.
+    """
     sections = {section.name: section for section in parse_ini(raw, source)}
     if "system" not in sections:
         raise ConfigError(source, "section [system] is missing")
@@ -166,9 +166,9 @@ def data_path_of(raw: bytes, source: str) -> Path:
 
 
 def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None = None) -> BrokerConfig:
-    """Check the bytes of a server.ini; ``source`` names it in errors.
+    """Parse and check the bytes of a server.ini; ``source`` names it in errors.
 
-    ``inherited`` is where topics get what they do not set themselves, instead of from the file's own ``[system]``.
+    Topics inherit from ``inherited``, if given, instead of the file's own ``[system]``.
 
     Raises:
         ConfigError: Names file, section, key and value, and what is allowed.
@@ -182,7 +182,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     base = inherited or system
     topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
     rocketmq = read_rocketmq(sections, source)
-    if not topics and rocketmq is None:  # RocketMQ's clients make topics themselves
+    if not topics and rocketmq is None:  # RocketMQ's clients create topics themselves
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
@@ -192,9 +192,9 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
 
 
 def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
-    """Return a configuration for trying things out: this machine only, every topic accepted, ``partitions`` each.
+    """Return a configuration for development: only this machine, every topic accepted, with ``partitions`` partitions.
 
-    With ``rocketmq_port`` RocketMQ's clients are served there, too.
+    With ``rocketmq_port``, RocketMQ's clients are served on that port.
     """
     rocketmq = "" if rocketmq_port is None else f"[{ROCKETMQ}]\nenabled=true\nport={rocketmq_port}\n"
     text = (
@@ -257,7 +257,7 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
 
 
 def _is_unmatched(name: str, names: Iterable[str]) -> bool:
-    """Whether a name has characters by which it does not match itself in MetaQ, and no wildcard covers it."""
+    """Return whether MetaQ would not match a name with itself, and no wildcard covers the name."""
     is_special = any(each in name for each in SPECIAL)
     return is_special and not any(covers(pattern, name) for pattern in names if _WILDCARD in pattern)
 
@@ -277,7 +277,7 @@ def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
 
 
 def unguarded_port_warning(config: BrokerConfig) -> str | None:
-    """Return what to say where RocketMQ's clients need accounts and MetaQ's do not, ``None`` if both or none do."""
+    """Return a warning if RocketMQ's clients need accounts and MetaQ's do not, else ``None``."""
     rocketmq, system = config.rocketmq, config.system
     if rocketmq is None or not rocketmq.accounts or rocketmq.metaq_accounts:
         return None

@@ -1,8 +1,8 @@
-"""What an asynchronous slave's server.ini becomes when it follows its master's. Pure: two texts in, one text out.
+"""Computes the server.ini of an asynchronous slave that follows its master. Pure: two texts in, one text out.
 
-Followed is what a topic is: which topics there are, and the keys ``FOLLOWED`` of each and of ``[system]``, the values
-of topics that only a wildcard admits. Everything else is the slave's own and stays as it is written, comments included:
-its address and folders, retention, ZooKeeper, ``[slave]``, TLS, allow lists, limits.
+The slave takes over which topics there are, and the keys ``FOLLOWED`` of each and of ``[system]``, which apply to
+topics without a section. Everything else remains as the slave has it, comments included: address and folders,
+retention, ZooKeeper, ``[slave]``, TLS, allow lists, limits.
 
 Source: docs/replication.md, "Following the master's topics".
 """
@@ -42,11 +42,11 @@ class _Block:
 
     @property
     def topic(self) -> str | None:
-        """The topic that the section is of, ``None`` if it is another section."""
+        """The topic of the section; ``None`` if it is another section."""
         return self.name.removeprefix(_TOPIC_PREFIX).strip() if self.name.startswith(_TOPIC_PREFIX) else None
 
     def set(self, key: str, value: str) -> None:
-        """Give ``key`` a value: in its line, or in a new one behind the last."""
+        """Set a key in its line, or in a new last line."""
         line = f"{key}={value}"
         for number, found in enumerate(self.lines):
             if re.split("[=:]", found, maxsplit=1)[0].strip() == key:
@@ -59,10 +59,11 @@ class _Block:
 def follow_topics(master_text: bytes, own_text: bytes, master_source: str, own_source: str) -> bytes:
     """Return ``own_text`` with the topics of ``master_text``; the same bytes if there is nothing to change.
 
-    The sources name the texts in errors. A topic says the followed keys itself, so that they take effect at a reload.
+    The sources name the texts in errors. The followed keys are written into the topics' own sections, so that they take
+    effect at a reload.
 
     Raises:
-        ConfigError: One of the texts, or the result, is no configuration; or their broker ids differ.
+        ConfigError: One of the texts, or the result, is no valid configuration; or their broker ids differ.
     """
     master, own = parse(master_text, master_source), parse(own_text, own_source)
     ids = master.system.broker_id, own.system.broker_id

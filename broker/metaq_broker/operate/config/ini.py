@@ -1,7 +1,7 @@
 """Reads MetaQ's INI dialect: sections, ``key=value`` lines, whole-line comments. Knows no key.
 
 A file is UTF-8 or, as MetaQ's own samples are, GBK. ``;`` and ``#`` start a comment only at the beginning of a line, so
-that a value may hold them. ``=`` or ``:`` ends the key, whichever comes first.
+that a value may contain them. The first ``=`` or ``:`` ends the key.
 
 Source: docs/configuration.md.
 """
@@ -29,7 +29,7 @@ class ConfigError(MetaqError):
 
 @dataclass(slots=True)
 class Section:
-    """One ``[name]``: its keys in file order with their values (blank values are ``""``), and the line it starts on."""
+    """One ``[name]``: its keys in file order with their values (``""`` if blank), and the number of its first line."""
 
     name: str
     line: int
@@ -54,8 +54,8 @@ def parse_ini(raw: bytes, source: str) -> list[Section]:
     """Return the sections of ``raw`` in file order; ``source`` names the file in errors.
 
     Raises:
-        ConfigError: A line that is none of comment, section and ``key=value``; a section or key given twice; a key
-            before the first section.
+        ConfigError: A line is no comment, section or ``key=value``; a section or key given twice; a key before the
+            first section.
     """
     sections: dict[str, Section] = {}
     current: Section | None = None

@@ -1,4 +1,4 @@
-"""Keys of server.ini as rows: a field of a section's class is the row of its key.
+"""The keys of server.ini as rows: each field of a section's class is the row of one key.
 
 ::
 
@@ -25,15 +25,15 @@ REQUIRED: Final = object()
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 OTHERS, OUR_OWN, WITHOUT_EFFECT = "of the other system", "our own", "without effect"
-"""Kinds of keys: MetaQ, or RocketMQ, has it, too; only this broker has it; it is accepted and changes nothing."""
+"""Kinds of keys: MetaQ or RocketMQ has it, too; only this broker has it; it is accepted and has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """One row.
 
-    ``name`` in the file, ``attribute`` of the parsed section. ``shown``: the default as the documentation has it.
-    ``sample``: the value in a new file, where the key is not left as a comment.
+    ``name`` in the file, ``attribute`` of the parsed section. ``shown``: the default as the documentation shows it.
+    ``sample``: the value in a new file, if the key is not written as a comment there.
     """
 
     name: str
@@ -63,12 +63,11 @@ def key(
     shown: str = "",
     sample: str | None = None,
 ) -> Any:
-    """A field that is the row of a key."""
+    """Return a field that is the row of a key."""
     return dataclasses.field(metadata={"key": Key(name, read, doc, default, kind, shown, sample)})
 
 
 def keys_of(section: type) -> tuple[Key, ...]:
-    """Return the rows of a section's class."""
     fields = [field for field in dataclasses.fields(section) if "key" in field.metadata]
     return tuple(dataclasses.replace(field.metadata["key"], attribute=field.name) for field in fields)
 
@@ -93,7 +92,7 @@ def ignored_keys(section: Section) -> dict[str, str]:
 def read_section(
     section: Section, keys: Iterable[Key], source: str, inherited: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return attribute -> value for every key; a missing or blank one gets ``inherited``'s value, else its default.
+    """Return attribute -> value for every key; a missing or blank key gets ``inherited``'s value, else its default.
 
     Raises:
         ConfigError: An unknown key (the nearest valid one is named), a wrong value, or a required key that is missing.

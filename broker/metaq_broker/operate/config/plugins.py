@@ -1,4 +1,4 @@
-"""Roles that a command line gives a broker: ``-F metaslave=FILE``, ``samsa`` and ``gregor``, as the Java broker."""
+"""Roles that the command line gives a broker: ``-F metaslave=FILE``, ``samsa`` and ``gregor``, as for a Java broker."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from metaq_broker.operate.config.ini import ConfigError, parse_ini
 from metaq_broker.operate.config.replication import PLUGINS, READERS, check_master
 
 IGNORED_PLUGINS: Final = ("jettybroker",)
-"""Plugins of MetaQ that have no counterpart here and change nothing about messages."""
+"""Plugins of MetaQ that have no counterpart here and do not affect messages."""
 
 
 def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
-    """Return ``config`` with the role that a command line's ``-F`` gives it: ``metaslave=async_slave.properties``.
+    """Return ``config`` with the role of an ``-F`` argument such as ``metaslave=async_slave.properties``.
 
     Raises:
-        ConfigError: There is no such role or file, something in the file is wrong, or there is a role already.
+        ConfigError: There is no such role or file, the file has an error, or there is a role already.
     """
     name, _, file = argument.partition("=")
     if name.lower() in IGNORED_PLUGINS:

@@ -1,8 +1,8 @@
-"""How a broker's partitions get to a second broker: ``[slave]``, ``[samsa]`` and ``[gregor]``, or plugin files.
+"""The sections about replication, ``[slave]``, ``[samsa]`` and ``[gregor]``, or the plugin files in their place.
 
 A broker is at most one of them: the asynchronous slave of a master (``[slave]``), the master of a synchronous pair
-(``[samsa]``) or its slave (``[gregor]``). MetaQ says the same in properties files that the command line names:
-``-Fmetaslave=FILE``, ``-Fsamsa=FILE``, ``-Fgregor=FILE``; both ways are read here, with MetaQ's keys.
+(``[samsa]``) or its slave (``[gregor]``). MetaQ has the same keys in properties files that the command line names:
+``-Fmetaslave=FILE``, ``-Fsamsa=FILE``, ``-Fgregor=FILE``. Both are read here.
 
 Source: docs/replication.md.
 """
@@ -21,11 +21,11 @@ from metaq_broker.operate.config.values import boolean, number, plain
 SLAVE, SAMSA, GREGOR = "slave", "samsa", "gregor"
 
 NO_SLAVE: Final = -1
-"""The slaveId in MetaQ's sample configuration: this broker is none."""
+"""The slaveId in MetaQ's sample configuration; it means that this broker is no slave."""
 
 
 PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
-"""What ``-F`` calls a role (in any case) -> the section that says the same."""
+"""Name of a role for ``-F``, in lower case -> the section of the same role."""
 
 
 _MILLISECONDS: Final = number(1, INT32_MAX)
@@ -42,8 +42,8 @@ def _address(text: str) -> Address:
 class SlaveConfig:
     """The asynchronous slave ``slave_id`` of the broker at ``master``, which has the same broker id.
 
-    ``master`` is ``None`` where ZooKeeper has to be asked. ``delay_ms_max`` is how long it waits, when it has
-    everything, before it asks for more.
+    ``master`` is ``None`` if ZooKeeper has the address. ``delay_ms_max`` is the longest pause between two requests of a
+    slave that has everything.
     """
 
     # fmt: off
@@ -74,8 +74,8 @@ class SlaveConfig:
 class SamsaConfig:
     """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one run of frames.
 
-    What the keys without effect mean to MetaQ has no counterpart here: there are no threads to count, no consumers'
-    offsets to repair, and the pair is out of sync after the first failure.
+    The keys without effect have no counterpart here: there are no threads to count, no consumers' offsets to repair,
+    and the pair is out of sync after the first failure.
     """
 
     # fmt: off
@@ -113,7 +113,7 @@ Role = SlaveConfig | SamsaConfig | GregorConfig
 
 
 def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
-    """Return what the sections of a server.ini say about replication, ``None`` if nothing.
+    """Return the role in the sections of a server.ini; ``None`` if there is none.
 
     Raises:
         ConfigError: A key or a value is wrong, or there are two roles.
@@ -125,10 +125,10 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
 
 
 def check_master(role: Role | None, has_registry: bool, where: str) -> None:
-    """Check that a slave can find its master: ``has_registry`` says whether there is a ZooKeeper to ask.
+    """Check that a slave can find its master; ``has_registry``: ZooKeeper is configured.
 
     Raises:
-        ConfigError: It is neither configured nor is there a ZooKeeper to ask.
+        ConfigError: There is neither an address nor ZooKeeper.
     """
     if isinstance(role, SlaveConfig) and role.master is None and not has_registry:
         raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")

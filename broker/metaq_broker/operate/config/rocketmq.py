@@ -19,7 +19,7 @@ from metaq_broker.operate.config.values import Reader, boolean, byte_count, file
 
 SECTION: Final = "rocketmq"
 VIP_PORT_BELOW: Final = 2
-"""How far below the port clients before 4.5 expect a second one."""
+"""Clients before 4.5 expect a second port this far below the port."""
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NAME_CHARACTERS_MAX: Final = 127
@@ -64,7 +64,7 @@ _COUNT: Final[Reader] = number(1, INT32_MAX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketmqConfig:
-    """The section. ``ip`` is empty where the broker is known by ``hostName``, ``accounts_file`` without accounts."""
+    """The section. ``ip`` is empty if clients get ``hostName``; ``accounts_file`` is empty without accounts."""
 
     # fmt: off
     enabled: bool = key("enabled", boolean, "whether RocketMQ's clients are served", False, kind=OUR_OWN)
@@ -189,7 +189,6 @@ class RocketmqConfig:
 
     @property
     def idle_timeout_ms(self) -> int:
-        """The idle timeout, as connections want it."""
         return self.idle_timeout_s * 1000
 
 
@@ -197,10 +196,10 @@ ROCKETMQ_KEYS: Final = keys_of(RocketmqConfig)
 
 
 def read_rocketmq(sections: Mapping[str, Section], source: str) -> RocketmqConfig | None:
-    """Return what the section says; ``None`` if there is none, or it does not switch the front end on.
+    """Return the section; ``None`` if there is none, or it does not enable the front end.
 
     Raises:
-        ConfigError: An unknown key, a wrong value, or values that do not go together.
+        ConfigError: An unknown key, a wrong value, or values that contradict each other.
     """
     section = sections.get(SECTION)
     if section is None:

@@ -45,7 +45,7 @@ _RIGHTS: Final = (
 class TopicConfig:
     """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute.
 
-    ``allow_publish`` and ``allow_subscribe`` are names of certificates; an empty one allows everyone.
+    ``allow_publish`` and ``allow_subscribe`` are names in certificates; an empty list allows everyone.
     """
 
     # fmt: off
@@ -87,7 +87,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemConfig(TopicConfig):
-    """The ``[system]`` section. It has what a topic has that sets nothing itself."""
+    """The ``[system]`` section. Its topic settings apply to topics that do not set them."""
 
     # fmt: off
     broker_id: int = key(
@@ -232,7 +232,7 @@ class SystemConfig(TopicConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperConfig:
-    """The ``[zookeeper]`` section; an empty ``connect`` means that none is used."""
+    """The ``[zookeeper]`` section; with an empty ``connect``, ZooKeeper is not used."""
 
     # fmt: off
     connect: str = key(
@@ -257,12 +257,12 @@ class ZooKeeperConfig:
 
     @property
     def has_address(self) -> bool:
-        """Whether the broker uses a ZooKeeper at all."""
+        """Whether the broker uses ZooKeeper."""
         return self.enable and bool(self.connect)
 
     @property
     def address(self) -> ZooKeeperAddress:
-        """Where MetaQ's tree is; a path behind the hosts of ``connect`` is above ``root``."""
+        """The address of MetaQ's tree; a path behind the hosts of ``connect`` is above ``root``."""
         hosts, slash, above = self.connect.partition("/")
         return ZooKeeperAddress(hosts, slash + above + self.root)
 

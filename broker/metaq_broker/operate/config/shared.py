@@ -1,9 +1,9 @@
-"""What a broker shows of its server.ini in ``stats config``: the file without the keys that MetaQ does not know.
+"""The broker's answer to ``stats config``: server.ini without the keys that MetaQ does not know.
 
 A Java slave with ``autoSyncMasterConfig=true`` reads its master's answer with MetaQ's own parser, which stops at the
-first key of ``[system]``, ``[zookeeper]`` or a topic that it does not know. What slaves and clients need are MetaQ's
-keys only. A size with a unit becomes a number, because MetaQ knows no units. Every other line stays as it is, in the
-file's own encoding. A file without keys and units of this broker is shown unchanged.
+first key of ``[system]``, ``[zookeeper]`` or a topic that it does not know. Slaves and clients need MetaQ's keys only.
+A size with a unit becomes a number, because MetaQ knows no units. Every other line stays as it is, in the file's own
+encoding.
 
 Source: docs/protocol.md (stats).
 """
@@ -53,4 +53,4 @@ def _is_metaqs(section: bytes, line: bytes) -> bool:
         return key in _ZOOKEEPER
     if section.startswith(b"topic"):
         return key in _TOPIC or key.startswith(FILTER_PREFIX.encode())
-    return True  # MetaQ passes over other sections
+    return True  # MetaQ ignores other sections

@@ -1,7 +1,7 @@
-"""Turns the text of one configuration value into a number, a boolean or another checked value.
+"""Parses the text of one configuration value into a number, a boolean or another checked value.
 
-Every reader takes the text (never blank) and raises ``ValueError`` whose text says what is allowed; the caller adds
-file, section and key.
+Every reader gets a text that is not blank and raises ``ValueError`` with a text that says what is allowed; the caller
+adds file, section and key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metaq_broker.log.retention.policy import RetentionPolicy, Schedule
 Reader = Callable[[str], Any]
 
 EVERYONE = "*"
-"""What an allow list says that allows everyone."""
+"""The value of an allow list that allows everyone."""
 
 EXPRESSION_CHARS_MAX = 100
 """Longest arithmetic expression that is evaluated."""
@@ -62,7 +62,7 @@ def _evaluate(node: ast.expr) -> int:
 
 
 def one_of(*words: str) -> Reader:
-    """Return a reader of one of these words."""
+    """Return a reader that accepts these words only."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -73,7 +73,7 @@ def one_of(*words: str) -> Reader:
 
 
 def number(low: int, high: int) -> Reader:
-    """Return a reader of whole numbers ``low..high``, written plainly or as an expression."""
+    """Return a reader of whole numbers ``low..high``, plain or as an expression."""
 
     def read(text: str) -> int:
         value = evaluate(text)
@@ -85,7 +85,7 @@ def number(low: int, high: int) -> Reader:
 
 
 def byte_count(low: int, high: int) -> Reader:
-    """Return a reader of sizes ``low..high``: like ``number``, or a number with a unit, as ``parse_size`` reads it."""
+    """Return a reader of sizes ``low..high``: like ``number``, or a number with a unit (``parse_size``)."""
 
     def read(text: str) -> int:
         if not low <= (value := bytes_of(text)) <= high:
@@ -96,7 +96,7 @@ def byte_count(low: int, high: int) -> Reader:
 
 
 def bytes_of(text: str) -> int:
-    """Return how many bytes ``text`` is.
+    """Return the number of bytes that ``text`` says.
 
     Raises:
         ValueError: It is neither an expression nor a number with a unit.
@@ -112,31 +112,30 @@ def bytes_of(text: str) -> int:
 
 
 def boolean(text: str) -> bool:
-    """Read ``true`` or ``false`` in any case."""
+    """Parse ``true`` or ``false`` in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def plain(text: str) -> str:
-    """Return the text itself."""
     return text
 
 
 def host(text: str) -> str:
-    """Read a host name or address: no blank and no slash."""
+    """Check a host name or address: it has no blank and no slash."""
     if re.search(r"[\s/]", text):
         raise ValueError("a host name or an address without blanks and slashes")
     return text.strip("[]")
 
 
 def file_path(text: str) -> str:
-    """Read the path of a file; ``~`` is the home folder, and a relative path begins in the working folder."""
+    """Return the absolute path of a file; ``~`` is the home folder, and relative paths start in the working folder."""
     return str(Path(text).expanduser().absolute())
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Read a list of names with commas between them; ``*``, which stands for everyone, is the empty list."""
+    """Parse a list of names with commas between them; ``*``, which means everyone, is the empty list."""
     if text == EVERYONE:
         return ()
     found = tuple(name.strip() for name in text.split(","))
@@ -146,13 +145,13 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def delete_policy(text: str) -> str:
-    """Check a retention policy such as ``delete,168`` or ``archive,90m,true`` and return it as written."""
+    """Check a retention policy such as ``delete,168`` or ``archive,90m,true`` and return it unchanged."""
     RetentionPolicy.parse(text)
     return text
 
 
 def schedule(text: str) -> str:
-    """Check a Quartz schedule such as ``0 0 6,18 * * ?`` and return it as written."""
+    """Check a Quartz schedule such as ``0 0 6,18 * * ?`` and return it unchanged."""
     try:
         Schedule.parse(text)
     except ValueError as fault:
@@ -171,7 +170,7 @@ def zookeeper_hosts(text: str) -> str:
 
 
 def zookeeper_path(text: str) -> str:
-    """Return the path of a node in ZooKeeper."""
+    """Check the path of a ZooKeeper node."""
     if not re.fullmatch(r"(?:/[^/\s]+)+", text):
         raise ValueError("a path such as /meta")
     return text

@@ -1,5 +1,5 @@
-"""Actions of ``ctl`` as rows: each gives a subcommand with its arguments, the request, what the broker takes of it, how
-the result reads, and the tables of docs/administration.md.
+"""The actions of ``ctl`` as rows: each gives a subcommand with its arguments, the request, the broker's arguments, the
+lines of the result, and the tables of docs/administration.md.
 
 ::
 
@@ -22,11 +22,11 @@ from metaq_broker.operate.control.services import BrokerParts
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument, or some that belong together.
+    """One argument, or several that belong together.
 
-    ``usage``: on the command line; ``request``: in the request, both for the documentation. ``add`` gives it to the
-    parser, ``send`` puts it into the request. ``take`` reads the value that the broker works with; ``None``: the
-    request has none.
+    ``usage`` is on the command line, ``request`` in the request; both are for the documentation. ``add`` adds it to the
+    parser, ``send`` puts it into the request. ``take`` reads the broker's value from the request; ``None``: there is
+    none.
     """
 
     usage: str
@@ -38,7 +38,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One row. ``reads``: it changes nothing. ``run`` gets the values of ``arguments``."""
+    """One row. ``reads``: the action changes nothing. ``run`` gets the values of ``arguments``."""
 
     name: str
     help: str
@@ -49,20 +49,20 @@ class Action:
     run: Callable[..., Awaitable[Result]]
 
     async def carry_out(self, parts: BrokerParts, arguments: Arguments) -> Result:
-        """Do it. Raises ``CommandRefused``."""
+        """Run the action. Raises ``CommandRefused``."""
         values = [each.take(arguments) for each in self.arguments if each.take is not None]
         arguments.end()
         return await self.run(parts, *values)
 
 
 ACTIONS: Final[dict[str, Action]] = {}
-"""Every action by its name, in the order in which they are defined in ``commands``."""
+"""All actions by name, in the order of their definition in ``commands``."""
 
 
 def action(
     name: str, text: str, *arguments: Argument, lines: Lines, doc: str = "", reads: bool = False
 ) -> Callable[[Callable[..., Awaitable[Result]]], Callable[..., Awaitable[Result]]]:
-    """Make a row of a function; without ``doc``, the documentation says what the help does."""
+    """Make a row of a function; without ``doc``, the documentation shows the help text."""
 
     def add(run: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
         ACTIONS[name] = Action(name, text, arguments, lines, doc or text, reads, run)
@@ -91,7 +91,7 @@ def _add_offset(parser: ArgumentParser) -> None:
 def _one(
     usage: str, name: str, take: Callable[[Arguments, str], Any], shown: str = "", *, key: str = "", **how: Any
 ) -> Argument:
-    """Return an argument that is ``name`` on the command line and ``key``, or the same, in the request."""
+    """Return an argument that is ``name`` on the command line and ``key``, or ``name``, in the request."""
     key = key or name.lstrip("-")
 
     def send(options: Namespace) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ def _one(
 
 
 def force(text: str) -> Argument:
-    """Return the flag ``--force``; ``text`` says what it does."""
+    """Return the flag ``--force``; ``text`` is its help."""
     return _one("[--force]", "--force", Arguments.flag, " (true, false)", action="store_true", help=text)
 
 
@@ -142,5 +142,5 @@ WAIT: Final = Argument(
 
 
 def word(verb: str) -> Argument:
-    """Return a word that has to be written."""
+    """Return a fixed word of the command line."""
     return Argument(verb, "", lambda parser: parser.add_argument("verb", choices=[verb]), lambda options: {}, None)

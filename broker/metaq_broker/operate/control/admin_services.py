@@ -1,6 +1,6 @@
-"""What operators see of a running broker: the control socket, reload, metrics. Opened last at start, closed first.
+"""What operators use at a running broker: the control socket, reload, metrics. Opened last at start, closed first.
 
-None of it is needed to serve clients: a control socket that cannot be made is an error in the log, not the end.
+Clients are served without it, so a control socket that cannot be created is only logged as an error.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ GATHER_S_MAX: Final = 5.0
 
 
 class MetricsUnavailable(MetaqError):
-    """Metrics were asked for and cannot be served; the text says what to do."""
+    """Metrics are configured and cannot be served; the text says what to do."""
 
 
 def bind_metrics(host: str, port: int) -> socket.socket | None:
-    """Return the socket for metrics, ``None`` if none are wanted (port 0). Nothing has been opened yet.
+    """Return the socket for metrics; ``None`` if there are none (port 0).
 
     Raises:
-        MetricsUnavailable: The package for it is missing, or the port cannot be had.
+        MetricsUnavailable: The package for it is missing, or the port cannot be bound.
     """
     if port == 0:
         return None
@@ -53,7 +53,7 @@ def bind_metrics(host: str, port: int) -> socket.socket | None:
 
 
 class AdminServices:
-    """``open``, then ``quiesce`` before anything of the broker is closed, then ``close`` when all of it is."""
+    """``open``, then ``quiesce`` before other parts of the broker are closed, then ``close`` after that."""
 
     def __init__(self, parts: BrokerParts, metrics_listener: socket.socket | None) -> None:
         self._parts = parts
@@ -65,7 +65,7 @@ class AdminServices:
         self._control = ControlServer(directory, actions, [name for name, row in commands.ACTIONS.items() if row.reads])
 
     async def open(self) -> None:
-        """Take commands, serve metrics."""
+        """Accept commands and serve metrics."""
         try:
             await self._control.start()
         except OSError as error:
@@ -74,30 +74,24 @@ class AdminServices:
             self._metrics.start()
 
     async def quiesce(self, patience_s: float) -> None:
-        """Begin nothing more, and let what operators began finish, but no longer than ``patience_s``."""
+        """Start no further commands, and wait for running ones, at most ``patience_s``."""
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.close)
         await self._control.quiesce(patience_s)
         await self._parts.reloader.stop()
 
     async def close(self) -> None:
-        """Let go of who waits for the broker's end."""
+        """Close the connections of clients that wait for the broker's end."""
         await self._control.close()
 
     def _metrics_server(self, listener: socket.socket | None) -> MetricsServer | None:
         if listener is None:
             return None
-        from metaq_broker.operate.control.exposition import MetricsServer  # here: it needs a package that is optional
+        from metaq_broker.operate.control.exposition import MetricsServer  # imported here: it needs an optional package
 
         return MetricsServer(listener, self._figures)
 
     def _figures(self) -> list[Measure | Distribution]:
-        """Return all figures (in the thread of a scrape).
-
-        Raises:
-            TimeoutError: The event loop is too busy.
-        """
-
         async def gathered() -> list[Measure | Distribution]:
             return gather(self._parts, self._labels)
 
@@ -107,5 +101,5 @@ class AdminServices:
 
 
 def address_of(listener: socket.socket | None) -> Address | None:
-    """Return where a listener listens, ``None`` without one."""
+    """Return the address of a listener; ``None`` without one."""
     return None if listener is None else Address(*listener.getsockname()[:2])

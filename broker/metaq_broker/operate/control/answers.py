@@ -1,4 +1,4 @@
-"""The results of control commands as text for people: one function a command, result in, lines out."""
+"""The results of control commands as text: one function for each command, which returns lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def size(byte_count: int) -> str:
-    """Return ``1.5 GiB``."""
+    """Format a size, such as ``1.5 GiB``."""
     amount, unit = float(byte_count), 0
     while amount >= 1024 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -18,7 +18,7 @@ def size(byte_count: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return ``3 h 12 min``: the two largest units that say something."""
+    """Format a duration in its two largest units, such as ``3 h 12 min``."""
     left, words = int(seconds), []
     for length, unit in _SPANS:
         if left >= length:
@@ -28,12 +28,12 @@ def span(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return ``1 message`` or ``1,234 messages``."""
+    """Format a count, such as ``1 message`` or ``1,234 messages``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Return the lines of a table: columns of numbers to the right, the others to the left."""
+    """Return the lines of a table, with numbers right-aligned."""
     if not rows:
         return []
     numeric = [all(isinstance(row[column], int) for row in rows) for column in range(len(head))]
@@ -50,7 +50,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Return lines of names and values, the values below each other."""
+    """Return lines of names and values, with the values aligned."""
     width = max((len(name) for name, _ in pairs), default=0)
     return [f"{name.ljust(width)}  {value}".rstrip() for name, value in pairs]
 
@@ -241,7 +241,7 @@ def reload(result: Mapping[str, Any]) -> list[str]:
 
 
 def clock(_result: Mapping[str, Any]) -> list[str]:
-    return ["the clock is believed; messages are deleted by age again"]
+    return ["the clock is accepted; messages are deleted by age again"]
 
 
 def promoted(_result: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The operator's side of the control socket: one question, one answer, every wait with a limit."""
+"""The client of the control socket: one request, one reply, every wait with a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class NoBroker(MetaqError):
-    """No broker answers for the data folder ``directory``; ``reason`` is a sentence without its first words."""
+    """No broker answers for the data folder ``directory``; ``reason`` completes the sentence."""
 
     def __init__(self, directory: Path, reason: str) -> None:
         self.directory, self.reason = directory, reason
@@ -28,7 +28,7 @@ class NoBroker(MetaqError):
 
 
 class NoAnswer(MetaqError):
-    """The broker took the command and did not answer ``action`` in ``seconds``; it may still be carrying it out."""
+    """The broker accepted the command ``action`` and did not answer in ``seconds``; it may still be running it."""
 
     def __init__(self, action: str, seconds: float) -> None:
         self.action, self.seconds = action, seconds
@@ -39,7 +39,7 @@ class NoAnswer(MetaqError):
 
 
 class ControlClient:
-    """One connection to the broker that uses ``directory``. ``timeout_s`` is for each command as a whole.
+    """One connection to the broker of ``directory``. ``timeout_s`` limits each command as a whole.
 
     Raises:
         NoBroker: There is none.
@@ -55,16 +55,15 @@ class ControlClient:
             raise NoBroker(directory, _why_not(directory, error)) from error
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def ask(self, request: Request) -> dict[str, Any]:
-        """Return what the broker answers.
+        """Return the result of a request.
 
         Raises:
-            CommandRefused: It did not do it.
+            CommandRefused: The broker refused it.
             NoAnswer: It did not answer in time.
-            NoBroker: It went away.
+            NoBroker: The connection was lost.
         """
         try:
             self._connection.settimeout(self._timeout_s)
@@ -76,10 +75,10 @@ class ControlClient:
             raise NoBroker(self._directory, f"the connection to the broker broke ({error})") from error
 
     def wait_for_end(self) -> None:
-        """Return when the broker has closed the connection: it has stopped.
+        """Return when the broker has closed the connection, which means that it has stopped.
 
         Raises:
-            NoAnswer: It did not in time.
+            NoAnswer: It did not stop in time.
         """
         self._connection.settimeout(self._timeout_s)
         try:
@@ -118,9 +117,9 @@ def _why_not(directory: Path, error: OSError) -> str:
 
 
 def _owner(directory: Path) -> str | None:
-    """Return the process that has locked the folder, ``None`` if there is none, as far as this system shows.
+    """Return the process that has locked the folder; ``None`` if there is none, or the system does not show it.
 
-    Trying the lock would tell too, but could keep a broker from starting at this very moment.
+    Trying the lock would answer that, too, but might keep a broker from starting at this moment.
     """
     try:
         inode = os.stat(directory / LOCK_NAME).st_ino

@@ -1,4 +1,4 @@
-"""The control commands, each a row of ``ctl`` with what the broker does: what operators can see of it, and change."""
+"""The control commands: each is a row of ``ctl`` with the function that the broker runs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _OUTCOME_WORDS: Final = {
 }
 
 ROWS_PER_QUANTUM: Final = 256
-"""Partitions that are listed before clients get their turn."""
+"""Number of partitions that are listed before clients are served again."""
 
 
 @action(
     "status",
-    "how the broker is",
+    "state of the broker",
     lines=answers.status,
     reads=True,
     doc="shows the state of the broker: address, uptime, folders and free space, replication, durability, "
@@ -61,7 +61,7 @@ ROWS_PER_QUANTUM: Final = 256
     "clock is doubted, and which keys take effect only at a restart",
 )
 async def _status(parts: BrokerParts) -> Result:
-    await parts.guard.check()  # so that the free space is today's
+    await parts.guard.check()  # for the current free space
     engine, reloader = parts.engine, parts.reloader
     logs = list(parts.engine.stores.logs())
     return {

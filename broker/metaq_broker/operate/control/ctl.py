@@ -1,4 +1,4 @@
-"""``metaq-broker ctl``: asks the broker that uses a data folder to do something, and says how it went.
+"""``metaq-broker ctl``: sends a command to the broker that uses a data folder, and prints the result.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong arguments, 3 no broker there or no answer. With ``--json`` the result,
 or ``{"error": {...}}``, is one JSON document on standard output.
@@ -27,12 +27,11 @@ TIMEOUT_S: Final = 60.0
 
 
 class BrokerElsewhere(MetaqError):
-    """The broker that ``--brokers`` names does not answer, or is not on this machine."""
+    """The broker of ``--brokers`` does not answer, or is not on this machine."""
 
 
 def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``ctl`` to the commands of ``metaq-broker``."""
-    ctl = commands.add_parser("ctl", help="look after a running broker")
+    ctl = commands.add_parser("ctl", help="administer a running broker")
     _add_common(ctl)
     ctl.set_defaults(command=lambda options: run_ctl(options) if options.action else _usage(ctl))
     actions = ctl.add_subparsers(metavar="ACTION", dest="action")
@@ -56,7 +55,7 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
 def _address(text: str) -> Address:
     found = addresses(text)
     if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: ctl looks after one broker at a time")
+        raise argparse.ArgumentTypeError(f"{text!r}: ctl administers one broker at a time")
     return found[0]
 
 
@@ -69,11 +68,11 @@ def run_ctl(options: argparse.Namespace) -> int:
     """Carry out one ``ctl`` command line; return the exit status.
 
     Raises:
-        ConfigError: The file given with ``-f`` does not tell the data folder.
+        ConfigError: The file of ``-f`` does not name a data folder.
     """
     if options.data is None and options.file is None and options.brokers is None:
         choice = "--data DIR, -f server.ini or --brokers HOST:PORT"
-        print(f"metaq-broker: ctl needs {choice}, to know which broker is meant", file=sys.stderr)
+        print(f"metaq-broker: ctl needs {choice}, to choose the broker", file=sys.stderr)
         return EXIT_USAGE
     try:
         result = _ask(_directory(options), options)
@@ -89,7 +88,7 @@ def run_ctl(options: argparse.Namespace) -> int:
 
 
 def _directory(options: argparse.Namespace) -> Path:
-    """The data folder of the broker that is meant."""
+    """Return the data folder that the arguments name."""
     if options.brokers is None:
         return options.data or data_path_in(options.file)
     try:
@@ -127,7 +126,7 @@ def _complain(kind: str, error: Exception, as_json: bool, status: int) -> int:
 
 def _print(lines: list[str]) -> None:
     encoding = sys.stdout.encoding or "utf-8"
-    for line in lines:  # a topic's name may hold what this terminal cannot show
+    for line in lines:  # a topic's name may have characters that this terminal cannot show
         print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 

@@ -1,8 +1,8 @@
 """Metrics for Prometheus over HTTP, on threads of their own: ``GET /metrics``.
 
-A request takes the figures from the event loop and everything that may wait for a disk or a client happens in the
-request's thread; so a scrape never holds up the broker, and never sees half of a change. The package prometheus_client
-is needed here and nowhere else.
+A request gets the figures from the event loop; everything that may wait for a disk or a client happens in the request's
+thread. So a scrape never delays the broker, and all figures are from one moment. This is the only module that imports
+prometheus_client.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 THREADS_MAX: Final = 8
-"""Requests at a time; further connections are closed."""
+"""Limit of concurrent requests; further connections are closed."""
 
 REQUEST_S_MAX: Final = 5.0
-"""How long a client may be silent, and how long the event loop may take for the figures."""
+"""How long a client may be silent, and how long the event loop may take for the figures, in seconds."""
 
 STOP_POLL_S: Final = 0.05
 
@@ -36,7 +36,7 @@ Figures = Sequence[Measure | Distribution]
 
 
 class MetricsServer:
-    """Serves what ``figures`` returns; it is called in the thread of each request."""
+    """Serves the result of ``figures``, which is called in the thread of each request."""
 
     def __init__(self, listener: socket.socket, figures: Callable[[], Figures]) -> None:
         registry = CollectorRegistry()
@@ -49,11 +49,11 @@ class MetricsServer:
         )
 
     def start(self) -> None:
-        """Answer requests from now on; those that came before wait in the kernel."""
+        """Accept requests. Earlier ones have waited in the kernel."""
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more requests; those that are being answered end by themselves."""
+        """Accept no more requests; requests in progress are completed."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -80,7 +80,7 @@ class _Figures(Collector):
 
 
 def family(figure: Measure | Distribution) -> Metric:
-    """Return one figure as prometheus_client knows it."""
+    """Convert a figure for prometheus_client."""
     if isinstance(figure, Distribution):
         buckets = [("+Inf" if bound == float("inf") else repr(float(bound)), count) for bound, count in figure.buckets]
         return HistogramMetricFamily(figure.name, figure.text, buckets=buckets, sum_value=figure.total)
@@ -92,7 +92,7 @@ def family(figure: Measure | Distribution) -> Metric:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A WSGI server on a socket that is bound already, with a bounded number of threads."""
+    """A WSGI server on a socket that is bound already, with a limited number of threads."""
 
     daemon_threads = True
     block_on_close = False
@@ -120,11 +120,11 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away or is too slow is no event."""
+        """Log nothing: a client may disconnect or be slow."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S_MAX
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A scrape is no event."""
+        """Log nothing for a scrape."""

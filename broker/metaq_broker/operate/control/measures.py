@@ -1,8 +1,8 @@
-"""Everything that is measured: a row for each metric, from which a scrape and the page on metrics are made.
+"""All metrics: a row for each, from which a scrape and the page on metrics are made.
 
-Values are gathered on the event loop into plain ones that any thread may read afterwards. Counters are those that the
-broker keeps anyway: nothing is counted for the sake of metrics but what ``statistics.py`` says. Names follow RocketMQ's
-where it has one. Topics get a label of their own up to a limit; the rest share one.
+Values are gathered on the event loop into plain objects that any thread may read afterwards. Counters are those that
+the broker has anyway; only those that ``statistics`` names are kept for metrics alone. Names are RocketMQ's if it has
+the same metric. Topics get a label of their own up to a limit; the rest share one.
 
 Source: docs/administration.md, "Metrics", which is made from the rows.
 """
@@ -22,17 +22,17 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.operate.control.services import BrokerParts, GroupFigures
 
 TOPIC_LABELS_MAX: Final = 500
-"""Topics with a label of their own; later ones are counted together."""
+"""Limit of topics with a label of their own; further ones are counted together."""
 
 OTHER_TOPICS: Final = "(other)"
-"""The label of those."""
+"""The label of all further topics."""
 
 Labels = tuple[str, ...]
 Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Measure(NamedTuple):
-    """One metric with its values. A counter's name is without the ``_total`` that Prometheus adds."""
+    """One metric with its values. The name of a counter is without Prometheus's suffix ``_total``."""
 
     kind: Literal["counter", "gauge"]
     name: str
@@ -42,7 +42,7 @@ class Measure(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """One histogram: ``buckets`` are (upper bound, number of values at most that), the last bound is infinite."""
+    """One histogram: ``buckets`` are (upper bound, number of values at most that); the last bound is infinite."""
 
     name: str
     text: str
@@ -51,14 +51,14 @@ class Distribution(NamedTuple):
 
 
 class TopicLabels:
-    """Gives the first ``limit`` topics their names as labels, all others ``OTHER_TOPICS``; a topic's never changes."""
+    """Gives the first ``limit`` topics labels of their own, all others ``OTHER_TOPICS``; a topic's label never changes.
+    """
 
     def __init__(self, limit: int = TOPIC_LABELS_MAX) -> None:
         self._limit = limit
         self._known: set[str] = set()
 
     def label(self, topic: str) -> str:
-        """Return the label of a topic."""
         if topic not in self._known:
             if len(self._known) >= self._limit:
                 return OTHER_TOPICS
@@ -67,7 +67,7 @@ class TopicLabels:
 
 
 class Moment:
-    """What the values of a scrape are read from."""
+    """The source of the values of one scrape."""
 
     def __init__(self, parts: BrokerParts, labels: TopicLabels) -> None:
         self.parts, self._labels = parts, labels
@@ -77,15 +77,15 @@ class Moment:
         self.folders = parts.guard.folders()
 
     def commands(self, name: str) -> int:
-        """Return how often a command, or an outcome of one, was counted."""
+        """Return the count of a command, or of an outcome of one."""
         return self.statistics.commands[name]
 
     def traffic(self, name: str) -> Counter[str]:
-        """Return a figure of each topic's traffic by label."""
+        """Return a figure of the topics' traffic by label."""
         return self._by_label((topic, getattr(traffic, name)) for topic, traffic in self.statistics.traffic.items())
 
     def stored(self, value: Callable[[PartitionLog], int]) -> Counter[str]:
-        """Return a figure of each partition, added up by topic's label."""
+        """Return a figure of the partitions, summed by their topic's label."""
         return self._by_label((log.topic, value(log)) for log in self.logs)
 
     def _by_label(self, values: Iterable[tuple[str, int]]) -> Counter[str]:
@@ -96,19 +96,18 @@ class Moment:
 
     @cached_property
     def copies(self) -> Sequence[Any]:
-        """The states of the partitions that this slave copies."""
         slave = self.parts.replication.slave
         return slave.states() if slave is not None else []
 
     def group(self, value: Callable[[GroupFigures], int]) -> int | None:
-        """Return a figure about RocketMQ's groups, ``None`` where its clients are not served."""
+        """Return a figure of RocketMQ's groups; ``None`` if RocketMQ's clients are not served."""
         figures = self.parts.groups()
         return None if figures is None else value(figures)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row. ``value`` gives a number, ``None`` for no value, numbers by label, or a ``Histogram``."""
+    """One row. ``value`` returns a number, ``None`` for no value, numbers by label, or a ``Histogram``."""
 
     kind: Kind
     name: str
@@ -122,7 +121,6 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def measure(self, moment: Moment) -> Measure | Distribution:
-        """Return the metric as it is now."""
         value = self.value(moment)
         if self.kind == "histogram":
             assert isinstance(value, Histogram)
@@ -255,13 +253,13 @@ DISK_FREE: Final = _gauge("metaq_storage_disk_free_bytes", "Bytes that may still
 
 
 def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distribution]:
-    """Return all figures as they are now (event loop only)."""
+    """Return all figures (event loop only)."""
     moment = Moment(parts, labels)
     return [metric.measure(moment) for metric in METRICS]
 
 
 def disk_free(paths: Iterable[str], free_bytes: Callable[[str], int]) -> Measure:
-    """Return the free space of the data folders (may block; any thread); a disk that does not tell is left out."""
+    """Return the free space of the data folders (may block; any thread); a disk that cannot be read is left out."""
     values: list[tuple[Labels, float]] = []
     for path in paths:
         with contextlib.suppress(OSError):

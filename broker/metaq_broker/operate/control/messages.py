@@ -1,4 +1,4 @@
-"""What goes over the control socket: one line of JSON each way, UTF-8. No input or output here.
+"""The messages of the control socket: a line of JSON in UTF-8 for each request and each reply. No I/O.
 
 ::
 
@@ -22,22 +22,22 @@ from metaq.errors import MetaqError
 from metaq.model import INT32_MAX, INT32_MIN
 
 REQUEST_BYTES_MAX: Final = 1 << 16
-"""Longest request line, its end included."""
+"""Limit of a request line, with its end."""
 
 REPLY_BYTES_MAX: Final = 1 << 28
-"""Longest reply line that a client takes."""
+"""Limit of a reply line."""
 
 MALFORMED: Final = "malformed"
-"""The request is not what this page says, or names no command, or its arguments are wrong."""
+"""The request has another form, or names no command, or its arguments are wrong."""
 
 REFUSED: Final = "refused"
-"""The broker understood and did not do it, or not all of it."""
+"""The broker did not carry out the command, or only in part."""
 
 FAILED: Final = "failed"
-"""The broker has a defect; its log says more."""
+"""The broker has a bug; its log says more."""
 
 Result = Mapping[str, Any]
-"""What a command answers: anything that JSON can say."""
+"""The result of a command: any JSON value."""
 
 
 class CommandRefused(MetaqError):
@@ -53,22 +53,19 @@ class CommandRefused(MetaqError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command and its arguments by name."""
-
     command: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def encode_request(request: Request) -> bytes:
-    """Return the line of a request."""
     return _line({"command": request.command, "arguments": dict(request.arguments)})
 
 
 def decode_request(line: bytes) -> Request:
-    """Read the line of a request.
+    """Parse the line of a request.
 
     Raises:
-        CommandRefused: It is none.
+        CommandRefused: It is no request.
     """
     document = _document(line)
     command, arguments = document.get("command"), document.get("arguments", {})
@@ -78,12 +75,10 @@ def decode_request(line: bytes) -> Request:
 
 
 def encode_result(result: Result) -> bytes:
-    """Return the reply to a command that was carried out."""
     return _line({"result": result})
 
 
 def encode_refusal(refused: CommandRefused) -> bytes:
-    """Return the reply to a command that was not."""
     return _line({"error": {"kind": refused.kind, "text": refused.text}})
 
 
@@ -91,7 +86,7 @@ def decode_reply(line: bytes) -> dict[str, Any]:
     """Return the result in a reply.
 
     Raises:
-        CommandRefused: The reply says that the command was not carried out, or it is no reply.
+        CommandRefused: The reply is an error, or it is no reply.
     """
     document = _document(line)
     error, result = document.get("error"), document.get("result")
@@ -103,14 +98,14 @@ def decode_reply(line: bytes) -> dict[str, Any]:
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
-    # Topic names from disk may hold bytes that are no UTF-8; as escapes they pass.
+    # Topic names from disk may have bytes that are no UTF-8; they are escaped.
     return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _document(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
-    except (ValueError, RecursionError):  # not UTF-8, not JSON, a number of thousands of digits, too many brackets
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, a number with thousands of digits, or too many brackets
         raise CommandRefused(MALFORMED, "it is not one line of JSON in UTF-8") from None
     if not isinstance(document, dict):
         raise CommandRefused(MALFORMED, "it is not a JSON object")
@@ -118,7 +113,7 @@ def _document(line: bytes) -> dict[str, Any]:
 
 
 RANGE_MAX: Final = 100_000
-"""Most partitions that one command may name."""
+"""Limit of partitions in one command."""
 
 _MISSING: Final = object()
 
@@ -133,7 +128,7 @@ class Arguments:
         """Take a text that is not empty.
 
         Raises:
-            CommandRefused: It is missing or none.
+            CommandRefused: It is missing, empty or no text.
         """
         value = self._left.pop(name, _MISSING)
         if not isinstance(value, str) or not value:
@@ -141,14 +136,13 @@ class Arguments:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Take a text that may be missing. Raises as ``text``."""
         return self.text(name) if self._left.get(name) is not None else self._left.pop(name, None)
 
     def number(self, name: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
         """Take a whole number ``low..high``.
 
         Raises:
-            CommandRefused: It is missing or none.
+            CommandRefused: It is missing, or no such number.
         """
         value = self._left.pop(name, _MISSING)
         if type(value) is not int or not low <= value <= high:
@@ -156,7 +150,7 @@ class Arguments:
         return value
 
     def flag(self, name: str) -> bool:
-        """Take true or false; missing is false. Raises as ``text``."""
+        """Take true or false; false if it is missing. Raises as ``text``."""
         value = self._left.pop(name, False)
         if not isinstance(value, bool):
             raise self._wrong(name, value, "true or false")
@@ -166,7 +160,7 @@ class Arguments:
         """Take ``first`` and ``last`` (missing: the same) and return the partition indexes from one to the other.
 
         Raises:
-            CommandRefused: They are no range, or one of too many partitions.
+            CommandRefused: They are no range, or have too many partitions.
         """
         first = self.number("first", 0)
         last = self.number("last", 0) if self._left.get("last") is not None else first
@@ -178,7 +172,7 @@ class Arguments:
         return range(first, last + 1)
 
     def end(self) -> None:
-        """Make sure that nothing is left.
+        """Check that no argument is left.
 
         Raises:
             CommandRefused: There is an argument that the command does not know.

@@ -1,10 +1,10 @@
-"""Reads the configuration again while the broker runs, and takes over what can change without a restart.
+"""Reads the configuration again while the broker runs, and applies the changes that need no restart.
 
-The file is checked as at a start, and data folders of new topics are opened, before anything changes: a file that is
-wrong changes nothing. What takes effect are the sections ``[topic=NAME]``: new topics, numbers of partitions, flushing,
-retention, statistics. Everything else, and the folder of a topic that is there, waits for a restart and is listed;
-topics go on inheriting what ``[system]`` said at the start. A topic whose section is gone is accepted until the
-restart, as in MetaQ. Nothing is ever taken from a connection or a message that is under way.
+Before anything changes, the file is checked as at a start and data folders of new topics are opened, so a wrong file
+changes nothing. Applied are the sections ``[topic=NAME]``: new topics, numbers of partitions, flushing, retention,
+statistics. Everything else, and another folder for an existing topic, takes effect at a restart and is listed; topics
+continue to inherit the values that ``[system]`` had at the start. A topic whose section was removed is accepted until
+the restart, as in MetaQ. Connections and messages in progress are not affected.
 
 Source: docs/administration.md, "Reload".
 """
@@ -29,7 +29,7 @@ from metaq_broker.operate.config.sections import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEE
 _LOG: Final = logging.getLogger(__name__)
 
 RELOADED_FIELDS: Final = ("topics", "text", "warnings")
-"""Parts of the configuration that follow the file; the others stay as they were at the start."""
+"""Parts of the configuration that follow the file; the others keep their values from the start."""
 
 _KEY_NAMES: Final = {
     "system": {key.attribute: key.name for key in SYSTEM_KEYS},
@@ -44,7 +44,7 @@ class ReloadRefused(MetaqError):
 
 @dataclass(frozen=True, slots=True)
 class ReloadReport:
-    """What a reload did. ``changed`` is topic -> keys; ``removed`` topics are accepted until a restart.
+    """The result of a reload. ``changed`` is topic -> keys; ``removed`` topics are accepted until a restart.
 
     ``restart_needed`` names the keys whose new values have no effect yet; ``notes`` are sentences.
     """
@@ -59,7 +59,7 @@ class ReloadReport:
 
 
 class Reloader:
-    """Reloads ``file`` (``None``: there is none). ``apply`` takes over a configuration at once and cannot fail.
+    """Reloads ``file`` (``None``: there is none). ``apply`` applies a configuration at once and cannot fail.
 
     ``announce`` is called before topics are added, and may refuse that with a ``MetaqError``.
     """
@@ -76,7 +76,7 @@ class Reloader:
         self.file = file
         self.restart_needed: Sequence[str] = ()
         self.loaded_ms = clock.now_ms()
-        self._started = parse(running().text, str(file))  # as the file said it, without what the command line changed
+        self._started = parse(running().text, str(file))  # as in the file, without changes by the command line
         self._running = running
         self._stores = stores
         self._apply, self._announce = apply, announce
@@ -86,7 +86,7 @@ class Reloader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def reload_soon(self) -> None:
-        """Reload in the background; how it went is in the log (what SIGHUP does)."""
+        """Reload in the background (SIGHUP); the result is logged."""
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -95,16 +95,16 @@ class Reloader:
         try:
             await self.reload()
         except ReloadRefused:
-            return  # it is in the log
+            return  # it is logged
 
     async def stop(self) -> None:
-        """Let a reload that is under way come to its end, and begin no other."""
+        """Wait for a reload in progress, and start no other."""
         self._stopped = True
         async with self._lock:
             pass
 
     async def reload(self) -> ReloadReport:
-        """Read the file and take over what can be taken over.
+        """Read the file and apply what can be applied.
 
         Raises:
             ReloadRefused: The file is wrong, or a data folder cannot be opened. Nothing has changed.
@@ -139,7 +139,7 @@ class Reloader:
         opened = await self._open_folders(config)
         for store in opened:
             self._stores.adopt(store)
-        config, report = self._merge(running, found)  # again: partitions may have been made meanwhile
+        config, report = self._merge(running, found)  # again: partitions may have been created meanwhile
         self._stores.reconfigure(config)
         self._apply(config)
         self.restart_needed, self.loaded_ms = report.restart_needed, self._clock.now_ms()
@@ -165,7 +165,9 @@ class Reloader:
     def _keep_folders(
         self, running: BrokerConfig, found: Mapping[str, TopicConfig]
     ) -> tuple[dict[str, TopicConfig], list[str]]:
-        """Return the topics of the file, those that have a folder already in it; and those that wanted another one."""
+        """Return the topics of the file, with the folders that existing topics have; and the topics with another
+        folder.
+        """
         topics, moved = dict(found), []
         for name, topic in found.items():
             path = running.topic_settings(name).data_path
@@ -183,7 +185,7 @@ class Reloader:
                 yield f"{rest}: still there to be read, but behind numPartitions={topic.num_partitions}: no more puts"
 
     async def _open_folders(self, config: BrokerConfig) -> list[LogStore]:
-        """Open the data folders that only new topics use; all of them or none."""
+        """Open the data folders that only new topics use, all or none."""
         opened: list[LogStore] = []
         try:
             for path in config.data_paths():

@@ -1,7 +1,7 @@
-"""The broker's side of the control socket: reads requests, carries them out one after the other, answers.
+"""The server of the control socket: reads requests, carries them out one after the other, answers.
 
-Only the owner of the data folder can connect. Whatever such a client sends, or does not, costs a bounded amount of
-memory and time and never stops the broker. A command that has begun is finished even if its client goes away.
+Only the owner of the data folder can connect. A client costs a limited amount of memory and time, and never stops the
+broker. A command in progress is completed even if its client disconnects.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LOG: Final = logging.getLogger(__name__)
 Command = Callable[[Arguments], Awaitable[Result]]
 
 CONNECTIONS_MAX: Final = 16
-"""Clients at a time; further ones are refused."""
+"""Limit of clients; further ones are refused."""
 
 IDLE_S_MAX: Final = 30.0
-"""How long a client may take for a request, or for taking its reply."""
+"""How long a client may take to send a request, or to read its reply."""
 
 CLOSE_S_MAX: Final = 1.0
-"""How long closed connections may take to notice."""
+"""How long the tasks of closed connections may take to end."""
 
 BACKLOG: Final = 16
 
@@ -48,7 +48,7 @@ BACKLOG: Final = 16
 class ControlServer:
     """Serves ``commands`` by name on the socket in ``directory``: ``start``, then ``quiesce``, then ``close``.
 
-    Those that are not ``reading`` are logged.
+    Commands that are not ``reading`` are logged.
     """
 
     def __init__(self, directory: Path, commands: Mapping[str, Command], reading: Collection[str] = ()) -> None:
@@ -66,7 +66,7 @@ class ControlServer:
         """Accept clients.
 
         Raises:
-            OSError: The socket cannot be made.
+            OSError: The socket cannot be created.
         """
         listener = listen_at(self._directory)
         self._server = await asyncio.start_unix_server(
@@ -74,9 +74,9 @@ class ControlServer:
         )
 
     async def quiesce(self, patience_s: float) -> None:
-        """Take no more clients and commands, and let those that run finish, but no longer than ``patience_s``.
+        """Accept no more clients and commands, and wait for commands in progress, at most ``patience_s``.
 
-        The socket's file goes now, while the folder is still locked: later it may be another broker's.
+        The socket's file is removed now, while the folder is locked: later it may be another broker's.
         """
         self._stopping = True
         if self._server is not None:
@@ -86,7 +86,7 @@ class ControlServer:
             await asyncio.wait_for(self._idle.wait(), patience_s)
 
     async def close(self) -> None:
-        """Close all connections; for a client that waits for it, this is the end of the broker."""
+        """Close all connections; a client that waits takes this for the end of the broker."""
         for writer in list(self._writers):
             writer.transport.abort()
         if self._tasks:
@@ -95,7 +95,7 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         task = asyncio.current_task()
-        assert task is not None  # streams are served by tasks
+        assert task is not None  # each connection has a task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -112,7 +112,7 @@ class ControlServer:
             writer.close()
 
     async def _next_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
-        """Return the next request, ``None`` when there will be none."""
+        """Return the next request; ``None`` at the end."""
         try:
             line = await self._read_line(reader)
         except ValueError:
@@ -126,7 +126,7 @@ class ControlServer:
             try:
                 return await asyncio.wait_for(reader.readline(), IDLE_S_MAX)
             except TimeoutError:
-                if not self._stopping:  # who waits for the end of the broker may be silent
+                if not self._stopping:  # a client that waits for the broker's end may be silent
                     raise
 
     async def _send(self, writer: asyncio.StreamWriter, reply: bytes) -> None:
@@ -162,7 +162,7 @@ class ControlServer:
         except CommandRefused:
             raise
         except Exception as error:
-            _LOG.exception("defect in a control command", extra={"fields": {"command": request.command}})
+            _LOG.exception("bug in a control command", extra={"fields": {"command": request.command}})
             raise CommandRefused(FAILED, f"{type(error).__name__}: {error}; the broker's log says more") from error
         finally:
             self._running -= 1

@@ -1,4 +1,4 @@
-"""What operators work on: the parts of one running broker."""
+"""The parts of a running broker that operators work on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """What is kept of RocketMQ's groups: how many, memberships of clients, and the file with settings and offsets."""
+    """RocketMQ's groups: their number, memberships of clients, and the size of the file with settings and offsets."""
 
     groups: int
     members: int
@@ -33,11 +33,11 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """Made once, by the broker itself, and given to everything that operators use.
+    """Created once by the broker and passed to everything that operators use.
 
-    ``metrics_address`` is ``None`` when no metrics are served, ``registration`` when there is no ZooKeeper;
-    ``groups`` gives ``None`` where no clients of RocketMQ's are served.
-    ``describe`` makes a sentence of a refusal. ``stop`` makes the broker end as SIGTERM does.
+    ``metrics_address`` is ``None`` when no metrics are served, ``registration`` without ZooKeeper; ``groups`` returns
+    ``None`` if RocketMQ's clients are not served. ``describe`` returns the sentence of a refusal. ``stop`` makes the
+    broker end as SIGTERM does.
     """
 
     address: Address

@@ -1,7 +1,7 @@
 """The control socket's file: ``control.sock`` in the data folder, for its owner alone.
 
-The kernel takes at most 107 bytes as the path of a Unix socket; longer data folders are reached through a descriptor of
-the folder, which has a short path of its own in ``/proc``.
+The kernel accepts at most 107 bytes as the path of a Unix socket. Longer data folders are reached through a descriptor
+of the folder, which has a short path in ``/proc``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def listen_at(directory: Path) -> socket.socket:
     A socket that a dead broker left is replaced: the caller holds the folder's lock, so no other broker runs there.
 
     Raises:
-        OSError: The file cannot be made, or something else than a socket has its name.
+        OSError: The file cannot be created, or something else than a socket has its name.
     """
     path = directory / SOCKET_NAME
     with contextlib.suppress(FileNotFoundError):
@@ -35,10 +35,10 @@ def listen_at(directory: Path) -> socket.socket:
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(listener.fileno(), MODE)  # Linux gives the file this mode from its first moment on ...
+        os.fchmod(listener.fileno(), MODE)  # Linux creates the file with this mode ...
         with _short(path) as address:
             listener.bind(address)
-        os.chmod(path, MODE)  # ... elsewhere it gets it before anybody can connect
+        os.chmod(path, MODE)  # ... elsewhere it gets the mode before a client can connect
     except OSError:
         listener.close()
         raise
@@ -46,10 +46,10 @@ def listen_at(directory: Path) -> socket.socket:
 
 
 def connect_to(directory: Path, timeout_s: float) -> socket.socket:
-    """Return a connection to the broker that uses ``directory``.
+    """Return a connection to the broker of ``directory``.
 
     Raises:
-        OSError: Nobody listens there, or not for this user.
+        OSError: There is no listener, or this user may not connect.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -63,14 +63,14 @@ def connect_to(directory: Path, timeout_s: float) -> socket.socket:
 
 
 def remove_socket(directory: Path) -> None:
-    """Remove the file; nothing happens if it is gone."""
+    """Remove the file, if it exists."""
     with contextlib.suppress(OSError):
         os.unlink(directory / SOCKET_NAME)
 
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Yield a path to the same file that the kernel takes."""
+    """Yield a path of the same file that is short enough for the kernel."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return

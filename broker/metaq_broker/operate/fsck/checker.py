@@ -1,4 +1,4 @@
-"""Checks all partitions of some data folders, their state files and the transaction journal; repairs if asked."""
+"""Checks all partitions of data folders, their state files and the transaction journal; repairs them on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIVE_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """What is to be checked. ``topics``: only these, if any; ``journal``: the folder of the transactions."""
+    """What to check. ``topics``: only these, if any; ``journal``: the folder of the transactions."""
 
     folders: Sequence[Path]
     journal: Path
@@ -39,7 +39,7 @@ class CheckTask:
 
 
 class Checker:
-    """Carries out one task. The progress goes to ``terminal`` if there is one."""
+    """Runs one task. The progress is shown on ``terminal`` if there is one."""
 
     def __init__(self, files: Files, clock: Clock, task: CheckTask, terminal: TextIO | None = None) -> None:
         self._files, self._clock = files, clock
@@ -47,7 +47,7 @@ class Checker:
         self._terminal = terminal
 
     def run(self) -> Findings:
-        """Check everything; with ``repair``, repair each partition as soon as it was checked.
+        """Check everything; with ``repair``, repair each partition right after its check.
 
         Raises:
             StoreLocked: A broker uses a folder that is to be repaired. Nothing was changed.
@@ -126,13 +126,13 @@ class Checker:
         """Return the partitions that had durable bytes and have no folder."""
         ends = {name: each.end for name, each in noted.items()} | {name: each.end for name, each in clean.items()}
         gone = [name for name, end in sorted(ends.items()) if end and not self._files.exists(path / name)]
-        if gone and self._files.is_locked(path / LOCK_NAME):  # the broker may have deleted it, and said so before
+        if gone and self._files.is_locked(path / LOCK_NAME):  # the broker may have deleted and recorded it meanwhile
             gone = [name for name in gone if name in read_durable_ends(self._files, path)]
         topics = self._task.topics
         return [name for name in gone if not topics or name.rpartition("-")[0] in topics]
 
     def _check(self, directory: Path, live: bool, clean: CleanEnd | None, noted: NotedEnd | None) -> PartitionFindings:
-        # While a broker works, files can grow and go between two looks; what is really wrong is so again.
+        # While a broker runs, files can grow and go between two reads; a real problem is found in both.
         for _ in range(_LIVE_ATTEMPTS if live else 1):
             on_read = self._progress.advance
             found = check_partition(

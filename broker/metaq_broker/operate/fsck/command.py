@@ -1,6 +1,7 @@
-"""``metaq-broker fsck``: reads every message on the disk and says what is wrong; ``--repair`` puts it right.
+"""``metaq-broker fsck``: checks every message on the disk and reports problems; ``--repair`` repairs them.
 
-Exit status: 0 no problems, 1 problems (repaired ones too), 2 it could not be checked, or the disk failed in a repair.
+Exit status: 0 no problems, 1 problems (also repaired ones), 2 the check was not possible, or the disk failed in a
+repair.
 
 Source: docs/administration.md, "Checking the data".
 """
@@ -24,7 +25,6 @@ from metaq_broker.operate.fsck.report import EXIT_UNCHECKED, as_json, as_text, e
 
 
 def add_fsck_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``fsck`` to the commands of ``metaq-broker``."""
     fsck = commands.add_parser("fsck", help="check the data of a broker, and repair it")
     where = fsck.add_mutually_exclusive_group(required=True)
     where.add_argument("--data", type=Path, metavar="DIR", help="the broker's data folder (dataPath)")
@@ -53,7 +53,7 @@ def run_fsck(options: argparse.Namespace) -> int:
         for line in lines:
             print(line.encode(errors="backslashreplace").decode())
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has closed the pipe; nothing may be flushed at the exit either
+    except BrokenPipeError:  # the reader has closed the pipe; nothing must be flushed at the exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_status(findings)
 
@@ -66,7 +66,7 @@ def _task(options: argparse.Namespace) -> CheckTask:
     config = load(options.file)
     system = config.system
     first, *others = map(Path, config.data_paths())
-    folders = [first, *(path for path in others if path.is_dir())]  # others are made with their topic's first message
+    folders = [first, *(path for path in others if path.is_dir())]  # created with their topic's first message
     settings = LogSettings(system.segment_bytes_max, system.index_interval_bytes)
     return CheckTask(folders, Path(system.data_log_path) / TRANSACTIONS_NAME, settings, topics, options.repair)
 

@@ -1,7 +1,7 @@
-"""What a check found, as values: per partition, for the journal, and all together.
+"""The result of a check as values: per partition, for the journal, and in total.
 
-A *problem* is something that should not be, and that costs, or may cost, messages or time. A *note* is what any crash
-leaves, and the next start puts right by itself. Only problems make the exit status 1.
+A *problem* costs, or may cost, messages or time. A *note* is something that a crash leaves and the next start repairs.
+Only problems make the exit status 1.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from metaq_broker.log.partitions.losses import Loss, LostEnd
 
 
 class IndexState(Enum):
-    """How an index stands to its segment."""
+    """How an index relates to its segment."""
 
     COMPLETE = "complete"
     SHORT = "short"
-    """It does not reach the segment's end, as in one that is being written, or after a crash."""
+    """It ends before the segment, as in one that is being written, or after a crash."""
     MISSING = "missing"
     DAMAGED = "damaged"
-    """It cannot be read in whole, or does not say what the segment holds."""
+    """It cannot be read, or does not match the segment's contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Bytes at the end, from ``offset`` on, that are no whole message."""
+    """Bytes at the end, from ``offset`` on, that are no complete message."""
 
     offset: int
     bytes: int
@@ -40,11 +40,11 @@ class TornTail:
 class PartitionFindings:
     """One partition. Offsets, counts and sizes are those after a repair.
 
-    ``known`` damage is in the quarantine file already, ``damage`` is not. ``refusal``: why it was not, or not wholly,
-    read. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing meanwhile.
-    ``kept``: files in which a repair kept what it cut off. ``incarnation``: the partition's UUID; without one the next
-    start makes it. ``known_ends``: how far it was durable, as other files say; ``lost``: what is missing of that.
-    ``renumbered``: the number of the oldest message, if nothing tells it any more.
+    ``known`` damage is in the quarantine file already, ``damage`` is not. ``refusal``: why it was not read, or not
+    completely. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing
+    meanwhile. ``kept``: files with the bytes that a repair has cut off. ``incarnation``: the partition's UUID; without
+    one, the next start creates it. ``known_ends``: its durable end according to other files; ``lost``: the missing
+    bytes before that end. ``renumbered``: the number of the oldest message, if no file has it any more.
     """
 
     topic: str
@@ -79,11 +79,9 @@ class PartitionFindings:
         return self.end_offset - self.start_offset
 
     def index_count(self, state: IndexState) -> int:
-        """Return how many indexes are in this state."""
         return sum(found is state for found in self.indexes.values())
 
     def problems(self) -> Iterator[str]:
-        """Yield one sentence for each problem."""
         if self.refusal is not None:
             yield self.refusal
         if self.torn is not None and not self.live:
@@ -98,16 +96,15 @@ class PartitionFindings:
             if state is IndexState.DAMAGED:
                 yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
         if self.renumbered is not None:
-            cause = "nothing tells how many messages came before the oldest one"
+            cause = "it is unknown how many messages were before the oldest one"
             yield f"{cause}; the queue is renumbered from {self.renumbered} on, and its readers begin at its start"
         if self.quarantine_unreadable:
             yield "the quarantine file cannot be read"
         if self.incarnation_fault is not None:
-            consequence = "readers that know it will take the partition for another one"
+            consequence = "readers that know the old one will see another partition"
             yield f"the incarnation file cannot be read: {self.incarnation_fault}; {consequence}"
 
     def notes(self) -> Iterator[str]:
-        """Yield one sentence for each note."""
         if self.live and self.torn is not None:
             yield f"{self.torn.bytes} bytes from offset {self.torn.offset} are being written"
         yield from (f"not served: {entry}" for entry in self.known)
@@ -119,26 +116,25 @@ class PartitionFindings:
 
 
 class _FileOfRecords:
-    """What is said of a file whose end a crash may tear."""
+    """The result for a file whose end a crash may tear."""
 
     __slots__ = ()
     torn_bytes: int
     fault: str | None
 
     def problems(self) -> Iterator[str]:
-        """Yield one sentence for each problem."""
         if self.fault is not None:
             yield self.fault
 
     def notes(self) -> Iterator[str]:
-        """Yield one sentence for each note. A torn end is what a crash leaves; the next start cuts it."""
+        """Yield one sentence for each note: a crash may leave a torn end, which the next start cuts."""
         if self.torn_bytes:
             yield f"{self.torn_bytes} bytes at the end are no whole record"
 
 
 @dataclass(slots=True)
 class JournalFindings(_FileOfRecords):
-    """The transaction journal. ``torn_bytes`` at its end are no whole record; ``fault`` says why it cannot be used.
+    """The transaction journal. ``torn_bytes`` at its end are no complete record; ``fault`` says why it cannot be used.
 
     ``run_unknown`` says why it is not known whether it belongs to the data folder.
     """
@@ -152,7 +148,6 @@ class JournalFindings(_FileOfRecords):
     run_unknown: str | None = None
 
     def notes(self) -> Iterator[str]:
-        """Yield one sentence for each note."""
         yield from _FileOfRecords.notes(self)
         if self.run_unknown is not None:
             yield self.run_unknown
@@ -160,9 +155,9 @@ class JournalFindings(_FileOfRecords):
 
 @dataclass(slots=True)
 class StateFindings(_FileOfRecords):
-    """The state file of a folder. ``torn_bytes`` at its end are no whole record; ``fault`` says why it is damaged.
+    """The state file of a folder. ``torn_bytes`` at its end are no complete record; ``fault`` says how it is damaged.
 
-    ``kept`` is the file in which a repair kept the damaged one. Sizes and counts are those after a repair.
+    ``kept`` is the file to which a repair moved the damaged one. Sizes and counts are those after a repair.
     """
 
     path: Path
@@ -174,7 +169,6 @@ class StateFindings(_FileOfRecords):
     kept: str | None = None
 
     def notes(self) -> Iterator[str]:
-        """Yield one sentence for each note."""
         yield from _FileOfRecords.notes(self)
         if self.kept is not None:
             yield f"kept in {self.kept}; entries that could not be read have older values, or none"
@@ -182,10 +176,10 @@ class StateFindings(_FileOfRecords):
 
 @dataclass(slots=True)
 class FolderFindings:
-    """One data folder. ``owner``: the process that has it locked. ``left_alone``: folders that are no partitions.
+    """One data folder. ``owner``: the process that has locked it. ``left_alone``: folders that are no partitions.
 
-    ``missing``: partitions that had durable bytes, and whose folders are not there. ``losses``: what starts and repairs
-    have found to be lost, and nobody has acknowledged. ``state``: its state file, if it has one.
+    ``missing``: partitions that had durable bytes and whose folders are missing. ``losses``: data losses that starts
+    and repairs have found and no operator has acknowledged. ``state``: its state file, if it has one.
     """
 
     path: Path
@@ -200,25 +194,21 @@ class FolderFindings:
 
 @dataclass(slots=True)
 class Findings:
-    """Everything that was checked."""
-
     folders: list[FolderFindings] = field(default_factory=list)
     journal: JournalFindings | None = None
     seconds: float = 0.0
 
     @property
     def partitions(self) -> list[PartitionFindings]:
-        """The partitions of all folders."""
         return [partition for folder in self.folders for partition in folder.partitions]
 
     @property
     def states(self) -> list[StateFindings]:
-        """The state files of all folders."""
         return [folder.state for folder in self.folders if folder.state is not None]
 
     @property
     def problem_count(self) -> int:
-        """How many problems there are, or were, if they have been repaired."""
+        """The number of problems, including repaired ones."""
         found = sum(len(list(partition.problems())) for partition in self.partitions)
         found += sum(len(folder.missing) for folder in self.folders)
         found += sum(len(list(state.problems())) for state in self.states)
@@ -226,7 +216,7 @@ class Findings:
 
     @property
     def all_repaired(self) -> bool:
-        """Whether nothing of it is left to repair."""
+        """Whether no problem is left."""
         sound = all(partition.repaired or not any(partition.problems()) for partition in self.partitions)
         sound = sound and not any(folder.missing for folder in self.folders)
         sound = sound and all(state.repaired or state.fault is None for state in self.states)

@@ -1,6 +1,6 @@
-"""Checks whether the transaction journal can be read, and whether it belongs to the data folder, changing nothing.
+"""Checks whether the transaction journal can be read, and whether it belongs to the data folder; changes nothing.
 
-What is wrong with it only a backup repairs.
+Only a backup repairs a damaged journal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checks one partition, changing nothing; repairs one that was checked.
 
-Both are ``log.loading.load`` with every segment examined, first on a disk that only takes notes. A repair keeps what it
-is going to cut off in files ``OFFSET.cut`` (bytes from OFFSET on) and ``START.meta.new.cut`` (a segment that never got
-its name), durable before anything is cut.
+Both run ``log.loading.load`` with every segment examined, the check on a disk that only records changes. Before a
+repair cuts anything, it copies the bytes durably to files ``OFFSET.cut`` (bytes from OFFSET on) and
+``START.meta.new.cut`` (a segment that never got its name).
 
 Source: docs/administration.md, "Checking the data".
 """
@@ -43,9 +43,9 @@ def check_partition(
     noted: NotedEnd | None = None,
     on_read: Callable[[int], None] = lambda count: None,
 ) -> PartitionFindings:
-    """Read every message of the partition in ``directory`` and return what is wrong. Nothing is changed.
+    """Read every message of the partition in ``directory`` and return the findings. Nothing is changed.
 
-    ``clean`` and ``noted``: where it ended, as files of the data folder say.
+    ``clean`` and ``noted``: its end according to files of the data folder.
     """
     disk = UntouchedDisk(on_read)
     findings = PartitionFindings(*parse_folder_name(directory.name), directory, live)
@@ -69,13 +69,13 @@ def check_partition(
 def repair_partition(
     files: Files, settings: LogSettings, findings: PartitionFindings, clock: Clock
 ) -> PartitionFindings:
-    """Repair what ``check_partition`` found in a partition that is not open; return the new findings.
+    """Repair the findings of ``check_partition`` in a partition that is not open; return the new findings.
 
-    The messages are those that the check saw: none that is whole and was ever durable is dropped. A damaged incarnation
-    is replaced by a new one, as the next start would do.
+    Every intact message that the check found and that was ever durable stays. A damaged incarnation is replaced by a
+    new one, as the next start would do.
 
     Raises:
-        OSError: The disk fails; a further repair goes on from there.
+        OSError: The disk fails; another repair continues from there.
     """
     if findings.refusal is not None or not findings.unsettled:
         return findings
@@ -108,7 +108,7 @@ def _describe(findings: PartitionFindings, loaded: Loaded) -> None:
         innocent = any(segment.start <= start < segment.end for start in changed)  # the bytes changed, not the index
         if segment.start in report.indexes_rebuilt and not innocent:
             _blame_index(findings, segment.start)
-    if findings.live and findings.indexes:  # the newest one grows faster than it can be looked at
+    if findings.live and findings.indexes:  # the newest one grows while it is checked
         newest = max(findings.indexes)
         if findings.indexes[newest] is IndexState.DAMAGED:
             findings.indexes[newest] = IndexState.SHORT
@@ -162,7 +162,7 @@ def _keep(files: Files, findings: PartitionFindings) -> list[str]:
 
 
 def _copy(files: Files, source: Path, position: int, name: str) -> str:
-    """Copy a file from ``position`` on to ``name`` beside it, or to ``name.NUMBER`` if that is taken; durably."""
+    """Copy a file from ``position`` on to ``name`` beside it, or to ``name.NUMBER`` if that exists; durably."""
     target = _free_name(files, source.with_name(name))
     scratch = source.with_name(name + ".tmp")
     reading, writing = files.open_read(source), files.open_append(scratch)

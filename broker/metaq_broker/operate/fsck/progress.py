@@ -13,9 +13,10 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
-    """Counts bytes towards ``bytes_total`` and shows it on ``terminal``, at most ten times a second; ``None``: nowhere.
+    """Counts bytes towards ``bytes_total`` and shows them on ``terminal``, at most ten times a second; ``None``:
+    nowhere.
 
-    A part (a partition) is begun with its share of the total; bytes that are read twice do not carry it beyond.
+    A part (a partition) begins with its share of the total; bytes that are read twice do not count beyond that share.
     """
 
     def __init__(self, bytes_total: int, terminal: TextIO | None, clock: Clock) -> None:
@@ -25,18 +26,18 @@ class Progress:
         self._drawn_at = float("-inf")
 
     def begin(self, name: str, part_bytes: int) -> None:
-        """Count the part before as done, whatever was read of it, and go on with the part ``name``."""
+        """Count the previous part as done, however much of it was read, and begin the part ``name``."""
         self._done += self._part_bytes
         self._name, self._part_bytes, self._part_done = name, part_bytes, 0
         self._draw()
 
     def advance(self, byte_count: int) -> None:
-        """Take note of bytes that were read."""
+        """Count bytes that were read."""
         self._part_done = min(self._part_bytes, self._part_done + byte_count)
         self._draw()
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._terminal is not None:
             self._write("")
 
@@ -59,7 +60,7 @@ class Progress:
 
 
 def size_text(byte_count: int) -> str:
-    """Return a number of bytes as people read it: ``17 bytes``, ``1.5 KiB``."""
+    """Format a number of bytes: ``17 bytes``, ``1.5 KiB``."""
     size, unit = float(byte_count), 0
     while size >= 1024 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1

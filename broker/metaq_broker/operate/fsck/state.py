@@ -1,4 +1,4 @@
-"""Checks the state file, and if asked repairs it: what can still be read of a damaged one gets into a fresh one."""
+"""Checks the state file, and repairs it on request: the readable records of a damaged file are written to a new one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ KEPT_SUFFIX: Final = ".damaged"
 
 
 def check_state(files: Files, folder: Path, *, live: bool) -> StateFindings | None:
-    """Read every record of the state file in ``folder``; ``None`` if there is none. ``live``: a broker may write it."""
+    """Read every record of the state file in ``folder``; ``None`` if there is none. ``live``: a broker may be writing
+    it.
+    """
     path = folder / FILE_NAME
     if not files.exists(path):
         return None
@@ -38,9 +40,9 @@ def check_state(files: Files, folder: Path, *, live: bool) -> StateFindings | No
 
 
 def repair_state(files: Files, findings: StateFindings) -> StateFindings:
-    """Write what can be read of a damaged file into a fresh one; the damaged one is kept beside it.
+    """Write the readable records of a damaged file to a new one; the damaged file is kept beside it.
 
-    Nothing changes if nothing is wrong, or nothing can be read.
+    Nothing changes if the file is intact, or no record can be read.
 
     Raises:
         OSError: The disk refuses.

@@ -1,7 +1,7 @@
-"""A disk that is read as it is while everything that would change it is noted and not done.
+"""A disk that is read unchanged: every change is recorded instead of made.
 
-Checking a partition and repairing it are one code, the broker's own opening of a partition. On this disk it reports
-what it would do, on the real one it does it. So a check never disagrees with a repair, or with the next start.
+Check and repair of a partition run the same code, the broker's own opening of a partition. On this disk it reports its
+changes, on the real one it makes them. So a check never disagrees with a repair, or with the next start.
 """
 
 from __future__ import annotations
@@ -30,18 +30,16 @@ class UntouchedDisk(Files):
         self._on_read = on_read
         self._paths: dict[int, Path] = {}
 
-    # ---- read
 
     def pread(self, fd: int, count: int, position: int) -> bytes:
-        """As the real one."""
         data = super().pread(fd, count, position)
         self._on_read(len(data))
         return data
 
-    # ---- noted
+    # ---- recorded only
 
     def open_append(self, path: Path) -> int:
-        """Open for reading; a file that is not there is an empty one."""
+        """Open for reading; a missing file reads as empty."""
         there = self.exists(path)
         if not there:
             self.changes.append(Change("make", path))
@@ -50,39 +48,33 @@ class UntouchedDisk(Files):
         return fd
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
-        """Note it."""
         self.changes.append(Change("write", self._paths[fd]))
 
     def truncate(self, fd: int, size: int) -> None:
-        """Note it if it changes the size."""
+        """Record a change of the size."""
         if size != self.size(fd):
             self.changes.append(Change("cut", self._paths[fd]))
 
     def fsync(self, fd: int) -> None:
-        """Nothing was written."""
+        ...
 
     def fdatasync(self, fd: int) -> None:
-        """Nothing was written."""
+        ...
 
     def fsync_dir(self, path: Path) -> None:
-        """Nothing was written."""
+        ...
 
     def makedir(self, path: Path) -> None:
-        """Note it."""
         self.changes.append(Change("make", path))
 
     def rename(self, old: Path, new: Path) -> None:
-        """Note it."""
         self.changes.append(Change("rename", old))
 
     def unlink(self, path: Path) -> None:
-        """Note it."""
         self.changes.append(Change("remove", path))
 
     def rmdir(self, path: Path) -> None:
-        """Note it."""
         self.changes.append(Change("remove", path))
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        """Note it."""
         self.changes.append(Change("write", path))

@@ -1,14 +1,14 @@
 """The broker's own log lines: on standard error, one line an event, as text or as JSON.
 
 A caller writes ``log.info("words", extra={"fields": {"peer": ...}})``. The words are fixed, so that events can be found
-and counted; whatever differs goes into fields::
+and counted; variable parts are fields::
 
     text   2026-01-31T12:00:00.123Z INFO app: ready address=127.0.0.1:8123     values with blanks are quoted
     json   {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "source": "app", "event": "ready",
             "address": "127.0.0.1:8123"}                                       on one line
 
-Events that clients can cause as often as they like, and those that tell nothing bad, are limited: ``LINES_MAX`` of a
-kind in ``WINDOW_S``; the next line of that kind says in ``suppressed`` how many were left out.
+Events that clients can cause, and harmless ones, are limited to ``LINES_MAX`` of a kind in ``WINDOW_S``; the field
+``suppressed`` of the next line of that kind says how many were left out.
 
 Source: docs/administration.md, "The log".
 """
@@ -28,11 +28,11 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
 LINES_MAX: Final = 50
-"""Lines of one kind in a window, where lines are limited at all."""
+"""Limit of lines of one kind in a window."""
 
 WINDOW_S: Final = 10.0
 KINDS_MAX: Final = 1000
-"""Kinds of lines that are kept apart; the oldest is forgotten when there are more."""
+"""Limit of kinds that are counted separately; the oldest is forgotten."""
 
 CLIENT_CAUSED: Final = (
     *("metaq_broker.serve", "metaq_broker.text", "metaq_broker.operate.control"),
@@ -52,10 +52,7 @@ _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\r": "\\r", "\n": "\
 
 
 class KeyValueFormatter(logging.Formatter):
-    """Lines for people."""
-
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of one event, with the traceback behind it if there is one."""
         words = [f"{_moment(record)} {record.levelname} {_logger_name(record)}: {record.getMessage()}"]
         words += [f"{key}={_value(value)}" for key, value in _fields(record).items()]
         line = " ".join(words)
@@ -63,10 +60,9 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Lines for programs: one JSON object each, fields beside the fixed names; a field of such a name gets a ``_``."""
+    """One JSON object per line; a field with a reserved name gets a trailing ``_``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of one event; a traceback is in ``traceback``."""
         line: dict[str, Any] = {
             "time": _moment(record),
             "level": record.levelname,
@@ -81,7 +77,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """Lets pass what is important, and of the rest ``LINES_MAX`` lines of a kind in ``WINDOW_S``."""
+    """Passes important lines, and ``LINES_MAX`` other lines of a kind in ``WINDOW_S``."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -118,7 +114,7 @@ class _Window:
 
 
 def log_to_stderr(level: str, form: str = "text") -> None:
-    """Send all log lines of ``level`` (one of ``LEVELS``) and above to standard error, as ``FORMATS`` has them."""
+    """Send all log lines of ``level`` (one of ``LEVELS``) and above to standard error, in the format ``form``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     handler.addFilter(RateLimit(Clock()))

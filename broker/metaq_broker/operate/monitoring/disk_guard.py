@@ -1,17 +1,15 @@
-"""Stops puts before a disk is full, so that what was promised can still be kept and readers notice nothing.
+"""Stops puts before a disk is full, so that acknowledged work can be completed and reads continue.
 
-Every folder that is written to is ``low`` from when less than a minimum is free until a somewhat higher amount is free
-again::
+A folder becomes ``low`` when less than a minimum is free, until a somewhat higher amount is free again::
 
                     less than the minimum free, or a write found no space
         enough  ─────────────────────────────────────────────────────────▶  low
                 ◀─────────────────────────────────────────────────────────
                     at least the resume amount free (and 5 s since no space was found)
 
-Free space is read every ``check_interval_ms``, ten times as often when it gets scarce; never per put. While a folder is
-low, plain and batched puts into it are refused, and transactions are promised nothing new: their puts, PREPARE and
-COMMIT in one phase are refused. What is left serves what was promised before: COMMIT of prepared transactions,
-decisions, rollbacks, the journal. Reads go on.
+Free space is read every ``check_interval_ms``, ten times as often when it is scarce; never per put. While a folder is
+low, puts into it are refused, and so are PREPARE, COMMIT in one phase and puts of transactions. The remaining space is
+for earlier promises: COMMIT of prepared transactions, decisions, rollbacks, the journal. Reads continue.
 
 Source: docs/operations.md.
 """
@@ -32,31 +30,31 @@ from metaq_broker.log.files.files import DiskSpace, Files
 _LOG: Final = logging.getLogger(__name__)
 
 DEFAULT_FREE_BYTES_MIN: Final = 256 << 20
-"""The minimum when none is configured, on disks of ten times that and more; a tenth of smaller ones."""
+"""The default minimum on disks of ten times that and more; on smaller ones it is a tenth."""
 
 FULL_HOLD_S: Final = 5.0
-"""How long a folder stays low after a write found no space, whatever the free space is said to be."""
+"""How long a folder stays low after a write found no space, whatever free space the system reports."""
 
 SCARCE_FACTOR: Final = 8
-"""Below this many minimums free space is read ``SCARCE_SPEED`` times as often."""
+"""Below this many minimums, free space is read ``SCARCE_SPEED`` times as often."""
 
 SCARCE_SPEED: Final = 10
 
 
 RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
-"""Run something that blocks in another thread; its exception comes back."""
+"""Runs a blocking function in another thread and returns its result or raises its exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """Minimum and resume amount in bytes; ``None`` is the default: see ``of``. A minimum of 0 switches it all off."""
+    """Minimum and resume amount in bytes; ``None``: the default, see ``of``. A minimum of 0 disables the guard."""
 
     free_bytes_min: int | None = None
     free_bytes_resume: int | None = None
     check_interval_ms: int = 1000
 
     def of(self, total_bytes: int) -> tuple[int, int]:
-        """Return minimum and resume amount on a disk of this size.
+        """Return minimum and resume amount for a disk of this size.
 
         Defaults: ``DEFAULT_FREE_BYTES_MIN``, but at most a tenth of the disk; and a quarter more than the minimum.
         """
@@ -69,9 +67,9 @@ class DiskLimits:
 
 @dataclass(slots=True)
 class GuardedFolder:
-    """One folder as it was last seen. ``times_low`` counts since the broker started; ``reason`` is there while low.
+    """The last known state of a folder. ``times_low`` counts since the broker's start; ``reason`` is set while low.
 
-    ``gone``: why it, or a file in it, is not what it was when the broker started (see ``presence``).
+    ``gone``: why it, or a file in it, is no longer the one of the broker's start (see ``folder_watch``).
     """
 
     path: str
@@ -85,17 +83,17 @@ class GuardedFolder:
 
     @property
     def low(self) -> bool:
-        """Whether puts are refused for want of space."""
+        """Whether puts are refused because space is scarce."""
         return self.reason is not None
 
     @property
     def refusal(self) -> str | None:
-        """Why puts are refused, if they are."""
+        """Why puts are refused; ``None`` if they are not."""
         return self.gone or self.reason
 
 
 class DiskGuard:
-    """See the module; implements ``Space``. Used on one event loop."""
+    """Implements ``Space``. Used on one event loop."""
 
     def __init__(
         self,
@@ -105,7 +103,7 @@ class DiskGuard:
         paths: Iterable[str],
         run_in_worker: RunInWorker = asyncio.to_thread,
     ) -> None:
-        """``paths``: the folders to guard, absolute; parts of them that do not exist yet belong to their parents."""
+        """``paths``: the folders to guard, absolute; if a folder does not exist yet, its nearest parent is read."""
         self.low = False
         self._files, self._clock = files, clock
         self._limits = limits
@@ -117,24 +115,24 @@ class DiskGuard:
     # ---- start and stop
 
     def start(self) -> None:
-        """Look regularly from now on, until ``stop``. (Look once with ``check`` before the first put.)"""
+        """Check regularly until ``stop``. (Call ``check`` once before the first put.)"""
         if self._limits.free_bytes_min != 0:
             self._task = asyncio.get_running_loop().create_task(self._keep_looking(), name="disk guard")
 
     async def stop(self) -> None:
-        """Look no more; folders stay as they are."""
+        """Stop checking; the states of folders stay."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     def guard(self, paths: Iterable[str]) -> None:
-        """Guard exactly these folders from now on; those that were there already stay as they were seen."""
+        """Guard exactly these folders from now on; folders that were guarded already keep their state."""
         self._folders = {path: self._folders.get(path) or GuardedFolder(path) for path in paths}
         self._sum_up()
 
     def folders(self) -> list[GuardedFolder]:
-        """Return every folder as it was last seen, by path."""
+        """Return the last known state of every folder, by path."""
         return [self._folders[path] for path in sorted(self._folders)]
 
     # ---- Space
@@ -150,7 +148,7 @@ class DiskGuard:
             self._set_low(folder, f"disk is full: no space is left in {path}; puts are refused until there is")
 
     def note_missing(self, path: str, reason: str | None) -> None:
-        """Take note that the folder ``path`` is not what it was, and why, or that it is again."""
+        """Record why the folder ``path`` is no longer the one of the start; ``None``: it is that one again."""
         folder = self._folders.get(path)
         if folder is None or folder.gone == reason:
             return
@@ -173,7 +171,7 @@ class DiskGuard:
         return self._limits.check_interval_ms / 1000 / (SCARCE_SPEED if scarce else 1)
 
     async def check(self) -> None:
-        """Look at every folder's disk now. One that cannot be read stays as it is."""
+        """Read the free space of every folder's disk now. If it cannot be read, the state stays."""
         seen: dict[str, DiskSpace] = {}
         paths = list(self._folders)
 

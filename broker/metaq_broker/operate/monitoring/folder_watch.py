@@ -1,16 +1,16 @@
-"""Notices that folders or files of a running broker are not in their places any more, and stops puts.
+"""Detects that folders or files of a running broker were removed or replaced, and stops puts.
 
-A file that was removed, or whose folder was removed, renamed or replaced, still takes writes and syncs: messages would
-be acknowledged that nobody finds after a restart. So about every ``interval_ms`` the places are compared, by device and
-inode, with what is open:
+A file that was removed, or whose folder was removed, renamed or replaced, still accepts writes and syncs: the broker
+would acknowledge messages that are lost at a restart. So about every ``interval_ms`` the paths are compared, by device
+and inode, with the open files:
 
-* each data folder and its lock file, the journal's folder and its lock file. If one is not the same any more, puts to
-  the topics of that folder are refused, as on a full disk (see ``disk_guard``), and transactions promise nothing new;
-* the segment that is written of each partition, as soon as something was appended, and of all others in turn. If its
-  file is not in its place any more, the partition is read-only.
+* each data folder and its lock file, the journal's folder and its lock file. If one has changed, puts to the topics of
+  that folder are refused, as on a full disk (see ``disk_guard``), and transactions accept nothing new;
+* the segment that is being written of each partition, as soon as something was appended, and of all others by turns. If
+  its path no longer leads to the open file, the partition is read-only.
 
-Reads go on where files are open. When the same files are back in their places, puts are accepted again; otherwise a
-restart, which finds out what is lost, or ``reopen`` of a partition.
+Reads of open files continue. When the same files are back, puts are accepted again; otherwise a restart, which reports
+what is lost, or ``reopen`` of a partition is needed.
 
 Source: docs/operations.md, "When files are taken away".
 """
@@ -34,17 +34,17 @@ from metaq_broker.operate.monitoring.disk_guard import DiskGuard, RunInWorker
 _LOG: Final = logging.getLogger(__name__)
 
 IDLE_PARTITIONS: Final = 100
-"""Partitions that are checked in one round though nothing was appended to them."""
+"""Number of partitions that are checked in one round although nothing was appended to them."""
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 
 Identity = tuple[int, int]
 WatchedFiles = Mapping[str, Sequence[Path]]
-"""Folder whose puts are refused -> folders and files that must stay what they are."""
+"""Folder whose puts are refused -> folders and files that must not change."""
 
 
 class _Watched(NamedTuple):
-    """A partition as it was when a round began."""
+    """The state of a partition at the beginning of a round."""
 
     log: PartitionLog
     active: Segment
@@ -52,7 +52,7 @@ class _Watched(NamedTuple):
 
 
 class FolderWatch:
-    """Used on one event loop; ``partition_keys`` are taken as they are now."""
+    """Runs on one event loop; ``partition_keys`` is called in each round."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class FolderWatch:
     # ---- start and stop
 
     def watch(self, partition_keys: WatchedFiles) -> None:
-        """Watch these folders too from now on; those that are watched already stay as they were."""
+        """Watch these folders, too; folders that are watched already are not read again."""
         for folder, paths in partition_keys.items():
             known = self._watched.setdefault(folder, {})
             for path in paths:
@@ -85,11 +85,10 @@ class FolderWatch:
                     known[path] = identity
 
     def start(self) -> None:
-        """Look regularly from now on, until ``stop``."""
+        """Check regularly until ``stop``."""
         self._task = asyncio.get_running_loop().create_task(self._keep_looking(), name="presence of files")
 
     async def stop(self) -> None:
-        """Look no more."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -103,7 +102,7 @@ class FolderWatch:
     # ---- looking
 
     async def check(self) -> None:
-        """Look at the folders and at some partitions now."""
+        """Check the folders and some partitions now."""
         watched, absent, missing = self._partitions(), dict[str, Path | None](), dict[PartitionLog, bool]()
 
         def look() -> None:
@@ -119,7 +118,7 @@ class FolderWatch:
             self._guard.note_missing(folder, None if path is None else _folder_reason(path))
         for log, active, _ in watched:
             if absent.get(str(log.directory.parent)) is not None:
-                continue  # all of them are refused
+                continue  # all of its puts are refused already
             if log.active is active and self._stores.get(log.topic, log.index) is log:
                 self._note(log, missing[log])
 
@@ -136,12 +135,12 @@ class FolderWatch:
     def _is_missing(self, watched: _Watched) -> bool:
         _, segment, handle = watched
         identity = self._files.identity(handle.fd)
-        # It gets its name in a worker thread, perhaps between these two looks.
+        # A worker thread may give it its name between these two reads.
         unnamed = unnamed_path(segment.path.parent, segment.start)
         return all(self._moved(path, identity) for path in (segment.path, unnamed, segment.path))
 
     def _moved(self, path: Path, identity: Identity) -> bool:
-        """Return whether something else, or nothing, is in this place; a disk that does not tell is no proof."""
+        """Return whether the path has another file, or none; if the disk does not answer, ``False``."""
         try:
             return self._files.identity_of(path) != identity
         except OSError as error:
@@ -174,7 +173,7 @@ def _file_reason(path: Path) -> str:
 
 
 def watched_files(data_paths: Iterable[str], data_lock: str, journal_path: str, journal_lock: str) -> WatchedFiles:
-    """Return the places of a broker: its data folders with their lock files, and the journal's folder with its own.
+    """Return the watched paths of a broker: data folders with their lock files, and the journal's folder with its lock.
 
     ``journal_lock`` is the path of a file below ``journal_path``.
     """

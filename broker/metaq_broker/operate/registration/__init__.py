@@ -1,1 +1,1 @@
-"""How a broker registers itself and its topics in ZooKeeper, where clients look for brokers."""
+"""Registers a broker and its topics in ZooKeeper, where clients find brokers."""

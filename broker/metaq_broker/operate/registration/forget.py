@@ -1,7 +1,7 @@
-"""``metaq-broker forget``: takes a broker that will not come back out of ZooKeeper.
+"""``metaq-broker forget``: removes a broker that will never return from ZooKeeper.
 
-A broker that stops stays known there: readers must not take its messages for gone, and an exactly-once write must not
-overlook what it holds. So when it is gone for good, somebody has to say so.
+A stopped broker stays known there: readers must not consider its messages lost, and an exactly-once write must not
+overlook its transactions. So if it is gone for good, an operator has to say so.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -23,15 +23,14 @@ TIMEOUT_S: Final = 10.0
 
 
 def add_forget_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of ``metaq-broker``."""
-    forget = commands.add_parser("forget", help="take a broker that will not come back out of ZooKeeper")
+    forget = commands.add_parser("forget", help="remove a broker that will never return from ZooKeeper")
     forget.add_argument("--zookeeper", required=True, type=_zookeeper, metavar="HOST:PORT,.../ROOT", help="where")
     forget.add_argument("broker_id", type=_broker_id, metavar="BROKER_ID", help="of the broker that is gone")
     forget.set_defaults(command=_forget, log_level="error", log_format="text")
 
 
 def _forget(options: argparse.Namespace) -> int:
-    from metaq.discovery.zk_client import connected  # here: other commands need no ZooKeeper
+    from metaq.discovery.zk_client import connected  # imported here: other commands need no ZooKeeper
 
     address, broker_id = options.zookeeper, options.broker_id
     try:
@@ -47,7 +46,7 @@ def _forget(options: argparse.Namespace) -> int:
 
 
 def forget_broker(client: ZooKeeperClient, layout: Layout, broker_id: int) -> str | None:
-    """Delete what a broker has left behind; return why not, if it cannot be.
+    """Delete the nodes that a broker has left behind; return why that is not possible, or ``None``.
 
     Raises:
         ZooKeeperAway, ZooKeeperRefused: ZooKeeper did not do it.

@@ -1,4 +1,4 @@
-"""By which session a broker was registered last: how it knows, after a crash, that a node is its own earlier one's.
+"""Remembers the ZooKeeper session of the last registration, so that a broker recognises its own node after a crash.
 
 File ``zookeeper-session`` in the data folder, UTF-8 text, written atomically::
 
@@ -6,8 +6,8 @@ File ``zookeeper-session`` in the data folder, UTF-8 text, written atomically::
     session ID                       of the session that has the broker's nodes, hexadecimal
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A session id is given once. The node of a broker id that belongs to this session was made with this data folder. Without
-the file, or with one that cannot be read, every node of that id is taken for another broker's.
+Session ids are unique, so a node of this session was created with this data folder. If the file is missing or cannot be
+read, every node of the broker id counts as another broker's.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -29,14 +29,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class OwnSession:
-    """The file of one data folder. All methods block; they are called in one thread at a time."""
+    """The file of one data folder. All methods block; they are called from one thread at a time."""
 
     def __init__(self, files: Files, data_path: Path) -> None:
         self._files, self._path = files, data_path / FILE_NAME
         self._written: int | None = None
 
     def read(self) -> int | None:
-        """Return the session's id, ``None`` if it is not known."""
+        """Return the session's id; ``None`` if it is not known."""
         try:
             if not self._files.exists(self._path):
                 return None
@@ -47,7 +47,7 @@ class OwnSession:
             return None
 
     def write(self, session_id: int | None) -> None:
-        """Remember the session. If that fails, a start after a crash waits for it to expire before it serves."""
+        """Record the session. If that fails, a start after a crash waits for the session to expire before it serves."""
         if session_id is None or session_id == self._written:
             return
         try:

@@ -1,21 +1,19 @@
-"""Keeps a broker registered in ZooKeeper, beside the event loop: nothing on the loop ever waits for ZooKeeper.
+"""Keeps a broker registered in ZooKeeper; the event loop never waits for ZooKeeper. ::
 
-::
-
-    claim    before the first client: connect, take the broker id         fails the start when it cannot be had
+    claim    before the first client: connect, take the broker id         fails the start if another broker has it
     publish  when clients are served: the topics, then the ready line
-    keep     topics that come and go, a reload, a new session after the old one expired; away = try again later
-    withdraw nodes away, time for clients to notice; then the end of serving
+    keep     changed topics, a reload, a new session after an expiry; retries while ZooKeeper is away
+    withdraw delete the nodes, give clients time to notice; then stop serving
 
-The node of the broker id is the lock that two brokers of one id cannot both have. It is ephemeral: after a kill -9
-ZooKeeper keeps it until the dead session expires. If it is this broker's own earlier one, by its address and by the
-session that the data folder names, clients are served meanwhile, and the broker registers when it is gone. Otherwise
-the start waits for that long; whoever has it longer is alive.
+The ephemeral node of the broker id is a lock: two brokers with the same id cannot both have it. After a kill -9,
+ZooKeeper keeps the node until the dead session expires. If it is this broker's own earlier node, by its address and by
+the session that the data folder names, clients are served meanwhile, and the broker registers when the node is gone.
+Otherwise the start waits for that long; if the node is still there, another broker is running.
 
-What others delete or change of this broker's is restored: its nodes are watched, and compared every now and then.
+If others delete or change this broker's nodes, they are restored: the nodes are watched, and compared regularly.
 
 State belongs to the loop. Calls to ZooKeeper run one after the other in a worker thread, on values made on the loop;
-what the client's threads notice is handed over by ``call_soon_threadsafe``.
+events from the client's threads are passed on with ``call_soon_threadsafe``.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -40,35 +38,35 @@ from metaq_broker.operate.registration.wanted import BrokerNodes
 _LOG: Final = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 10.0
-"""Longest wait for ZooKeeper's answer to one call, whatever zk.zkConnectionTimeoutMs says."""
+"""Longest wait for ZooKeeper's answer to one call, whatever ``zk.zkConnectionTimeoutMs`` is."""
 
 CLAIM_PAUSE_S: Final = 0.2
-"""Between two looks whether the broker id is free."""
+"""Seconds between two checks whether the broker id is free."""
 
 CHECK_S: Final = 10.0
-"""Between two comparisons of everything with what is there; changes are noticed at once, if nothing goes wrong."""
+"""Seconds between two comparisons of all nodes; normally, changes are noticed at once."""
 
 CHECK_SHARE: Final = 50
-"""A comparison is followed by a pause of at least this many times what it took."""
+"""A comparison is followed by a pause of at least this many times its duration."""
 
 LOOK_S_MAX: Final = 3.0
-"""Longest wait for ZooKeeper when an operator asks how the broker stands."""
+"""Longest wait for ZooKeeper when an operator asks for the state."""
 
 AGAIN_S: Final = 2.0
-"""Between two attempts when something other than the connection is wrong."""
+"""Seconds between two attempts after errors other than a lost connection."""
 
 TOGETHER_S: Final = 0.05
-"""Topics that appear, and nodes that change, within this time are dealt with together."""
+"""Changes of topics and nodes within this time are handled together."""
 
 _T = TypeVar("_T")
 
 
 class RegistrationFailed(MetaqError):
-    """The broker cannot be registered at its start; the text says why and what can be done."""
+    """The broker cannot be registered at its start; the text says why and what to do."""
 
 
 class RegistrationState(enum.Enum):
-    """How the broker stands in ZooKeeper. The value is the word for operators."""
+    """The state of the registration. The value is the word for operators."""
 
     STARTING = "starting"
     WAITING = "waiting"
@@ -80,7 +78,7 @@ class RegistrationState(enum.Enum):
 
 
 class Registration:
-    """``wanted`` says what the nodes should be now; it is called on the loop."""
+    """``wanted`` returns the current nodes; it is called on the loop."""
 
     def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes], session: OwnSession) -> None:
         self.address = address = config.address
@@ -107,7 +105,7 @@ class Registration:
     # ---- start and stop
 
     async def claim(self) -> None:
-        """Connect and take the broker id, or, while this broker's own earlier session has it, leave that for later.
+        """Connect and take the broker id; if this broker's own earlier session has it, register later.
 
         Raises:
             RegistrationFailed: ZooKeeper cannot be reached, refuses, or another broker has the id.
@@ -145,7 +143,9 @@ class Registration:
             await asyncio.sleep(CLAIM_PAUSE_S)
 
     async def _announced(self) -> bool:
-        """Say which topics this run may have, before it serves clients without the broker id."""
+        """Announce the topics of this run before clients are served without the broker id; return whether that was
+        possible.
+        """
         try:
             await self.announce(self._wanted())
         except ZooKeeperAway:
@@ -155,15 +155,15 @@ class Registration:
         return True
 
     async def announce(self, nodes: BrokerNodes) -> None:
-        """Have ZooKeeper say, before the broker goes by it, which topics it may have from now on.
+        """Record in ZooKeeper which topics the broker may have, before a new configuration takes effect.
 
         Raises:
-            ZooKeeperAway, ZooKeeperRefused: It does not say so.
+            ZooKeeperAway, ZooKeeperRefused: They are not recorded.
         """
         if self.state not in (
             RegistrationState.REFUSED,
             RegistrationState.WITHDRAWN,
-        ):  # then the nodes are another broker's, or gone
+        ):  # then the nodes are another broker's, or deleted
             await self._work(lambda: self._tree.announce(nodes))
 
     async def _try_claim(self) -> Node | ZooKeeperAway | None:
@@ -182,22 +182,22 @@ class Registration:
         return holder
 
     def _is_earlier(self, problem: Node | ZooKeeperAway | None) -> bool:
-        """Say whether a node was made by this broker before it crashed: with its data folder, and at its address."""
+        """Return whether a node was created by this broker before a crash: with its data folder and its address."""
         if not isinstance(problem, Node) or problem.owner != self._earlier_session:
             return False
         return problem.text == self._wanted().address
 
     async def publish(self) -> None:
-        """Register the topics, and keep everything registered from now on; ZooKeeper may come and go."""
+        """Register the topics, and keep everything registered from now on, through losses of the connection."""
         await self._match()
         self._task = self._loop.create_task(self._keep(), name="ZooKeeper registration")
 
     def refresh(self) -> None:
-        """Take note that topics or the configuration are others now."""
+        """Register again: topics or the configuration have changed."""
         self._due.set()
 
     async def unregister(self) -> None:
-        """Take the nodes away, and give clients zk.zkSyncTimeMs to notice while they are still served."""
+        """Delete the nodes, and give clients ``zk.zkSyncTimeMs`` to notice while they are still served."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -216,20 +216,20 @@ class Registration:
             await asyncio.sleep(self._config.sync_time_ms / 1000)
 
     async def end(self) -> None:
-        """End the session, and with it whatever is still registered."""
+        """End the session, which deletes the remaining nodes."""
         await self.unregister()
         await self._work(self._client.close)
         self._worker.shutdown(wait=False)
 
     @property
     def registered(self) -> bool:
-        """Whether everything is in ZooKeeper as it should be, as far as is known."""
+        """Whether all nodes are as they should be, as far as is known."""
         return self.state is RegistrationState.REGISTERED
 
     # ---- keeping it
 
     async def look(self) -> tuple[RegistrationState, str]:
-        """Return how the broker stands, and why, read from ZooKeeper now."""
+        """Return the state of the registration, read from ZooKeeper now, and its reason."""
         if not (self._claimed and self._connected.is_set()):
             return self.state, self.reason
         nodes = self._wanted()
@@ -263,7 +263,7 @@ class Registration:
             await self._match()
 
     async def _match(self) -> None:
-        """Have the nodes that are wanted; what goes wrong is noted, and tried again."""
+        """Create the wanted nodes; errors are recorded, and the next attempt is scheduled."""
         afresh, self._afresh = self._afresh, False
         check_all, self._check_all = self._check_all, False
         nodes, began_s = self._wanted(), self._loop.time()
@@ -288,12 +288,12 @@ class Registration:
         self._check_s = max(CHECK_S, (self._loop.time() - began_s) * CHECK_SHARE)
 
     def _bring_about(self, nodes: BrokerNodes, afresh: bool, check_all: bool) -> Node | None:
-        """Create the nodes and watch them; return one that another session has (blocking)."""
+        """Create and watch the nodes; return one that another session has, if any (blocking)."""
         restored = [] if afresh else self._tree.check(nodes, all_of_them=check_all)
         holder = self._tree.match(nodes, afresh=afresh)
         if holder is None:
             self._session.write(self._client.session_id)
-            if self._tree.check(nodes, all_of_them=False):  # they are watched now; changed in between: once more
+            if self._tree.check(nodes, all_of_them=False):  # they are watched now; changed before: once more
                 self._change_from_thread()
         if restored and self.state is RegistrationState.REGISTERED:
             reason = _differing_text(restored, len(nodes.texts()))
@@ -312,7 +312,7 @@ class Registration:
         self._loop.call_later(pause_s, self._due.set)
 
     def _stand(self, state: RegistrationState, reason: str = "") -> None:
-        """Remember how the broker stands; say so when that is news."""
+        """Record the state; log it if it has changed."""
         if state is not self.state:
             if state is RegistrationState.REGISTERED:
                 _LOG.info("registered in ZooKeeper", extra={"fields": {"zookeeper": self.address}})
@@ -356,7 +356,6 @@ class Registration:
             self._stand(RegistrationState.AWAY, lost)
 
     async def _work(self, call: Callable[[], _T]) -> _T:
-        """Run ``call`` in the worker thread."""
         return await self._loop.run_in_executor(self._worker, call)
 
     def _taken(self, problem: Node | ZooKeeperAway, patience_s: float) -> str:

@@ -1,4 +1,4 @@
-"""Makes a broker's part of ZooKeeper's tree what it should be. Every call blocks; all are made in one worker thread."""
+"""Creates and compares a broker's nodes in ZooKeeper. Every call blocks; all are made in one worker thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metaq_broker.operate.registration.wanted import BrokerNodes
 
 
 class BrokerTree:
-    """Remembers what this session has made, so that only differences cost something.
+    """Remembers the nodes that this session has created, so that only differences are written.
 
     All methods raise ``ZooKeeperAway`` or ``ZooKeeperRefused``; calling them again continues where they stopped.
     """
@@ -21,9 +21,9 @@ class BrokerTree:
         self._watched: set[str] = set()
 
     def claim(self, nodes: BrokerNodes) -> Node | None:
-        """Take the broker id; return ``None``, or the node of the one who has it.
+        """Take the broker id; return ``None``, or the node of the broker that has it.
 
-        Nothing is written that is right already: who watches a node is not woken for nothing, this broker included.
+        Correct nodes are not written again, because that would notify watchers, this broker included.
         """
         own, *lasting = self._client.read([nodes.own, *nodes.lasting])
         if own is None:
@@ -38,13 +38,13 @@ class BrokerTree:
             if own.text != nodes.address:
                 self._client.write({nodes.own: nodes.address})
         self._make_lasting(nodes, lasting)
-        if self._own is not None and self._own != nodes.own:  # a slave that was made the master
+        if self._own is not None and self._own != nodes.own:  # a slave that was promoted
             self._client.delete(self._of_this_session([self._own]))
         self._own = nodes.own
         return None
 
     def announce(self, nodes: BrokerNodes) -> None:
-        """Update the persistent nodes, whichever session has the broker id."""
+        """Update the persistent nodes, even if another session has the broker id."""
         self._make_lasting(nodes, self._client.read(nodes.lasting))
 
     def _make_lasting(self, nodes: BrokerNodes, found: Sequence[Node | None]) -> None:
@@ -54,9 +54,9 @@ class BrokerTree:
         self._client.write(wrong)
 
     def match(self, nodes: BrokerNodes, *, afresh: bool) -> Node | None:
-        """Claim the broker id and have exactly ``nodes``; return ``None``, or a node that another session has.
+        """Take the broker id and create exactly ``nodes``; return ``None``, or a node that another session has.
 
-        ``afresh``: trust nothing that was made before, the session may be another one.
+        ``afresh``: the session may be a new one, so check everything.
         """
         if afresh:
             self._made.clear()
@@ -73,14 +73,15 @@ class BrokerTree:
         )
 
     def check(self, nodes: BrokerNodes, *, all_of_them: bool) -> list[str]:
-        """Compare what is there with ``nodes``; return the paths that differ, which the next ``match`` makes anew.
+        """Compare the existing nodes with ``nodes``; return the paths that differ, which the next ``match`` creates
+        again.
 
-        Read are the nodes that were changed since the last call, or were not read yet, and from then on they are
-        watched; or ``all_of_them``, should a change have gone unheard.
+        Only nodes that have changed since the last call, or were not read yet, are read and then watched; with
+        ``all_of_them``, all, in case a notification was missed.
         """
         texts = nodes.texts()
         paths = [path for path in texts if all_of_them or path not in self._watched]
-        self._watched.update(paths)  # before they are read: what is reported afterwards counts
+        self._watched.update(paths)  # before they are read, so that no later change is missed
         wrong = []
         for path, node in zip(paths, self._client.read(paths, watch=True), strict=True):
             if node is None:
@@ -91,13 +92,13 @@ class BrokerTree:
         return wrong
 
     def differing(self, nodes: BrokerNodes) -> list[str]:
-        """The paths of ``nodes`` where ZooKeeper has something else, or nothing. Nothing is changed."""
+        """Return the paths of ``nodes`` where ZooKeeper has another node or none. Nothing is changed."""
         texts = nodes.texts()
         found = zip(texts.items(), self._client.read(texts), strict=True)
         return [path for (path, text), node in found if not self._is_right(node, text, lasting=path in nodes.lasting)]
 
     def note_change(self, path: str) -> None:
-        """Take note that a watched node is another one now. Any thread."""
+        """Record that a watched node has changed. Any thread."""
         self._watched.discard(path)
 
     def _is_right(self, node: Node | None, text: str, *, lasting: bool) -> bool:
@@ -106,7 +107,7 @@ class BrokerTree:
     def unregister(self, nodes: BrokerNodes) -> None:
         """Delete the nodes: topics first, so that no client finds a topic without its broker.
 
-        What another session has in its place by now is not this broker's to delete.
+        Nodes of another session are not deleted.
         """
         made = [path for path in reversed(self._made) if path not in nodes.checksum]
         self._made.clear()
@@ -115,7 +116,7 @@ class BrokerTree:
         self._client.delete(self._of_this_session([*made, *nodes.checksum, nodes.own]))
         own, parent = self._client.read([nodes.own, nodes.parent])
         if own is not None or parent is None or not (nodes.lasting or parent.text == ""):
-            return  # another broker's, or the master's, for its return
+            return  # another broker's, or the master's own after its return
         if self._client.delete([nodes.parent]):  # slaves keep it
             self._client.write({nodes.parent: ""})
 

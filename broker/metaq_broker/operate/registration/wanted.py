@@ -1,4 +1,4 @@
-"""What a broker's part of ZooKeeper's tree should look like. Pure: configuration and stored topics in, nodes out.
+"""The nodes that a broker should have in ZooKeeper. Pure: configuration and stored topics in, nodes out.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -24,9 +24,9 @@ from metaq_broker.operate.config.configuration import BrokerConfig
 class BrokerNodes:
     """The nodes of one broker, path -> text where there is more than one.
 
-    ``own`` is the broker's claim to its id, and with ``checksum`` and ``topics`` ephemeral; ``topics`` are in the order
-    in which they are made. A master also has ``lasting`` nodes: they say where it was, ``parent`` until a clean stop,
-    another one for good, and which topics it may have.
+    ``own`` is the node of the broker id; it is ephemeral, like ``checksum`` and ``topics``, which are in the order of
+    their creation. A master also has ``lasting`` nodes with its address (``parent`` until a clean stop, another one
+    permanently) and with the topics that it may have.
     """
 
     registrant: Registrant
@@ -38,7 +38,7 @@ class BrokerNodes:
     topics: Mapping[str, str]
 
     def texts(self) -> dict[str, str]:
-        """The text of every node but ``parent``, which is among them for a master only."""
+        """Return the text of every node except ``parent``, which only a master has."""
         return {self.own: self.address, **self.lasting, **self.checksum, **self.topics}
 
 
@@ -52,10 +52,10 @@ def broker_nodes(
 ) -> BrokerNodes:
     """The nodes of a broker that clients reach at ``address``, the master or slave number ``slave`` of its broker id.
 
-    ``stored``: topic -> number of its partitions on the disk, counted to the last one. Of configured topics, patterns
-    included, the configuration has the number. So it does of topics that only a pattern admits; those have no node
-    before they are stored. A stored topic that is not accepted any more is there to be read. ``others``: more topics of
-    which there may be messages, though nothing of them is served now. Hidden topics have no nodes.
+    ``stored``: topic -> number of its partitions on the disk, up to the last one. For accepted topics, the
+    configuration has the number; a topic that only a pattern accepts has no node before it is stored. A stored topic
+    that is no longer accepted can only be read. ``others``: further topics that may have messages, although they are
+    not served now. Hidden topics have no nodes.
     """
     layout, broker_id = Layout(root), config.system.broker_id
     registrant, text, parent = Registrant(broker_id, slave), address_text(address), layout.broker(broker_id)
@@ -78,5 +78,5 @@ def _topic_nodes(
             yield f"{layout.topics_sub}/{topic}/{registrant}", topic_text(count, registrant)
         if accepted and settings.accept_publish:
             yield f"{layout.topics_pub}/{topic}/{registrant}", topic_text(count, registrant)
-        # Last: who finds a topic here, but not for readers, takes it as hidden from them.
+        # Last: a client that finds a topic here, but not for readers, considers it hidden.
         yield f"{layout.topics}/{topic}/{registrant}", partition_count_text(count)

@@ -95,7 +95,7 @@ async def test_nothing_is_deleted_that_only_a_clock_calls_old(tmp_path: Path, cl
         assert await broker.retention.tick() == []
         await fill(broker)
         accepted = await operator(tmp_path, "clock", "accept")
-        assert accepted.lines == ["the clock is believed; messages are deleted by age again"]
+        assert accepted.lines == ["the clock is accepted; messages are deleted by age again"]
         assert doubted(broker) == 0
         assert not any("NOTHING DELETED" in line for line in (await operator(tmp_path, "status")).lines)
     async with running(tmp_path) as broker:

@@ -135,7 +135,7 @@ def test_a_broker_is_found_by_its_address(dev_broker: RunningBroker, tmp_path: P
     assert (nobody.status, nobody.lines) == (3, [])
     assert "127.0.0.1:1" in nobody.error
     two = ctl("--brokers", "127.0.0.1:1,127.0.0.1:2", "status")
-    assert (two.status, "ctl looks after one broker at a time" in two.error) == (2, True)
+    assert (two.status, "ctl administers one broker at a time" in two.error) == (2, True)
 
 
 def test_a_broker_whose_folder_is_not_here(dev_broker: RunningBroker) -> None:
