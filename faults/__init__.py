@@ -1,4 +1,4 @@
-"""Torture of the broker: real processes, real kills, and a checker that finds what was lost.
+"""Fault injection for the broker: real processes, real kills, and a checker that finds lost messages.
 
-``python -m faults`` runs it, ``python -m faults.fuzz`` throws bytes at the port. See docs/testing.md.
+``python -m faults`` runs it; ``python -m faults.fuzz`` sends arbitrary bytes to the port. See docs/testing.md.
 """

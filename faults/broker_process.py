@@ -1,4 +1,4 @@
-"""The broker under test: a real process on a folder of its own, started, killed, stopped and suspended by its id."""
+"""The broker under test: a real process with a folder of its own, started, killed, stopped and suspended by its pid."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ class BrokerTrouble(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What goes into the server.ini of a test; ``extra`` are further keys of ``[system]``."""
+    """The contents of a test's server.ini; ``extra`` are further keys of ``[system]``."""
 
     topics: Mapping[str, int]
-    """Topic to number of partitions."""
+    """Topic -> number of partitions."""
     segment_bytes_max: int = 64 << 10
     transfer_bytes_max: int = 256 << 10
     extra: Mapping[str, object] = field(default_factory=dict)
     rocketmq: bool = False
     """Whether it serves RocketMQ's clients, too."""
     zookeeper: str | None = None
-    """Where it registers, if anywhere."""
+    """The ZooKeeper to register at; ``None``: none."""
     root: str = "/meta"
-    """Where in ZooKeeper; its sessions are short."""
+    """The path of the tree in ZooKeeper; sessions are short."""
     name_server: str = ""
-    """Where it registers then; by itself it is its own name server."""
+    """The RocketMQ name server to register at; ``None``: the broker is its own name server."""
 
     def describe(self) -> str:
-        """Return what is special about it, in one line."""
+        """Return the settings that differ from the defaults, in one line."""
         return " ".join((f"maxSegmentSize={self.segment_bytes_max}", *(f"{k}={v}" for k, v in self.extra.items())))
 
     def ini(self, data: Path, rocketmq_port: int) -> str:
-        """Return the text of the file; the data goes into ``data``."""
+        """Return the text of the file; ``data`` is the data folder."""
         system = {
             "brokerId": 0,
             "numPartitions": 1,
@@ -76,35 +76,35 @@ class ServerSettings:
 
 
 class BrokerProcess:
-    """One broker: the same configuration, data and port through all its runs. Its standard error goes to ``log``."""
+    """One broker: the same configuration, data and port through all its runs. Its standard error is logged to ``log``.
+    """
 
     def __init__(self, folder: Path, settings: ServerSettings, data: Path | None = None) -> None:
-        """Write ``folder``/server.ini and start nothing. ``data`` is ``folder``/data unless given."""
+        """Write ``folder``/server.ini; start nothing. ``data`` defaults to ``folder``/data."""
         folder.mkdir(parents=True, exist_ok=True)
         self.data = data or folder / "data"
         self.log = folder / "broker.log"
         self.address = Address("127.0.0.1", _free_port())
         self.files_max: int | None = None
-        """Files that the process may have open at a time; ``None`` = as this process."""
+        """Limit of the process's open files; ``None`` = that of this process."""
         self._configuration = folder / "server.ini"
         rocketmq = Address("127.0.0.1", _free_port())
         self.rocketmq = rocketmq if settings.rocketmq else None
-        """Where it serves RocketMQ's clients."""
+        """The address for RocketMQ's clients."""
         self._configuration.write_text(settings.ini(self.data, rocketmq.port))
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def pid(self) -> int:
-        """Process id of the running broker."""
         return self._running.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs (a suspended one does)."""
+        """Whether the process exists; a suspended one does."""
         return self._process is not None and self._process.poll() is None
 
     def begin(self) -> None:
-        """Start the process and do not wait for it."""
+        """Start the process without waiting until it is ready."""
         command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._configuration)]
         if self.files_max is not None:  # prlimit, not a function between fork and exec: this process has threads
             command = ["prlimit", f"--nofile={self.files_max}:{self.files_max}", *command]
@@ -117,7 +117,7 @@ class BrokerProcess:
         """Start the process; return the seconds until it was ready.
 
         Raises:
-            BrokerTrouble: It exited, or is not ready in ``START_PATIENCE_S``; it is then ended.
+            BrokerTrouble: It exited, or is not ready in ``START_PATIENCE_S``; then it is killed.
         """
         began = time.monotonic()
         self.begin()
@@ -128,17 +128,17 @@ class BrokerProcess:
             line = out.readline().strip() if selector.select(START_PATIENCE_S) else ""
         if READY.fullmatch(line) is None:
             self.kill()
-            raise BrokerTrouble(f"the broker did not get ready, it said {line!r}; its log ends:\n{self.log_tail()}")
+            raise BrokerTrouble(f"the broker did not become ready, printed {line!r}; its log ends:\n{self.log_tail()}")
         return time.monotonic() - began
 
     def kill(self) -> None:
-        """End it with SIGKILL, if it runs."""
+        """Send SIGKILL, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._reap(self._process, STOP_PATIENCE_S)
 
     def stop(self) -> float:
-        """Ask it to stop with SIGTERM; return the seconds it took.
+        """Send SIGTERM; return the seconds until it ended.
 
         Raises:
             BrokerTrouble: It does not end in ``STOP_PATIENCE_S`` (it is killed), or its exit status is not 0.
@@ -155,25 +155,24 @@ class BrokerProcess:
         return time.monotonic() - began
 
     def suspend(self) -> None:
-        """Stop it from running, with SIGSTOP: its sockets stay open and nobody answers."""
+        """Send SIGSTOP: its sockets stay open and it does not answer."""
         self._running.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it run again."""
+        """Send SIGCONT."""
         self._running.send_signal(signal.SIGCONT)
 
     def resident_bytes(self) -> int:
-        """Return how much memory the process holds now (VmRSS)."""
+        """Return the resident memory of the process (VmRSS)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         match = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(match[1]) << 10 if match else 0
 
     def complaints(self) -> list[str]:
-        """Return the lines of its log that tell of a fault of the broker itself."""
+        """Return the lines of its log that report bugs of the broker."""
         return [line for line in self.log.read_text(errors="replace").splitlines() if COMPLAINTS.search(line)]
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     @property

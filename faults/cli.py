@@ -1,4 +1,4 @@
-"""``python -m faults``: reads the arguments, runs the kill loop and the scenarios, prints what came of them."""
+"""``python -m faults``: parses the arguments, runs the kill loop and the scenarios, prints the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no guarantee was broken, 1 one was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-torture-"))
     print(f"faults: seed {options.seed}, data in {base}", flush=True)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
-    # Histories are millions of small objects without cycles; looking through them again and again takes half the time.
+    # Histories are millions of small objects without cycles; collecting them again and again takes half the time.
     gc.disable()
     parts = options.only or PARTS
     if KILL in parts:

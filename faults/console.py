@@ -12,12 +12,12 @@ EXIT_FOUND: Final = 1
 
 
 def report(line: str) -> None:
-    """Print a line now."""
+    """Print a line and flush."""
     print(line, flush=True)
 
 
 def complain(command: str, lines: Sequence[str], seed: int) -> int:
-    """Say what was found and how to find it again; the exit status."""
+    """Print the findings and how to reproduce them; return the exit status."""
     for line in lines:
         print(line, file=sys.stderr)
     print(f"{command}: a promise was broken; seed {seed}", file=sys.stderr)
@@ -25,7 +25,7 @@ def complain(command: str, lines: Sequence[str], seed: int) -> int:
 
 
 def count(text: str) -> int:
-    """An argument that is a whole number from 1 on.
+    """Parse a whole number from 1 on.
 
     Raises:
         argparse.ArgumentTypeError: It is none.

@@ -1,4 +1,4 @@
-"""What was done in a run, in numbers: read off the histories, printed at the end."""
+"""Counts what was done in a run, from the histories; printed at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faults.history import COMMITTING, NOT_REPORTED, History, Outcome, StepKind
 
 @dataclass(slots=True)
 class Figures:
-    """Counts of one run. ``restarts_s`` are the times from a start until the broker was ready, in seconds."""
+    """Counts of one run. ``restarts_s`` are the seconds from each start until the broker was ready."""
 
     rounds: int = 0
     kills: int = 0
@@ -18,7 +18,7 @@ class Figures:
     stops: int = 0
     restarts_s: list[float] = field(default_factory=list)
     messages: int = 0
-    """Acknowledged, also by the commit of their transaction."""
+    """Acknowledged messages, also by the commit of their transaction."""
     unknown_puts: int = 0
     refused_puts: int = 0
     messages_read: int = 0
@@ -27,13 +27,12 @@ class Figures:
     prepared: int = 0
     prepared_over_a_kill: int = 0
     sent_by_rocketmq: int = 0
-    """Of the acknowledged messages, those of RocketMQ's clients."""
+    """Acknowledged messages of RocketMQ's clients."""
     pulled: int = 0
     deleted_bytes: int = 0
     """What retention removed."""
 
     def add(self, history: History) -> None:
-        """Count the operations of a history."""
         for put in history.puts:
             if put.outcome is Outcome.OK:
                 self.messages += len(put.messages)
@@ -54,7 +53,7 @@ class Figures:
                 self.messages += sum(len(put.messages) for put in record.puts if put.outcome is Outcome.OK)
 
     def lines(self) -> list[str]:
-        """Return the summary, a line a subject."""
+        """Return the summary, a line for each subject."""
         lines = [
             f"messages      {self.messages:,} acknowledged and found, {self.messages_read:,} read on the way",
             f"puts          {self.unknown_puts:,} without an answer, {self.refused_puts:,} refused",

@@ -1,8 +1,8 @@
-"""What was done and what came of it: the material that the checker checks.
+"""The history of a run: all operations with their outcomes, as the input of the checker.
 
 Every operation has a ``started`` and an ``ended`` stamp from one counter, so "A was acknowledged before B began" is a
-comparison of two numbers. An operation without an answer (no reply in time, connection lost, broker killed) stays
-``UNKNOWN`` for ever and ``NEVER`` ended: it may have been carried out or not, even later.
+comparison of two numbers. An operation without an answer (timeout, connection lost, broker killed) stays ``UNKNOWN``
+and ends ``NEVER``: it may have been carried out or not, even later.
 
 Many threads write into one ``History``; every record belongs to the thread that made it until the checker reads it.
 """
@@ -25,7 +25,7 @@ ANY_INDEX: Final = -1
 
 
 NOT_REPORTED: Final = -1
-"""What a client cannot know: RocketMQ's protocol tells neither a message's id nor how its frame looks."""
+"""Unknown to the client: RocketMQ's protocol reports neither a message's id nor the form of its frame."""
 
 
 class Outcome(Enum):
@@ -33,12 +33,12 @@ class Outcome(Enum):
 
     OK = "ok"
     FAILED = "failed"
-    """Refused with a definite answer: it must have had no effect."""
+    """A definite refusal: the operation must have had no effect."""
     UNKNOWN = "unknown"
 
 
 class Sent(NamedTuple):
-    """One message of a put, as its frame must look: ``frame_bytes`` counts header and body. See ``NOT_REPORTED``."""
+    """One message of a put, as its frame must be: ``frame_bytes`` counts header and body. See ``NOT_REPORTED``."""
 
     key: MessageKey
     flag: int
@@ -50,8 +50,8 @@ class Sent(NamedTuple):
 class Put:
     """One attempt to put one message, or a block of them, into one partition.
 
-    ``lane`` names the connection; what one lane sends is carried out in that order. ``offset`` and ``message_id`` are
-    those of the first message, as acknowledged (-1 before, and the offset stays -1 inside a transaction).
+    ``lane`` names the connection, whose puts are carried out in order. ``offset`` and ``message_id`` are the
+    acknowledged ones of the first message (-1 before the acknowledgement; the offset stays -1 inside a transaction).
     """
 
     lane: str
@@ -64,12 +64,11 @@ class Put:
     offset: int = -1
     message_id: int = NOT_REPORTED
     queue_offset: int = NOT_REPORTED
-    """How many messages are before the first one in its partition, where RocketMQ's protocol has reported it."""
+    """The queue offset of the first message, if RocketMQ's protocol has reported it."""
     reason: str = ""
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of all its frames."""
         return sum(message.frame_bytes for message in self.messages)
 
     def __str__(self) -> str:
@@ -82,12 +81,10 @@ class Put:
 
 
 class StepKind(Enum):
-    """The steps of a transaction."""
-
     BEGIN = "begin"
     PREPARE = "prepare"
     DECIDE = "decide"
-    """Its commit is decided. The answer does not wait until its messages can be read; that of COMMIT does."""
+    """Its commit is decided. The reply does not wait until its messages can be read; the reply to COMMIT does."""
     COMMIT = "commit"
     ROLLBACK = "rollback"
 
@@ -98,8 +95,6 @@ ENDING: Final = (*COMMITTING, StepKind.ROLLBACK)
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One attempt at one step of a transaction."""
-
     kind: StepKind
     started: int
     ended: int = NEVER
@@ -130,7 +125,7 @@ class TransactionRecord:
 
 
 class Listing(NamedTuple):
-    """An answer to RECOVER: the keys of the branches of ``unique`` that the broker says are prepared."""
+    """An answer to RECOVER: the keys of the prepared branches of ``unique``."""
 
     started: int
     ended: int
@@ -139,7 +134,7 @@ class Listing(NamedTuple):
 
 
 class FirstRead(NamedTuple):
-    """The first time somebody read a frame at this place; ``ended`` is when the read had ended."""
+    """The first read of the frame at this position; ``ended`` is when the read had ended."""
 
     partition_key: PartitionKey
     frame: StoredFrame
@@ -147,7 +142,7 @@ class FirstRead(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """A message as a RocketMQ client was given it, at the place that the record named."""
+    """A message that a RocketMQ client pulled, with its position in the record."""
 
     partition_key: PartitionKey
     queue_offset: int
@@ -156,7 +151,7 @@ class Pulled(NamedTuple):
 
 
 class EndSeen(NamedTuple):
-    """A reader got the answer that there is nothing at ``offset`` yet; ``started`` is when it began to ask."""
+    """A reader's request for ``offset`` found nothing yet; ``started`` is when the request began."""
 
     partition_key: PartitionKey
     offset: int
@@ -164,7 +159,7 @@ class EndSeen(NamedTuple):
 
 
 class Oddity(NamedTuple):
-    """What a client saw and no correct broker shows: a corrupt frame, a malformed reply, an unexpected refusal."""
+    """An observation that a correct broker rules out: a corrupt frame, a malformed reply, an unexpected refusal."""
 
     kind: str
     text: str
@@ -185,7 +180,6 @@ class History:
         self.oddities: list[Oddity] = []
 
     def stamp(self) -> int:
-        """Return the next stamp."""
         return next(self._stamps)
 
     def put_begins(
@@ -195,13 +189,13 @@ class History:
         messages: Sequence[Sent],
         transaction: TransactionRecord | None = None,
     ) -> Put:
-        """Record an attempt before its bytes are sent."""
+        """Record an attempt, before its bytes are sent."""
         put = Put(lane, partition_key, messages, self.stamp(), transaction.key if transaction else None)
         (self.puts if transaction is None else transaction.puts).append(put)
         return put
 
     def put_acknowledged(self, put: Put, message_id: int, index: int, offset: int) -> None:
-        """Record the broker's receipt."""
+        """Record the broker's acknowledgement."""
         put.message_id, put.offset = message_id, offset
         put.partition_key = PartitionKey(put.partition_key.topic, index)
         put.outcome, put.ended = Outcome.OK, self.stamp()
@@ -213,13 +207,13 @@ class History:
             put.outcome, put.ended = Outcome.FAILED, self.stamp()
 
     def transaction_begins(self, key: str, unique: str | None = None) -> TransactionRecord:
-        """Record a transaction that is about to begin; its key must be new."""
+        """Record a transaction before it begins; its key must be new."""
         assert key not in self.transactions, key
         record = self.transactions[key] = TransactionRecord(key, unique)
         return record
 
     def step_begins(self, transaction: TransactionRecord, kind: StepKind) -> Step:
-        """Record a step before it is sent."""
+        """Record a step, before it is sent."""
         step = Step(kind, self.stamp())
         transaction.steps.append(step)
         return step
@@ -231,11 +225,11 @@ class History:
             step.ended = self.stamp()
 
     def listed(self, started: int, unique: str, keys: Iterable[str]) -> None:
-        """Record an answer to RECOVER that was asked for at ``started``."""
+        """Record an answer to RECOVER, requested at ``started``."""
         self.listings.append(Listing(started, self.stamp(), unique, frozenset(keys)))
 
     def seen(self, partition_key: PartitionKey, frames: Iterable[StoredFrame]) -> None:
-        """Record frames that a reader was just given."""
+        """Record frames that a reader received."""
         ended = self.stamp()
         known = self.sightings.setdefault(partition_key, {})
         for frame in frames:
@@ -244,11 +238,10 @@ class History:
                 self.conflicts.append((sighting, frame))
 
     def end_seen(self, partition_key: PartitionKey, offset: int, started: int) -> None:
-        """Record that a reader who asked at ``started`` got the answer that nothing is at ``offset`` yet."""
+        """Record that a request at ``started`` found nothing at ``offset`` yet."""
         self.ends_seen.append(EndSeen(partition_key, offset, started))
 
     def odd(self, kind: str, text: str) -> None:
-        """Record what no correct broker shows."""
         self.oddities.append(Oddity(kind, text))
 
 

@@ -1,7 +1,7 @@
-"""The kill loop: load, a kill at a random moment, a restart under the same load, a look at everything; and again.
+"""The kill loop: load, a kill at a random moment, a restart under the same load, a check of everything; repeated.
 
-Rounds are grouped into series. A series has its own data folder and history, so that every round can be checked
-against all that ever happened to its folder, and a long run needs no more memory than a short one.
+Rounds are grouped into series. A series has its own data folder and history, so that every round can be checked against
+the whole history of its folder, and a long run needs no more memory than a short one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from faults.trial import Rules, Trial
 
 TOPICS: Final = {"orders": 3, "logs": 2, "big": 1}
 LOAD_S, HASTY_LOAD_S = (0.02, 1.0), (0.02, 0.3)
-"""How long the load runs before a kill, in seconds, from and to."""
+"""Seconds of load before a kill, from and to."""
 
 RESUME_S, HASTY_RESUME_S = (0.05, 0.4), (0.02, 0.1)
-"""How long it goes on after the restart."""
+"""Seconds of load after the restart."""
 
 START_KILL_CHANCE: Final = 0.2
 START_KILL_S: Final = (0.0, 0.35)
 CLEAN_STOP_CHANCE: Final = 0.1
 THRESHOLD_CHANCE: Final = 0.25
-"""How often a series acknowledges puts before they are synced; a kill of the process must not lose them either."""
+"""The fraction of series that acknowledge puts before they are synced; a killed process must not lose them either."""
 
 THRESHOLD_INTERVAL_MS: Final = 100
 SEGMENT_BYTES: Final = (8 << 10, 64 << 10, 64 << 10, 1 << 20)
@@ -38,7 +38,7 @@ SEGMENT_BYTES: Final = (8 << 10, 64 << 10, 64 << 10, 1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class KillOptions:
-    """``rounds`` 0 = until ``duration_s`` is over; ``duration_s`` 0 = no limit of time; ``haste`` = shorter rounds."""
+    """``rounds`` 0 = until ``duration_s`` has passed; ``duration_s`` 0 = no limit; ``haste`` = shorter rounds."""
 
     seed: int
     rounds: int
@@ -47,11 +47,11 @@ class KillOptions:
     retention: bool = False
     haste: bool = False
     rocketmq: bool = False
-    """Whether RocketMQ's clients are at work, too."""
+    """Whether RocketMQ's clients take part."""
 
 
 class KillLoop:
-    """``tell`` gets one line a round."""
+    """``tell`` gets one line for each round."""
 
     def __init__(self, options: KillOptions, base: Path, report: Callable[[str], None]) -> None:
         self._options = options
@@ -66,7 +66,7 @@ class KillLoop:
         Raises:
             AnomaliesFound: The data folder is kept.
             BrokerTrouble: It did not start or stop; the data folder is kept.
-            WorkersFailed: A worker is stuck or broke; the data folder is kept.
+            WorkersFailed: A worker is stuck or failed; the data folder is kept.
         """
         series = 0
         while self._left():
@@ -76,7 +76,7 @@ class KillLoop:
             raise BrokerTrouble("retention was asked for, and the broker deleted nothing")
 
     def _left(self) -> int:
-        """Rounds that may still begin; a large number if only the time is limited."""
+        """Return how many rounds may still begin; a large number if only the time is limited."""
         if time.monotonic() >= self._end:
             return 0
         return self._options.rounds - self.figures.rounds if self._options.rounds else 1 << 30
@@ -143,7 +143,7 @@ class KillLoop:
         return "killed twice"
 
     def _last_page(self, trial: Trial) -> None:
-        """End all transactions, look at everything once more, stop cleanly, and look at the files."""
+        """End all transactions, check everything once more, stop cleanly, and check the files."""
         with trial.session() as session:
             trial.workers.conclude(session)
             trial.wait_until_quiet(session)
@@ -155,7 +155,7 @@ class KillLoop:
 
 
 def choose_settings(random: Random, retention: bool, rocketmq: bool = False) -> tuple[ServerSettings, Rules]:
-    """Return the configuration of a series and what it means for the checker."""
+    """Return the configuration of a series, and the rules for the checker that follow from it."""
     extra: dict[str, object] = {}
     rules = Rules(retention=retention)
     if retention:

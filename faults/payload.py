@@ -1,11 +1,11 @@
-"""Payloads that say themselves who sent them and whether they were altered.
+"""Payloads that identify their sender and show alterations.
 
 ::
 
     payload = producer "/" sequence "/" length "|" filler crc      crc = 8 hex digits of the CRC-32 of all before it
 
-The filler is what storage and parsers get wrong most easily: zeros (a torn tail looks like that), line ends and
-commands, and frames inside the frame.
+The filler is what storage and parsers mishandle most easily: zeros (as in a torn tail), line ends and commands, and
+frames inside the frame.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metaq.formats.frames import encode_frame
 
 CRC_BYTES: Final = 8
 PAYLOAD_BYTES_MIN: Final = 64
-"""Bytes of a head and the checksum."""
+"""Bytes of the longest head and of the checksum."""
 
 _HEAD: Final = re.compile(rb"([a-z0-9.-]{1,24})/(\d{1,10})/(\d{1,10})\|")
 _FILLERS: Final = (
@@ -31,7 +31,7 @@ _FILLERS: Final = (
 
 
 class MessageKey(NamedTuple):
-    """Which message this is: the ``sequence``-th of ``producer`` (1 to 24 of ``a-z0-9.-``)."""
+    """Identifies a message: the ``sequence``-th of ``producer`` (1 to 24 of ``a-z0-9.-``)."""
 
     producer: str
     sequence: int
@@ -41,11 +41,11 @@ class MessageKey(NamedTuple):
 
 
 class PayloadFault(Exception):
-    """A payload that nobody sent like this."""
+    """A payload that was not sent in this form."""
 
 
 def make_payload(key: MessageKey, length: int) -> bytes:
-    """Return the payload of ``key``, ``length`` (>= ``PAYLOAD_BYTES_MIN``) bytes; the same for the same arguments."""
+    """Return the payload of ``key``, ``length`` (>= ``PAYLOAD_BYTES_MIN``) bytes; deterministic."""
     head = f"{key}/{length}|".encode()
     unit = _FILLERS[key.sequence % len(_FILLERS)]
     free = length - len(head) - CRC_BYTES
@@ -59,7 +59,7 @@ def read_payload(payload: bytes) -> MessageKey:
     """Return the key in a payload.
 
     Raises:
-        PayloadFault: It is cut, altered, or was never made by ``make_payload``.
+        PayloadFault: It is cut, altered, or not from ``make_payload``.
     """
     head = _HEAD.match(payload)
     if head is None:

@@ -1,4 +1,4 @@
-"""What a partition holds, as read: frames whose payloads have been checked, and images of whole partitions."""
+"""The contents of a partition as read: frames whose payloads have been checked, and images of whole partitions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class PartitionKey(NamedTuple):
     """One partition of the broker under test."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a place
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used here
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
 
 
 class StoredFrame(NamedTuple):
-    """A frame as it was read. ``key`` is ``None`` if the payload is damaged or not of this test; ``fault`` says why."""
+    """A frame as read. ``key`` is ``None`` if the payload is damaged or not from this test; ``fault`` says why."""
 
     offset: int
     end: int
@@ -39,9 +39,9 @@ class StoredFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """A partition from ``start`` to ``end`` (the end that the broker names, or the files have).
+    """A partition from ``start`` to ``end``, its end according to the broker or to its files.
 
-    ``fault`` names what stopped the reader before ``end``; empty if the frames reach it exactly.
+    ``fault`` says what stopped the reader before ``end``; empty if the frames end there.
     """
 
     partition_key: PartitionKey
@@ -55,7 +55,7 @@ Image = Mapping[PartitionKey, PartitionImage]
 
 
 def examine(frame: Frame) -> StoredFrame:
-    """Look into a frame."""
+    """Decode the payload of a frame."""
     try:
         key, fault = read_payload(frame.message.payload), ""
     except (CorruptFrame, PayloadFault) as error:
@@ -64,7 +64,7 @@ def examine(frame: Frame) -> StoredFrame:
 
 
 def image_of(partition_key: PartitionKey, start: int, end: int, runs: Iterable[bytes]) -> PartitionImage:
-    """Make the image of a partition from its bytes, in pieces of any size."""
+    """Return the image of a partition from its bytes, in pieces of any size."""
     frames: list[StoredFrame] = []
     position, waiting = start, b""
     for run in runs:

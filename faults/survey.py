@@ -1,4 +1,4 @@
-"""Reads everything that is stored: through the broker, as any consumer would, and from the files, as none does."""
+"""Reads all stored messages: through the broker like a consumer, or directly from the files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def survey(session: Session) -> Image:
     """Read every partition of the broker from its first to its last readable byte.
 
     Raises:
-        MetaqError: The broker refuses or does not answer.
+        MetaqError: The broker refuses, or does not answer.
     """
     ranges = parse_offsets(session.ask(Stats("offsets", 0)))
     return {
@@ -32,7 +32,7 @@ def survey(session: Session) -> Image:
 
 
 def failures(session: Session) -> list[str]:
-    """Return what the broker itself says is wrong: read-only partitions, damaged ranges, refused folders."""
+    """Return the failures that the broker reports: read-only partitions, damaged ranges, refused folders."""
     lines = session.ask(Stats("failures", 0)).split("\r\n")
     return [line for line in lines if line not in ("STATS", "END", "")]
 
@@ -42,13 +42,13 @@ def _bytes(session: Session, partition_key: PartitionKey, start: int, end: int) 
     while offset < end:
         answer = fetch(session, partition_key.topic, partition_key.index, offset, min(FETCH_BYTES, end - offset))
         if not isinstance(answer, Run):
-            return  # the image then says that it ends too early
+            return  # the image then ends too early
         yield answer.data
         offset = answer.end
 
 
 def survey_files(data: Path) -> Image:
-    """Read the segment files of a broker that does not run: every one from its first to its last byte."""
+    """Read the segment files of a stopped broker, every one completely."""
     folders = sorted(path for path in data.iterdir() if path.is_dir() and path.name != "transactions")
     images = {}
     for folder in folders:

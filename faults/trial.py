@@ -1,6 +1,6 @@
-"""One broker on one data folder with everything that is known about it, and the verdict on both.
+"""One broker on one data folder, with its history and settings, and the check of all.
 
-A ``Trial`` is checked while nobody works. What was found is written beside the data: ``history.txt`` has every record.
+A ``Trial`` is checked while no worker runs. Findings are written beside the data: ``history.txt`` has every record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_MAX: Final = 3
 
 
 class AnomaliesFound(Exception):
-    """The broker broke a promise; ``report`` names every one with the records concerned."""
+    """The broker broke a guarantee; ``report`` lists each violation with its records."""
 
     def __init__(self, folder: Path, report: list[str]) -> None:
         self.folder, self.report = folder, report
@@ -44,13 +44,13 @@ class AnomaliesFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the checker takes for granted, see ``Case``. On a full disk commits may wait and partitions be read-only."""
+    """The assumptions of the checker, see ``Case``. On a full disk commits may wait and partitions may be read-only."""
 
     retention: bool = False
     readable_at_once: bool = True
     disk_is_full: bool = False
     quiet_s: float = 0.02
-    """How long partitions must not have grown before they are checked, in seconds."""
+    """Seconds without growth after which a partition is checked."""
 
 
 class Trial:
@@ -82,10 +82,10 @@ class Trial:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Yield a new connection with much patience.
+        """Yield a new connection with long timeouts.
 
         Raises:
-            MetaqError: The broker does not take it.
+            MetaqError: The broker does not accept it.
         """
         session = Session.connect(self.broker.address, SURVEY_TIMEOUTS)
         try:
@@ -97,7 +97,7 @@ class Trial:
         """Wait until the broker has finished with every other connection and its partitions do not change any more.
 
         Raises:
-            AnomaliesFound: It does not get quiet in ``QUIET_PATIENCE_S``.
+            AnomaliesFound: That takes longer than ``QUIET_PATIENCE_S``.
         """
         began = changed = time.monotonic()
         before = ""
@@ -111,10 +111,10 @@ class Trial:
         raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
 
     def check(self, session: Session) -> Image:
-        """Read everything and check it; return what is stored.
+        """Read and check everything; return the stored frames.
 
         Raises:
-            AnomaliesFound: The report is in the exception, everything in the folder.
+            AnomaliesFound: The report is in the exception, all files are in the folder.
         """
         try:
             image = self._survey(session)
@@ -128,7 +128,7 @@ class Trial:
 
     def _survey(self, session: Session) -> Image:
         image = survey(session)
-        for _ in range(SURVEYS_MAX if self.rules.retention else 0):  # segments may have left while they were read
+        for _ in range(SURVEYS_MAX if self.rules.retention else 0):  # segments may be deleted while they are read
             if not any(partition.fault for partition in image.values()):
                 break
             image = survey(session)
@@ -152,7 +152,7 @@ class Trial:
             raise self.fail(lines, image)
 
     def fail(self, lines: list[str], image: Image) -> AnomaliesFound:
-        """Write everything down and return the exception to raise."""
+        """Write all records to files and return the exception to raise."""
         with (self.folder / "history.txt").open("w") as file:
             file.writelines(f"{line}\n" for line in (*lines, "", *_records(self.history), "", *_stored(image)))
         return AnomaliesFound(self.folder, lines)

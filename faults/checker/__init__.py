@@ -1,4 +1,4 @@
-"""The history checker: pure functions from records and stored frames to anomalies; none for a correct broker."""
+"""The history checker: pure functions from records and stored frames to anomalies; a correct broker has none."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ LINES_MAX: Final = 40
 
 
 def check(case: Case) -> list[Anomaly]:
-    """Check a history against what is stored at its end. Every operation that can still end must have ended."""
+    """Check a history against the stored frames at its end. All operations must have ended, or must be unable to end
+    later.
+    """
     odd = [Anomaly(Kind.ODD, f"{kind}: {text}") for kind, text in case.history.oddities]
     return odd + [anomaly for find in CHECKS for anomaly in find(case)]
 
 
 def lines_about(anomaly: Anomaly, case: Case) -> list[str]:
-    """Return the lines of the history and of the stored frames that an anomaly is about, at most ``LINES_MAX``."""
+    """Return the lines of the history and of the stored frames that belong to an anomaly, at most ``LINES_MAX``."""
     lines = list(_lines(anomaly, case))
     rest = len(lines) - LINES_MAX
     return lines[:LINES_MAX] + ([f"... and {rest} more"] if rest > 0 else [])

@@ -1,4 +1,4 @@
-"""What the checker can find wrong."""
+"""The kinds of anomalies that the checker reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faults.stored import Image, PartitionKey
 
 
 class Kind(Enum):
-    """The promise that was broken; the value is what the report says."""
+    """The broken guarantee; the value is its text in reports."""
 
     MISSING = "an acknowledged message is missing"
     ALTERED = "a message is altered"
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Anomaly(NamedTuple):
-    """One broken promise. ``partition_key``, ``keys`` and ``transaction`` say which records it is about."""
+    """One broken guarantee. ``partition_key``, ``keys`` and ``transaction`` identify the records concerned."""
 
     kind: Kind
     text: str
@@ -57,11 +57,11 @@ class Anomaly(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is to be checked.
+    """The input of the checker.
 
     ``retention``: old segments may have been deleted. ``readable_at_once``: an acknowledged message can be read at once
-    (group commit); in threshold mode it can after the next sync. ``commits_may_wait``: the disk is full, so of a commit
-    without an acknowledgement some partitions may get their part only after the next restart.
+    (group commit); in threshold mode, after the next sync. ``commits_may_wait``: the disk is full, so some partitions
+    may get the messages of an unanswered commit only after the next restart.
     """
 
     history: History

@@ -1,4 +1,4 @@
-"""Checks of the stored frames alone: the ends of the partitions, whole payloads, and ids given once."""
+"""Checks of the stored frames alone: ends of partitions, intact payloads, and unique ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faults.stored import Image, PartitionImage, PartitionKey, StoredFrame
 
 
 def check_images(case: Case) -> list[Anomaly]:
-    """Check what is stored without looking at who put it."""
+    """Check the stored frames without regard to the history."""
     found: list[Anomaly] = []
     for image in case.image.values():
         found += _shape(image, case.retention)

@@ -1,4 +1,4 @@
-"""Checks of prepared branches: RECOVER lists them until they are ended and never again, and they can be ended."""
+"""Checks of prepared branches: RECOVER lists them until they are ended, not afterwards, and they can be ended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import ENDING, NEVER, Listing, Outcome, Step, StepKind, TransactionRecord
 
 UNKNOWN_BRANCH: Final = "has not been started"
-"""Part of the refusal that says so, MetaQ's own words."""
+"""Part of MetaQ's text of this refusal."""
 
 
 class Span(NamedTuple):
-    """The stamps of a branch that matter here; ``NEVER`` for what did not happen."""
+    """The relevant stamps of a branch; ``NEVER`` for events that did not happen."""
 
     key: str
     prepare_tried: int
@@ -37,7 +37,7 @@ def check_listings(case: Case) -> list[Anomaly]:
 
 
 def _forgotten(record: TransactionRecord) -> Iterator[Anomaly]:
-    """The broker answered that it does not know a branch which was prepared and which nobody had ended."""
+    """Yield branches that were prepared and not ended, and that the broker no longer knew."""
     prepared = _first_ok(record.of(StepKind.PREPARE))
     for step in record.steps:
         if step.kind not in ENDING or step.started < prepared:

@@ -1,7 +1,7 @@
-"""Checks of order: the log of a partition is a history of its own, and it may not contradict what clients observed.
+"""Checks of order: the log of a partition must not contradict the order that clients observed.
 
-* What was acknowledged before something else was even begun stands before it.
-* What one connection puts to one partition stands in the order in which it was sent, also when it did not wait.
+* A message that was acknowledged before the put of another began is before it in the log.
+* The messages of one connection to one partition are in the order in which they were sent, acknowledged or not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from faults.stored import PartitionKey
 
 
 class Stored(NamedTuple):
-    """Something that is stored at ``offset``, and between which stamps it got there."""
+    """A stored message or transaction at ``offset``, and the stamps between which it was stored."""
 
     started: int
     ended: int
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 
 def check_order(case: Case) -> list[Anomaly]:
-    """Check the order of everything whose place in the log is known beyond doubt."""
+    """Check the order of all messages whose position in the log is certain."""
     by_partition = stored_by_partition(case)
     found: list[Anomaly] = []
     for partition_key, stored in by_partition.items():
@@ -38,7 +38,8 @@ def check_order(case: Case) -> list[Anomaly]:
 
 
 def stored_by_partition(case: Case) -> dict[PartitionKey, list[Stored]]:
-    """Return what is stored in each partition: acknowledged puts, unanswered ones that arrived, transactions."""
+    """Return the stored records of each partition: acknowledged puts, unanswered puts that were stored, transactions.
+    """
     first_offset: dict[tuple[PartitionKey, MessageKey], int] = {}
     for partition_key, partition in case.image.items():
         for frame in partition.frames:
@@ -64,7 +65,7 @@ def _offset(put: Put, attempts: int, first_offset: dict[tuple[PartitionKey, Mess
     if put.outcome is Outcome.OK:
         return put.offset
     if put.outcome is Outcome.FAILED or attempts > 1:
-        return None  # of several attempts nobody knows which one a copy comes from
+        return None  # with several attempts, it is unknown which one was stored
     return first_offset.get((put.partition_key, put.messages[0].key))
 
 

@@ -1,8 +1,7 @@
-"""Checks of plain and batched puts: each acknowledged one is where it was acknowledged, once, and nothing else is.
+"""Checks of plain and batched puts: each acknowledged one is stored once, where it was acknowledged, and no other is.
 
-An attempt that was acknowledged claims the frames at its offset. What no acknowledged attempt claims must come from
-attempts with unknown outcome, at most one copy from each; of a block whose put was never answered the front may be
-stored without the rest, since a crash may tear it.
+An acknowledged attempt claims the frames at its offset. Unclaimed frames must be from attempts with an unknown outcome,
+at most one copy from each. A crash may tear an unanswered block, so a prefix of it may be stored.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from faults.stored import Image, PartitionKey, StoredFrame
 
 
 class Copies(NamedTuple):
-    """A message of an attempt: the attempt's first key names all attempts to put the same messages."""
+    """A message of an attempt: the attempt's first key identifies all attempts to put the same messages."""
 
     unit: MessageKey
     position: int
@@ -91,7 +90,7 @@ def _compare(
 
 
 def _looks_like(frame: StoredFrame, sent: Sent) -> bool:
-    """Whether it is the frame that was sent, where the client knows how that looks. The payload has a checksum."""
+    """Return whether a frame is the one that was sent, as far as the client knows it. The payload has a checksum."""
     return sent.checksum == NOT_REPORTED or (frame.flag, frame.checksum) == (sent.flag, sent.checksum)
 
 
@@ -137,7 +136,7 @@ Run = list[tuple[PartitionKey, StoredFrame]]
 
 
 def _runs(stored: Sequence[tuple[PartitionKey, StoredFrame]], members: dict[MessageKey, Copies]) -> Iterator[Run]:
-    """Cut the copies of one unit into pieces, one an attempt: a piece begins at the first message."""
+    """Divide the copies of one unit into attempts: each begins at the first message."""
     run: Run = []
     for partition_key, frame in sorted(stored, key=lambda each: (each[0], each[1].offset)):
         assert frame.key is not None

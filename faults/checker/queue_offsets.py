@@ -1,4 +1,4 @@
-"""Checks of queue offsets: for RocketMQ's clients they count the messages of a partition, from 0 on, without gaps."""
+"""Checks of queue offsets, which count the messages of a partition for RocketMQ's clients, from 0 without gaps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Reported = tuple[PartitionKey, int, int, MessageKey]
 
 
 def check_queue_offsets(case: Case) -> list[Anomaly]:
-    """Compare what was answered to sends and pulls with the order of the stored frames."""
+    """Compare the queue offsets in replies to sends and pulls with the order of the stored frames."""
     places = {
         (partition_key, frame.offset): (ordinal, frame.key)
         for partition_key, partition in case.image.items()
-        if partition.start == 0  # retention has not removed what came before
+        if partition.start == 0  # retention has removed nothing before it
         for ordinal, frame in enumerate(partition.frames)
     }
     found = []

@@ -1,4 +1,4 @@
-"""Checks of what readers saw on the way: what was served once stays, and what was acknowledged is served."""
+"""Checks of what readers saw during the run: a frame that was served stays, and an acknowledged one is served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faults.stored import PartitionKey, StoredFrame
 
 
 def check_reads(case: Case) -> list[Anomaly]:
-    """Check all reads, also those of earlier images."""
+    """Check all reads, including those of earlier images."""
     found = [_conflict(sighting, frame) for sighting, frame in case.history.conflicts]
     found += _disappeared(case)
     if case.readable_at_once:

@@ -1,11 +1,11 @@
-"""Checks of transactions: committed ones are whole and in one piece per partition, the others left no trace.
+"""Checks of transactions: committed ones are complete and contiguous per partition, others have stored nothing.
 
-What a transaction must have come to is read off its steps:
+The required outcome of a transaction follows from its steps:
 
-* a commit was acknowledged: it is committed;
-* a rollback was acknowledged, or no commit was ever tried (or every one was refused): it is rolled back;
-* only commits without an answer: one or the other, but all of it. If its PREPARE was acknowledged, no rollback was ever
-  tried, and a later RECOVER does not list it: it is committed.
+* A commit was acknowledged: it is committed.
+* A rollback was acknowledged, or no commit was ever tried, or all were refused: it is rolled back.
+* Commits are unanswered: either, but completely. If its PREPARE was acknowledged, no rollback was ever tried, and a
+  later RECOVER does not list it, it is committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Found = Mapping[MessageKey, Sequence[tuple[PartitionKey, StoredFrame]]]
 
 
 class Fate(Enum):
-    """What must have become of a transaction."""
+    """The required outcome of a transaction."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -42,7 +42,6 @@ def check_transactions(case: Case) -> list[Anomaly]:
 
 
 def fate(record: TransactionRecord, history: History) -> Fate:
-    """Return what must have become of a transaction."""
     commits = [step for step in record.of(*COMMITTING) if step.possible]
     rollbacks = [step for step in record.of(StepKind.ROLLBACK) if step.possible]
     committed = any(step.outcome is Outcome.OK for step in commits)
@@ -94,7 +93,7 @@ def _visible(record: TransactionRecord, text: str, keys: Sequence[MessageKey]) -
 def _incomplete(case: Case, record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
     for put in record.puts:
         allowed = {Outcome.OK: (1,), Outcome.FAILED: (0,), Outcome.UNKNOWN: (0, 1)}[put.outcome]
-        # The offset of such a message is never reported, so retention may have taken anything in a shortened partition.
+        # The offset of such a message is never reported, so retention may have removed it from a shortened partition.
         countable = not case.removed(put.partition_key, 0)
         for message in put.messages:
             copies = stored.get(message.key, ())
@@ -128,7 +127,7 @@ def _stored_in_part(record: TransactionRecord, stored: Found) -> Iterator[Anomal
 
 
 def _seen_too_early(history: History, fates: Mapping[str, Fate]) -> Iterator[Anomaly]:
-    """Readers must not have seen a message before its commit was asked for, and never one that was rolled back."""
+    """Yield messages that were read before their commit was requested, or that were rolled back."""
     inside = {m.key: record for record in history.transactions.values() for put in record.puts for m in put.messages}
     for partition_key, sightings in history.sightings.items():
         for sighting in sightings.values():

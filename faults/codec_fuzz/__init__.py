@@ -1,1 +1,1 @@
-"""Fuzz of the code that reads what RocketMQ's peers send: frames, headers, bodies, records. No broker takes part."""
+"""Fuzz of the decoders of RocketMQ's frames, headers, bodies and records, without a broker."""

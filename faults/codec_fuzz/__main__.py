@@ -1,4 +1,4 @@
-"""``python -m faults.codec_fuzz``: throws bytes of all kinds at the readers of RocketMQ's protocol."""
+"""``python -m faults.codec_fuzz``: feeds all kinds of bytes to the decoders of RocketMQ's protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FRAMES: Final = 1_000_000
 STEP: Final = 1_000
 REPORT_EVERY: Final = 100_000
 HANG_S: Final = 600
-"""After so long on one step the process says where it is, and ends."""
+"""Seconds for one step, after which the process dumps its stacks and exits."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
-"""What a peer may send: proper frames and records, damaged ones, and ones that cost much memory or time.
+"""Input as a peer may send it: valid frames and records, damaged ones, and ones that cost much memory or time.
 
-An input depends on the seed and its number alone.
+An input depends only on the seed and its number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _I32: Final = (-(1 << 31), -1, 0, 1, 3, 255, 65_535, 65_536, (1 << 24) - 1, 1 <<
 
 
 class Input(NamedTuple):
-    """Bytes, and what they are meant to be."""
+    """Bytes, and a description of them."""
 
     kind: str
     data: bytes
@@ -61,13 +61,13 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 class Inputs:
-    """Makes inputs. ``big``: one in so many is of a megabyte or more."""
+    """Makes inputs. ``big``: one in this many has a megabyte or more."""
 
     def __init__(self, seed: int, corpus: Sequence[Input], big: int = 2000) -> None:
         self._random, self._corpus, self._big = Random(seed), corpus, big
 
     def next(self) -> Input:
-        """Return another input, proper or not."""
+        """Return the next input, valid or not."""
         random = self._random
         if random.randrange(self._big) == 0:
             return random.choice(_BIG)(random)
@@ -130,7 +130,7 @@ def _flip(random: Random, data: bytes) -> bytes:
 
 
 def _number(random: Random, data: bytes) -> bytes:
-    """Put a number from the edges over four bytes: a length or a count, if it hits one."""
+    """Overwrite four bytes, perhaps a length or a count, with an edge value."""
     at = random.randrange(min(len(data), 128) + 1) & random.choice((-1, -2, -4))
     return data[:at] + struct.pack(">i", random.choice(_I32)) + data[at + 4 :]
 
@@ -194,7 +194,7 @@ def _big_json(random: Random) -> Input:
 
 
 def _bomb(random: Random) -> Input:
-    """A little that decompresses to much."""
+    """Return a small input that decompresses to a large one."""
     body = zlib.compress(bytes(random.choice((1 << 20, 70 << 20))), 1)
     if random.random() < 0.5:
         return Input(REGISTRATION, body)

@@ -1,4 +1,4 @@
-"""One input: it is read in all the ways that it can be, and only the errors that are meant for it may come of that."""
+"""Runs every decoder on each input; only the errors that a decoder documents may be raised."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BODIES: Final = (TopicRouteData, ClusterInfo, HeartbeatData, LockBatchRequestBod
 
 
 class Finding(Exception):
-    """An input did what none may do."""
+    """An input violated a limit or raised a wrong error."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the inputs."""
+    """Counts of the outcomes."""
 
     inputs: int = 0
     commands: int = 0
@@ -54,26 +54,26 @@ class Tally:
 
 
 class Trial:
-    """Reads inputs, one after the other."""
+    """Decodes inputs, one after the other."""
 
     def __init__(self, inputs: Inputs, seed: int, seconds_max: float, mib_max: int) -> None:
-        """``seconds_max`` bounds the CPU time of each input, ``mib_max`` the memory of the process."""
+        """``seconds_max`` limits the CPU time for each input, ``mib_max`` the memory of the process."""
         self._inputs, self._random = inputs, Random(seed)
         self._seconds_max, self._mib_max = seconds_max, mib_max
         self.tally = Tally()
 
     def run(self, count: int) -> Tally:
-        """Read ``count`` inputs.
+        """Decode ``count`` inputs.
 
         Raises:
-            Finding: One crashed a reader, took too long or too much memory.
+            Finding: An input crashed a decoder, took too long or too much memory.
         """
         for _ in range(count):
             self._one(self._inputs.next())
         return self.tally
 
     def _one(self, given: Input) -> None:
-        started = time.process_time()  # not that of other programs on a busy machine
+        started = time.process_time()  # excludes other programs on a busy machine
         reader = _READERS.get(given.kind, Trial._registration)
         self._guarded(given, lambda: reader(self, given.data))
         passed, tally = time.process_time() - started, self.tally
@@ -163,7 +163,7 @@ _READERS: Final[dict[str, Callable[[Trial, bytes], Any]]] = {
 
 
 def _differs_in_surrogates(command: RemotingCommand) -> bool:
-    """Lone surrogates have no UTF-8: they are sent as question marks."""
+    """Return whether a command has lone surrogates, which have no UTF-8 form and are sent as question marks."""
     texts = (*command.ext, *command.ext.values(), command.remark or "", command.language)
     return any("\ud800" <= unit <= "\udfff" for text in texts for unit in text) or command.remark == ""
 

@@ -1,4 +1,4 @@
-"""Exactly once while processes die: a real Spark query from topic to topic whose processes are killed at every step.
+"""Exactly-once under kills: a real Spark query from topic to topic whose processes are killed at every step.
 
 ``python -m faults.exactly_once`` runs it. See docs/testing.md.
 """

@@ -1,4 +1,4 @@
-"""Where it happens: two brokers with a inspecting proxy before each, the messages that go in, and what has come out."""
+"""Two brokers, each behind an inspecting proxy, with the input and output topics of the query."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from metaq.net.transport import Timeouts
 
 BROKERS: Final = (0, 1)
 PORTION: Final = 40
-"""Messages that are put into each input partition at a time: some six micro-batches."""
+"""Messages per input partition in one portion: some six micro-batches."""
 
 PAYLOAD_BYTES: Final = (64, 300)
 _TIMEOUTS: Final = Timeouts(10.0, 60.0)
@@ -40,9 +40,9 @@ def source_name(broker_id: int, index: int) -> str:
 
 
 def partition_of(key: MessageKey) -> str:
-    """Return the output partition of a message: its source's own place, or that on the other broker, in turn.
+    """Return the output partition of a message: on both brokers in turn, at the index of its source.
 
-    The same as ``COLUMNS`` in the query.
+    It is the same as ``COLUMNS`` in the query.
     """
     broker_id, index = map(int, key.producer.removeprefix("p").split("-"))
     turned = (broker_id * PARTITIONS + index + PARTITIONS * (key.sequence % 2)) % (PARTITIONS * len(BROKERS))
@@ -50,7 +50,7 @@ def partition_of(key: MessageKey) -> str:
 
 
 class BrokerPair:
-    """Nothing is started yet; the taps listen."""
+    """Creates the proxies, which listen, and starts no broker."""
 
     def __init__(self, folder: Path, seed: int, observer: Observer) -> None:
         topics = {SOURCE: PARTITIONS, TARGET: PARTITIONS}
@@ -61,34 +61,34 @@ class BrokerPair:
         self._taps = [InspectingProxy(number, broker.address, observer) for number, broker in self.brokers.items()]
         self._random = Random(f"input {seed}")
         self.sent: Counter[str] = Counter()
-        """Source to the number of its messages."""
+        """Source -> number of its messages."""
 
     @property
     def addresses(self) -> str:
-        """The option ``brokers`` of the query: the taps."""
+        """The query's option ``brokers``: the proxies."""
         return ",".join(str(tap.address) for tap in self._taps)
 
     def start(self) -> None:
-        """Start the brokers.
+        """Start both brokers.
 
         Raises:
-            BrokerTrouble: One does not get ready.
+            BrokerTrouble: One does not become ready.
         """
         for broker in self.brokers.values():
             broker.start()
 
     def close(self) -> None:
-        """End everything."""
+        """Kill the brokers and close the proxies."""
         for tap in self._taps:
             tap.close()
         for broker in self.brokers.values():
             broker.kill()
 
     def feed(self, count: int = PORTION) -> None:
-        """Put ``count`` messages into each input partition, past the taps.
+        """Put ``count`` messages into each input partition, not through the proxies.
 
         Raises:
-            MetaqError: A broker does not take them.
+            MetaqError: A broker refuses them.
         """
         for number in BROKERS:
             with self._session(number) as session:
@@ -100,7 +100,7 @@ class BrokerPair:
                     self.sent[source] += count
 
     def output(self) -> dict[str, list[Seen]]:
-        """Return what the output topic holds, partition by partition.
+        """Return the messages of the output topic by partition.
 
         Raises:
             MetaqError: A broker cannot be read.
@@ -117,7 +117,7 @@ class BrokerPair:
         return held
 
     def leftovers(self) -> list[str]:
-        """Return what should not be there any more: branches, as clients and as operators see them, and complaints."""
+        """Return remaining branches, as clients and operators see them, and errors in the logs."""
         found: list[str] = []
         for number, broker in self.brokers.items():
             with self._session(number) as session:

@@ -1,8 +1,8 @@
-"""What is wrong with an output topic, checked by what went into the input topic. Pure: lists in, anomalies out.
+"""Checks an output topic against the input. Pure: lists in, anomalies out.
 
-The query copies every message of a source (an input partition, the ``producer`` of its payloads) to output partitions
-that a message's source and sequence determine. So each output partition must hold the sequences of a source in rising
-order, and all output partitions together every message once.
+The query copies every message of a source (an input partition, the ``producer`` of its payloads) to an output partition
+that source and sequence determine. So each output partition must have the sequences of a source in rising order, and
+all output partitions together must have every message once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from faults.payload import MessageKey
 
 
 class Kind(Enum):
-    """What can be wrong. The value is the wording of reports."""
+    """The kinds of anomalies. The value is the text in reports."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One finding. ``where`` is an output partition, empty if it is about all of them."""
+    """One finding. ``where`` is an output partition, empty if it concerns all of them."""
 
     kind: Kind
     what: str
@@ -40,7 +40,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One message of the output: its offset, and its key or, if that is not known, what is wrong with it."""
+    """One message of the output: its offset, and its key or, if that is unknown, why."""
 
     offset: int
     key: MessageKey | None
@@ -48,16 +48,16 @@ class Seen:
 
 
 Output = Mapping[str, Sequence[Seen]]
-"""Output partition to its messages, in the order of their offsets."""
+"""Output partition -> its messages, in the order of their offsets."""
 
 
 def check(
     sent: Mapping[str, int], output: Output, partition_of: Callable[[MessageKey], str], *, repeats_allowed: bool
 ) -> list[Anomaly]:
-    """Return everything that is wrong.
+    """Return all anomalies.
 
-    ``sent``: source to the number of its messages, with sequences from 0. ``partition_of``: the output partition of a
-    message. ``repeats_allowed``: copies behind the first are no anomaly and have no order.
+    ``sent``: source -> number of its messages, with sequences from 0. ``partition_of``: the output partition of a
+    message. ``repeats_allowed``: further copies are no anomalies and need not be in order.
     """
     copies = Counter(seen.key for messages in output.values() for seen in messages if seen.key is not None)
     anomalies = [
@@ -91,7 +91,7 @@ def _of_partition(sent: Mapping[str, int], partition_key: str, messages: Iterabl
 
 
 def _order(output: Output) -> Iterator[Anomaly]:
-    """Yield where a first copy stands behind a later message of the same source."""
+    """Yield first copies that are behind a later message of the same source."""
     for partition_key, messages in output.items():
         met: set[MessageKey] = set()
         highest: dict[str, int] = {}

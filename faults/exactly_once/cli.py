@@ -1,4 +1,4 @@
-"""``python -m faults.exactly_once``: reads the arguments, runs the kills and the zombies, prints the results."""
+"""``python -m faults.exactly_once``: parses the arguments, runs the kills and the zombies, prints the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KILLS: Final = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no guarantee was broken, 1 one was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-exactly-once-"))
     report(f"exactly once: {options.delivery.value}, seed {options.seed}, data in {base}")

@@ -22,14 +22,14 @@ from faults.exactly_once.processes import members, signal_all, task_workers
 
 ROOT: Final = Path(__file__).parents[2]
 TRIGGER_BYTES: Final = 4000
-"""Of one micro-batch: some 30 messages."""
+"""Size of one micro-batch: some 30 messages."""
 
 _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A driver has copied all that was there."""
+    """A driver has copied all input."""
 
     number: int
 
@@ -44,7 +44,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A driver's Python has ended, with this status."""
+    """The Python process of a driver has ended with this status."""
 
     number: int
     status: int
@@ -52,7 +52,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every run of the driver has in common. ``sink`` are further options of the sink."""
+    """The settings that all runs of the driver share. ``sink`` are further options of the sink."""
 
     brokers: str
     folder: Path
@@ -61,17 +61,15 @@ class Job:
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps the state of the query."""
         return self.folder / "checkpoint"
 
     @property
     def batches(self) -> int:
-        """Micro-batches that Spark has noted as committed."""
+        """Number of micro-batches that Spark has recorded as committed."""
         commits = self.checkpoint / "commits"
         return sum(1 for file in commits.iterdir() if file.name.isdigit()) if commits.is_dir() else 0
 
     def settings(self) -> str:
-        """Return the argument of ``query.py``."""
         named = {"delivery": self.delivery.value} if self.delivery is Delivery.EXACTLY_ONCE else {}
         return json.dumps(
             {
@@ -84,11 +82,9 @@ class Job:
 
 
 class SparkDriver:
-    """A running driver. What happens to it is put into ``events``: ``Drained``, ``Failed`` and,
-    once, ``Ended``."""
+    """A running driver. ``events`` gets ``Drained``, ``Failed`` and, once, ``Ended``."""
 
     def __init__(self, job: Job, number: int, events: queue.Queue[object]) -> None:
-        """Start it."""
         self.number = number
         self.log = job.folder / f"driver-{number}.log"
         self._events = events
@@ -108,7 +104,7 @@ class SparkDriver:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def again(self) -> None:
-        """Let it start its query again, and copy what has come since."""
+        """Start the query again, to copy the new input."""
         self._write("again\n")
 
     def finish(self) -> None:
@@ -116,25 +112,25 @@ class SparkDriver:
         self._write("")
 
     def kill(self) -> None:
-        """End the driver's Python and its JVM with SIGKILL. Spark's workers end when they notice."""
+        """Kill the driver's Python and its JVM with SIGKILL. Spark's workers end when they notice."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.session, signal.SIGKILL)
         self._process.wait()
 
     def suspend(self) -> None:
-        """Stop all its processes from running; their connections stay open."""
+        """Suspend all its processes; their connections stay open."""
         signal_all(members(self.session), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let all its processes run again."""
+        """Resume all its processes."""
         signal_all(members(self.session), signal.SIGCONT)
 
     def workers(self) -> list[int]:
-        """Return its Python workers."""
+        """Return the pids of its Python workers."""
         return task_workers(self.session)
 
     def sweep(self, patience_s: float) -> None:
-        """Return when none of its processes is left; those that take longer than ``patience_s`` are killed."""
+        """Wait until all its processes have ended; kill those that take longer than ``patience_s``."""
         end = time.monotonic() + patience_s
         while left := members(self.session):
             if time.monotonic() > end:
@@ -149,7 +145,7 @@ class SparkDriver:
     def _write(self, line: str) -> None:
         stdin = self._process.stdin
         assert stdin is not None
-        with contextlib.suppress(OSError):  # it has just died; Ended follows
+        with contextlib.suppress(OSError):  # it has just died; an Ended event follows
             if line:
                 stdin.write(line)
                 stdin.flush()

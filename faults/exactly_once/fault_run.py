@@ -1,7 +1,7 @@
-"""One run: a query copies messages while its processes are killed, one after another, as planned.
+"""One run: a query copies messages while its processes are killed, one after another, by a schedule.
 
-Input is put in portions, so that the query is always at work when the next kill is due. After all kills, a last
-portion is copied without disturbance, and the output is checked.
+Input is put in portions, so that the query is always busy when the next kill is due. After all kills, a last portion is
+copied without disturbance, and the output is checked.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from faults.exactly_once.processes import port_owner, signal_all
 from faults.exactly_once.proxy import ObservedStep
 
 PATIENCE_S: Final = 240.0
-"""Longest wait for anything to happen."""
+"""Longest wait for any event, in seconds."""
 
 WORKER_PATIENCE_S: Final = 30.0
-"""How long workers may live on without a driver, and how long one is looked for that could be killed."""
+"""How long workers may outlive a driver, and how long the harness looks for a victim, in seconds."""
 
 PORTIONS_MAX: Final = 4
-"""So many portions are copied until a kill finds its moment; then it is given up, and counted as missed."""
+"""After this many portions without the moment of a kill, the kill counts as missed."""
 
 EXCUSES_MAX: Final = 2
-"""Failures of queries that the kills before them excuse: two may be killed before the first failure is reported."""
+"""Failures of queries that the last kills may have caused: two kills may come before the first failure is reported."""
 
 SHOWN_MAX: Final = 20
 _POLL_S: Final = 0.1
 
 
 class PromiseBroken(Exception):
-    """Something is wrong with the output, or was left behind; ``report`` says what, ``folder`` keeps everything."""
+    """The output is wrong, or something was left behind; ``report`` has the findings, ``folder`` all files."""
 
     def __init__(self, folder: Path, report: list[str]) -> None:
         self.folder, self.report = folder, report
@@ -49,12 +49,12 @@ class PromiseBroken(Exception):
 
 
 class RunTrouble(Exception):
-    """The query does not get on: it failed without a kill to blame, or nothing happens any more."""
+    """The query failed although no process was killed, or makes no progress."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """A run in numbers. ``missed`` are kills whose moment did not come; ``failures`` what queries failed with."""
+    """Figures of a run. ``missed`` are kills whose moment was not reached; ``failures`` the errors of queries."""
 
     kills: Counter[tuple[Victim, str]] = field(default_factory=Counter)
     missed: list[PlannedKill] = field(default_factory=list)
@@ -66,7 +66,6 @@ class Figures:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """Return the summary."""
         by_partition: dict[str, Counter[Victim]] = {}
         for (victim, partition_key), count in sorted(self.kills.items(), key=lambda item: item[0][1]):
             by_partition.setdefault(partition_key, Counter())[victim] += count
@@ -112,7 +111,7 @@ class FaultRun:
         self._began = time.monotonic()
 
     def run(self, plan: Sequence[PlannedKill], then: Callable[[FaultRun], None] = lambda fault_run: None) -> None:
-        """Carry out the plan, do what is to be done ``then``, let the query finish, and check the output.
+        """Run the plan, call ``then``, let the query finish, and check the output.
 
         Raises:
             PromiseBroken: The output is wrong, or something was left behind.
@@ -131,7 +130,6 @@ class FaultRun:
             self.close()
 
     def close(self) -> None:
-        """End every process."""
         self.injector.disarm()
         for driver in self.drivers:
             driver.kill()
@@ -141,11 +139,11 @@ class FaultRun:
 
     @property
     def driver(self) -> SparkDriver:
-        """The driver that runs, or ended last."""
+        """The current or last driver."""
         return self.drivers[-1]
 
     def launch(self) -> SparkDriver:
-        """Start a driver; return it."""
+        """Start a driver and return it."""
         self.idle = False
         self.drivers.append(SparkDriver(self.job, len(self.drivers), self.events))
         self.record.write(f"## driver {self.driver.number} starts")
@@ -182,7 +180,7 @@ class FaultRun:
         return True
 
     def _in_time(self, planned: PlannedKill) -> bool:
-        """Kill after the planned delay, whatever goes on then; return whether there was a victim."""
+        """Kill after the planned delay, at any step; return whether there was a victim."""
         end = time.monotonic() + planned.delay_s
         patience_end = end + WORKER_PATIENCE_S
         while time.monotonic() < patience_end:
@@ -199,17 +197,17 @@ class FaultRun:
             return
         with self.injector.ceasefire():
             if any(not broker.alive for broker in self.broker_pair.brokers.values()):
-                return  # the event is in the queue
+                return  # its event is in the queue
             self.broker_pair.feed(count)
         self.idle = False
         self.driver.again()
 
     def next_event(self, timeout_s: float, *, must_come: bool = True) -> object:
-        """Take the next event and do what it asks for; return it.
+        """Return the next event, after its handling.
 
         Raises:
-            RunTrouble: None in ``timeout_s``, if ``must_come``; or a query failed, or a driver ended, and no kill is
-                to blame.
+            RunTrouble: There was none in ``timeout_s`` although it ``must_come``; or a query failed or a driver ended
+                without a kill as the cause.
         """
         try:
             event = self.events.get(timeout=timeout_s)
@@ -229,7 +227,7 @@ class FaultRun:
         return event
 
     def _forgive(self, reason: str) -> None:
-        """Allow a query to fail after a kill: it is to be started again, and to succeed."""
+        """Accept a failure after a kill, and start the query again."""
         self.figures.failures[reason] += 1
         self.record.write(f"## failed: {reason}")
         if not self._excuses:
@@ -240,12 +238,12 @@ class FaultRun:
         return self.driver.log_tail()
 
     def drain(self) -> None:
-        """Wait until the driver has copied all that is there."""
+        """Wait until the driver has copied all input."""
         while not self.idle:
             self.next_event(PATIENCE_S)
 
     def finish(self) -> None:
-        """Copy a last portion in peace, and let the driver end.
+        """Copy a last portion without kills, and let the driver end.
 
         Raises:
             RunTrouble: The driver does not end, or not with status 0.
@@ -272,10 +270,10 @@ class FaultRun:
                 return event.status
 
     def check(self) -> None:
-        """Look at what is there.
+        """Check the output and what was left behind.
 
         Raises:
-            PromiseBroken: It is not what it should be.
+            PromiseBroken: There are findings.
         """
         output = self.broker_pair.output()
         figures = self.figures

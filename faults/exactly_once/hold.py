@@ -1,4 +1,4 @@
-"""Holds a request back at the proxy, as a network may that delivers late, and hears what follows its release."""
+"""Delays a request at the proxy, as a slow network would, and records what follows its release."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from metaq.protocols.text.commands import Reply
 
 @dataclass(frozen=True, slots=True)
 class DelayedRequest:
-    """The request has come and is delayed."""
+    """Event: the request has arrived and is delayed."""
 
     sighting: ObservedStep
 
 
 class Hold:
-    """Waits for the ``nth`` request of a step, then calls ``caught`` in the tap's thread and holds the request."""
+    """Waits for the ``nth`` request of a step, then calls ``caught`` in the proxy's thread and delays the request."""
 
     def __init__(self, step: Step, nth: int, caught: Callable[[DelayedRequest], None]) -> None:
         self._step, self._left, self._caught = step, nth, caught
@@ -27,10 +27,10 @@ class Hold:
         self._held: ObservedStep | None = None
         self._released, self._over = threading.Event(), threading.Event()
         self.heard: list[tuple[ObservedStep, Reply]] = []
-        """Everything that was answered since the release."""
+        """All steps that were answered after the release."""
 
     def asked(self, sighting: ObservedStep) -> None:
-        """Hold the request, if it is the one."""
+        """Delay the request, if it is the chosen one."""
         with self._lock:
             if self._held is not None or sighting.step is not self._step:
                 return
@@ -42,16 +42,16 @@ class Hold:
         self._released.wait()
 
     def done(self, sighting: ObservedStep, reply: Reply) -> None:
-        """Take down the answer."""
+        """Record the reply."""
         if self._released.is_set():
             self.heard.append((sighting, reply))
 
     def answered(self, sighting: ObservedStep) -> None:
-        """Notice that the delayed one is answered."""
+        """Notice that the delayed request was answered."""
         if sighting is self._held:
             self._over.set()
 
     def release(self, patience_s: float) -> bool:
-        """Let the request go; return whether it was answered in time."""
+        """Release the request; return whether it was answered in time."""
         self._released.set()
         return self._over.wait(patience_s)

@@ -1,4 +1,4 @@
-"""Kills a process when the inspecting proxies see the planned moment, and writes down every step that passes."""
+"""Kills a process when the inspecting proxies see the planned moment, and records every step."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from faults.exactly_once.steps import Moment, Step, described
 from metaq.protocols.text.commands import Reply, Result
 
 Kill = Callable[[PlannedKill, ObservedStep], bool]
-"""Kills the victim; ``False`` if it is not there (any more): then the next such request is waited for."""
+"""Kills the victim; ``False`` if it does not exist, so that the next matching request is awaited."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillDone:
-    """A planned kill was carried out."""
+    """Event: a planned kill was carried out."""
 
     planned: PlannedKill
 
 
 class Record:
-    """A text file with a line for every step and every kill: what to read when something is found."""
+    """A log file with a line for every step and every kill, for the analysis of findings."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -35,17 +35,16 @@ class Record:
         self._lock = threading.Lock()
 
     def write(self, line: str) -> None:
-        """Add a line, with the seconds since the start before it."""
+        """Append a line with the seconds since the start."""
         with self._lock:
             self._file.write(f"{time.monotonic() - self._began:9.3f} {line}\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 class FaultInjector:
-    """The observer of all proxies. ``done`` is called after a kill, in the thread of the proxy."""
+    """The observer of all proxies. ``done`` is called after a kill, in the proxy's thread."""
 
     def __init__(self, record: Record, kill: Kill, done: Callable[[KillDone], None]) -> None:
         self._record, self._kill, self._done = record, kill, done
@@ -53,22 +52,22 @@ class FaultInjector:
         self._planned: PlannedKill | None = None
         self._left = 0
         self.hold: Hold | None = None
-        """A request to hold back, besides all planned kills."""
+        """A request to delay, in addition to the planned kills."""
 
     def arm(self, planned: PlannedKill) -> None:
-        """Kill at the next request that fits ``planned``."""
+        """Kill at the next request that matches ``planned``."""
         with self._lock:
             self._planned, self._left = planned, planned.nth
 
     def disarm(self) -> bool:
-        """Kill no more; return whether a planned kill was still due."""
+        """Cancel the planned kill; return whether it was still due."""
         with self._lock:
             was_armed, self._planned = self._planned is not None, None
             return was_armed
 
     @contextmanager
     def ceasefire(self) -> Iterator[bool]:
-        """Let no step pass meanwhile, so that nothing is killed; yields whether a kill is due."""
+        """Block all steps, so that nothing is killed; yields whether a kill is due."""
         with self._lock:
             yield self._planned is not None
 

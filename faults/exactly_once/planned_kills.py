@@ -1,4 +1,4 @@
-"""Which process is killed when: a schedule that depends on a seed alone."""
+"""The schedule of kills, which depends only on a seed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Victim(Enum):
     """The process that is killed."""
 
     DRIVER = "driver"
-    """The driver's Python and its JVM, at once. Its Python workers live on until they notice."""
+    """The driver's Python and its JVM, at once. Its Python workers continue until they notice."""
     WORKER = "worker"
     """The one process that sent the request: a task's worker, or the one that runs the sink's commit."""
     BROKER = "broker"
-    """The broker that the request is for."""
+    """The broker that receives the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedKill:
     """One kill. With a ``step``: at the ``nth`` such request from now on. Without: after ``delay_s`` seconds.
 
-    ``outage_s`` is how long a killed broker stays away, in seconds.
+    ``outage_s`` is how long a killed broker stays down, in seconds.
     """
 
     victim: Victim
@@ -50,7 +50,7 @@ class PlannedKill:
 
     @property
     def target(self) -> str:
-        """Where in the protocol it hits, for counting."""
+        """The target of the kill in the protocol, for statistics."""
         return "any time" if self.step is None else f"{self.moment.value} {self.step.value}"
 
 
@@ -70,14 +70,14 @@ SHORT: Final = (
     PlannedKill(Victim.WORKER, Step.PREPARE, Moment.UNANSWERED, 2),
     PlannedKill(Victim.BROKER, Step.PREPARE, Moment.AFTER, 3),
     PlannedKill(Victim.WORKER, Step.DECIDE, Moment.UNANSWERED, 1),
-    PlannedKill(Victim.BROKER, Step.COMMIT, Moment.AFTER, 1),  # between two commits of the batch that is run again
-    PlannedKill(Victim.DRIVER, Step.RECOVER, Moment.BEFORE, 3),  # all is committed, and Spark has not noted it
+    PlannedKill(Victim.BROKER, Step.COMMIT, Moment.AFTER, 1),  # between two commits of a batch that is repeated
+    PlannedKill(Victim.DRIVER, Step.RECOVER, Moment.BEFORE, 3),  # committed, and not recorded by Spark
 )
-"""The five kills of the short test: prepared, decided and not reported, half committed, committed and not noted."""
+"""The five kills of the short test: prepared, decided and not reported, half committed, committed and not recorded."""
 
 
 def schedule(seed: int, kills: int, delivery: Delivery) -> list[PlannedKill]:
-    """Return so many: first every victim at every moment of every step, in a random order, then random ones."""
+    """Return ``kills`` kills: first every victim at every moment of every step, in random order, then random ones."""
     random = Random(f"fire {seed}")
     rounds = [[_at(random, *target)] for target in product(Victim, STEPS[delivery], Moment)]
     rounds += [[_any_time(random, victim)] for victim in Victim]
@@ -100,7 +100,7 @@ def _chance(random: Random, delivery: Delivery) -> list[PlannedKill]:
 
 
 def _at_rollback(random: Random, victim: Victim, moment: Moment) -> list[PlannedKill]:
-    """A kill that leaves branches which the next decision makes void, and one while they are rolled back."""
+    """Return a kill that leaves branches for the next decision to roll back, and one during that rollback."""
     first = PlannedKill(Victim.DRIVER, Step.DECIDE, Moment.BEFORE)
     outage_s = random.uniform(0, OUTAGE_S_MAX)
     return [first, PlannedKill(victim, Step.ROLLBACK, moment, random.randint(1, 2), outage_s=outage_s)]

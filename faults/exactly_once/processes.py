@@ -1,7 +1,7 @@
-"""Which processes belong to a driver, and which of them holds the other end of a connection: read from /proc.
+"""Finds the processes of a driver, and the one at the other end of a connection, in /proc.
 
-Everything that a driver starts stays in its session, also when Spark's daemon makes a process group of its own and when
-its parents are dead. So the session finds exactly what the harness has started, and nothing else.
+All processes that a driver starts stay in its session, even if Spark's daemon has a process group of its own or their
+parents are dead. So the session contains exactly what the harness has started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAEMON: Final = b"pyspark.daemon"
 
 
 def members(session: int) -> list[int]:
-    """Return the processes of a session, without those that are dead and not yet collected."""
+    """Return the processes of a session, without zombies."""
     return [pid for pid, (state, _, its_session) in _stats() if its_session == session and state != "Z"]
 
 
@@ -31,9 +31,9 @@ def task_workers(session: int) -> list[int]:
 
 
 def port_owner(port: int, candidates: Iterable[int]) -> int | None:
-    """Return which candidate has a TCP connection over loopback whose own port is ``port``; ``None`` if none does.
+    """Return the candidate with a TCP connection over loopback whose local port is ``port``; ``None`` if none has.
 
-    A process that was forked from another may hold the same socket; the last one that was started is returned.
+    A forked process may have the same socket; the last one that was started is returned.
     """
     inodes = set(_inodes(port))
     owners = [pid for pid in candidates if not inodes.isdisjoint(_sockets(pid))]
@@ -41,14 +41,12 @@ def port_owner(port: int, candidates: Iterable[int]) -> int | None:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def _stats() -> Iterator[tuple[int, tuple[str, int, int]]]:
-    """Yield (pid, (state, parent, session)) of every process."""
     for folder in _PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""A TCP proxy in front of a broker that understands what passes: an observer sees every step and may cut the line.
+"""A TCP proxy in front of a broker that decodes the protocol: an observer sees every step and may cut the connection.
 
 Whole requests and whole replies are passed on, byte for byte, one at a time, so that "before this request" and "after
-that reply" are exact. The tap keeps its port while the broker behind it is killed and started again. Two threads a
-connection: the observer may block in one (to hold a request back) without stopping the others.
+that reply" are exact. The proxy keeps its port while the broker behind it is killed and started again. Each connection
+has two threads: the observer may block in one (to delay a request) without stopping the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CONNECT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ObservedStep:
-    """A step on its way to a broker. ``peer_port`` is the port of whoever asks, on this machine."""
+    """A step on its way to a broker. ``peer_port`` is the local port of the client."""
 
     broker_id: int
     step: Step
@@ -35,24 +35,24 @@ class ObservedStep:
 
 
 class Cut(Exception):
-    """Raised by an observer: pass nothing on, and drop the connection on both sides."""
+    """Raised by an observer: pass nothing on, and close the connection on both sides."""
 
 
 class Observer(Protocol):
-    """Is called for every step, in the thread that carries it. Each method may raise ``Cut``, and may take its time."""
+    """Called for every step, in the thread that carries it. Each method may block, and may raise ``Cut``."""
 
     def asked(self, sighting: ObservedStep) -> None:
-        """A request has come and is not passed on yet."""
+        """A request has arrived and is not passed on yet."""
 
     def done(self, sighting: ObservedStep, reply: Reply) -> None:
-        """The broker's reply has come and is not passed on yet."""
+        """The broker's reply has arrived and is not passed on yet."""
 
     def answered(self, sighting: ObservedStep) -> None:
         """The reply has been passed on."""
 
 
 class Units:
-    """Cuts a stream into what the decoder makes of it, each with its exact bytes."""
+    """Divides a stream into decoded units, each with its exact bytes."""
 
     def __init__(self, decoder: CommandDecoder | ReplyDecoder) -> None:
         self._decoder = decoder
@@ -62,10 +62,10 @@ class Units:
         self._raw = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[tuple[Any, bytes]]:
-        """Yield what is complete with ``chunk``: (command or reply, its bytes).
+        """Yield the units that ``chunk`` completes: (command or reply, its bytes).
 
         Raises:
-            ProtocolError: The bytes make no sense; nothing may follow.
+            ProtocolError: The bytes cannot be decoded; then call it no more.
         """
         self._raw += chunk
         self._decoder.receive_data(chunk)
@@ -79,7 +79,7 @@ class InspectingProxy:
     """Listens at ``address`` and passes everything on to ``broker``."""
 
     def __init__(self, broker_id: int, broker: Address, observer: Observer) -> None:
-        """Start to listen on a free port of this machine."""
+        """Listen on a free port of this machine."""
         self.broker_id, self.broker, self.observer = broker_id, broker, observer
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.address = Address("127.0.0.1", self._listener.getsockname()[1])
@@ -87,7 +87,7 @@ class InspectingProxy:
         threading.Thread(target=self._accept, name=f"tap-{broker_id}", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections. Those that are open end with either side."""
+        """Accept no more connections. Open connections end with either side."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -105,7 +105,7 @@ class InspectingProxy:
         try:
             broker = socket.create_connection((self.broker.host, self.broker.port), _CONNECT_S)
         except OSError:
-            client.close()  # what a client sees of a broker that is down
+            client.close()  # as at a broker that is down
             return
         broker.settimeout(None)
         for end in (client, broker):
@@ -114,14 +114,14 @@ class InspectingProxy:
 
 
 class _Link:
-    """One connection through the tap."""
+    """One connection through the proxy."""
 
     def __init__(self, tap: InspectingProxy, client: socket.socket, broker: socket.socket, peer_port: int) -> None:
         self._tap, self._client, self._broker, self._peer_port = tap, client, broker, peer_port
         self._under_way: dict[int, ObservedStep] = {}
 
     def run(self) -> None:
-        """Carry both directions until one ends; this thread takes the replies."""
+        """Pass on both directions until one ends; this thread handles the replies."""
         upward = threading.Thread(target=self._guard, args=(self._carry_requests,), daemon=True)
         upward.start()
         self._guard(self._carry_replies)
@@ -133,7 +133,7 @@ class _Link:
         try:
             carry()
         except (OSError, Cut, ProtocolError):
-            pass  # either side is gone, or is to think so
+            pass  # one side has closed, or the observer has cut it
         finally:
             for end in (self._client, self._broker):
                 with contextlib.suppress(OSError):

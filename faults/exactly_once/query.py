@@ -1,8 +1,8 @@
-"""The Spark job whose processes are killed: copies one topic to another, and says on standard output how it goes.
+"""The Spark job whose processes are killed: copies one topic to another, and reports its progress on standard output.
 
 Usage: ``query.py '{"brokers": ..., "checkpoint": ..., "delivery": ..., "trigger_bytes": ...}'``. Run by the harness in
-a process of its own. It copies what is there, prints ``drained``, or ``failed: `` and the reason, and waits for a line
-on standard input to start the query again; when standard input ends, it stops.
+a process of its own. It copies all input, prints ``drained``, or ``failed: `` and the reason, and waits for a line on
+standard input to start the query again; when standard input ends, it stops.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 SOURCE, TARGET = "in", "out"
 PARTITIONS: Final = 2
-"""Of either topic, on each of the two brokers 0 and 1."""
+"""Partitions of each topic on each of the brokers 0 and 1."""
 
 DRAINED, FAILED = "drained", "failed: "
 FAILURES_MAX: Final = 8
-"""How often Spark runs a task before it gives up; its workers are killed, too."""
+"""How often Spark runs a task before it fails the query; task workers are killed, too."""
 
 PATIENCE: Final = {"retries": "100", "retryIntervalMs": "50", "requestTimeoutMs": "15000"}
-"""For brokers that are away for a moment."""
+"""Options that bridge short outages of brokers."""
 
 _SENTENCE: Final = re.compile(r"(?:[a-z_]\w*\.)*(?!Identifier|SQLSTATE|UnboundLocalError)[A-Z]\w+: .")
-"""What went wrong, as Python says it. Left out are Spark's headings, and a mistake in its own handling of errors."""
+"""Matches the error of the lowest Python traceback, without Spark's headings and without a bug in its own error
+handling.
+"""
 
 _RUN: Final = re.compile(r" \[id = [^]]*\]")
 
@@ -69,7 +71,7 @@ def _session() -> SparkSession:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it runs for seconds
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.streaming.minBatchesToRetain", "10000")  # so that they can be counted, and looked at
+        .config("spark.sql.streaming.minBatchesToRetain", "10000")  # keeps all batches, for counting and analysis
         .getOrCreate()
     )
 
@@ -85,7 +87,7 @@ def _rows(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
 
 
 def reason_of(message: str) -> str:
-    """Return the sentence that the lowest traceback in a message of Spark ends with, or the head of the message."""
+    """Return the last line of the lowest traceback in a message of Spark, or the beginning of the message."""
     lines = [line.strip() for line in _RUN.sub("", message).splitlines() if line.strip()]
     sentences = [line for line in lines if _SENTENCE.match(line)]
     return (sentences or lines[:1] or ["no reason given"])[-1][:500]

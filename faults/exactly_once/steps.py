@@ -10,7 +10,7 @@ from metaq.protocols.text.commands import Command, Decide, Oversized, Put, PutBa
 
 
 class Step(Enum):
-    """What a request is to the protocol. The value is its name in schedules and logs."""
+    """The role of a request in the protocol. The value is its name in schedules and logs."""
 
     BEGIN = "begin"
     PUT = "put"
@@ -22,14 +22,14 @@ class Step(Enum):
 
 
 class Moment(Enum):
-    """When the victim dies, as seen from the request that triggers it."""
+    """When the victim is killed, relative to the request that triggers it."""
 
     BEFORE = "before"
     """The request has not reached the broker, and never will."""
     UNANSWERED = "unanswered"
-    """The broker has carried it out, and nobody hears of it."""
+    """The broker has carried it out, and its reply is lost."""
     AFTER = "after"
-    """The answer is on its way to whoever asked."""
+    """The reply has been passed on to the client."""
 
 
 _OF_TRANSACTION: Final = {
@@ -43,7 +43,7 @@ _OF_TRANSACTION: Final = {
 
 
 def step_of(command: Command | Oversized) -> Step | None:
-    """Return which step a request is; ``None`` for reads and questions."""
+    """Return the step of a request; ``None`` for reads and lookups."""
     match command:
         case Put() | PutBatch():
             return Step.PUT
@@ -56,7 +56,7 @@ def step_of(command: Command | Oversized) -> Step | None:
 
 
 def described(command: Command | Oversized) -> str:
-    """Return a request in one line, without payloads, for the record of what happened."""
+    """Return a request in one line, without payloads, for the log."""
     match command:
         case Put() | PutBatch():
             return f"put {command.topic} {command.partition} {_name(command.transaction)}".rstrip()

@@ -1,7 +1,7 @@
-"""A driver that is taken for dead, replaced, and goes on later: nothing of what it then does may be seen.
+"""A driver that is believed dead, replaced, and continues later: nothing that it then does may have an effect.
 
-It is stopped in the middle of a step, its request still on the wire. A second driver takes over the checkpoint and
-writes that batch again; most times several more. Then the request is delivered, and the first driver runs again.
+It is suspended in the middle of a step, with its request in transit. A second driver takes over the checkpoint and
+writes that batch again, and usually several more. Then the request is delivered, and the first driver runs again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metaq.protocols.text.commands import Result
 
 
 class Return(NamedTuple):
-    """When a zombie is stopped, and whether the second driver is ``ahead``: has decided batches behind that one."""
+    """When the zombie is suspended; ``ahead``: the second driver has decided later batches before it returns."""
 
     step: Step
     ahead: bool = True
@@ -33,16 +33,16 @@ RETURNS: Final = (
     Return(Step.COMMIT, ahead=False),
 )
 LATE_S: Final = 30.0
-"""Longest wait for the answer to the late request."""
+"""Longest wait for the answer to the late request, in seconds."""
 
 
 def bring_back(fault_run: FaultRun, at: Return) -> str:
-    """Let the driver of ``fault_run``, which is drained, come back from the dead; return in a sentence what came of it.
+    """Let the driver of ``fault_run``, which is drained, return as a zombie; describe the outcome in a sentence.
 
-    Afterwards the second driver is the run's, drained and idle.
+    Afterwards the second driver is the run's current one, drained and idle.
 
     Raises:
-        PromiseBroken: Something of the zombie can be seen, or was accepted.
+        PromiseBroken: The output shows effects of the zombie, or its request was accepted.
         RunTrouble, BrokerTrouble, MetaqError: It could not be carried out.
     """
     hold = Hold(at.step, 1, lambda held: _caught(fault_run, held))
@@ -83,7 +83,7 @@ def _wait_until_delayed(fault_run: FaultRun) -> None:
 
 
 def _end_of(fault_run: FaultRun, number: int) -> str:
-    """Wait until the query of a driver fails; return what with."""
+    """Wait until the query of a driver fails; return its error."""
     while True:
         event = fault_run.next_event(PATIENCE_S)
         if isinstance(event, Failed) and event.number == number:
@@ -100,7 +100,8 @@ def _check(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> Non
         for sighting, reply in hold.heard
         if sighting.step is Step.DECIDE and isinstance(reply, Result) and reply.code == 200
     ]
-    # Within the batch itself the answer is yes: it names the branches of the second driver, as for any replay.
+    # For the batch itself the request succeeds, and the reply names the branches of the second driver, as for any
+    # replay.
     report = confirmed if at.ahead else []
     if changed:
         report.append(f"a driver that had been replaced came back at {at} and the output topic changed")

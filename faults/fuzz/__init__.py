@@ -1,1 +1,1 @@
-"""Fuzz of the broker's port: valid, altered, cut and senseless commands, while one honest client must be served."""
+"""Fuzz of the broker's port: valid, altered, cut and invalid commands, while one honest client must be served."""

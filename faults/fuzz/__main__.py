@@ -1,4 +1,4 @@
-"""``python -m faults.fuzz``: throws commands of all kinds at a broker and prints what came of it."""
+"""``python -m faults.fuzz``: sends all kinds of commands to a broker and prints the result."""
 
 from __future__ import annotations
 

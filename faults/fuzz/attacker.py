@@ -1,8 +1,8 @@
-"""One attacker: conversation after conversation, each over a connection of its own, each ended within a deadline.
+"""One attacker: one conversation after another, each over a connection of its own, each ended within a deadline.
 
-A proper conversation has only commands that must be answered: the answers must come, in order. In a daring one anything
-may be sent; whatever the broker thinks of it, what it answers must be well-formed, and once the attacker has said all
-that it has to say (end of stream) the broker must close.
+A proper conversation has only commands that must be answered: the answers must come, in order. In a daring one,
+anything may be sent; whatever the broker answers must be well-formed, and when the attacker has closed its side, the
+broker must close, too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 DEADLINE_S: Final = 20.0
 DISCONNECT_CHANCE: Final = 0.1
 KEPT: Final = 20
-"""Conversations whose bytes are kept, for the report."""
+"""Number of conversations whose bytes are kept for the report."""
 
 
 class Manner(NamedTuple):
-    """How a conversation goes: its length, how often a field is wrong, how often a command is altered as bytes."""
+    """The style of a conversation: its length, how often a field is wrong, how often a command's bytes are altered."""
 
     phrases_max: int
     edge_chance: float
@@ -38,20 +38,19 @@ class Manner(NamedTuple):
 
     @property
     def proper(self) -> bool:
-        """Whether every command must be answered."""
         return not (self.edge_chance or self.mutation_chance)
 
 
-# The bolder, the shorter: the first senseless command ends a conversation.
+# The more daring, the shorter: the first invalid command ends a conversation.
 MANNERS: Final = (Manner(80, 0, 0), Manner(80, 0.002, 0.005), Manner(20, 0.02, 0.05), Manner(6, 0.1, 0.4))
 
 
 class FuzzFinding(Exception):
-    """The broker did what no broker may do."""
+    """The broker broke a rule of the protocol or of its limits."""
 
 
 class Attacker:
-    """What it sends depends on ``seed`` alone, not on what the broker answers."""
+    """What it sends depends only on ``seed``, not on the broker's answers."""
 
     def __init__(self, seed: str, address: Address) -> None:
         self.seed = seed
@@ -65,7 +64,7 @@ class Attacker:
         self._address = address
 
     def run(self, phrases: int, stop: threading.Event) -> None:
-        """Say ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends it and is in ``finding``."""
+        """Send ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""
         try:
             while self.sent_phrases < phrases and not stop.is_set():
                 self._converse()
@@ -108,7 +107,6 @@ class Attacker:
         return connection
 
     def _exchange(self, connection: socket.socket, parts: Sequence[bytes]) -> list[Reply]:
-        """Send everything, then read until the broker closes."""
         try:
             for part in parts:
                 connection.sendall(part)
@@ -116,7 +114,7 @@ class Attacker:
         except TimeoutError:
             raise FuzzFinding(f"the broker took no bytes for {DEADLINE_S:g} s") from None
         except OSError:
-            pass  # closed already; it may have answered before
+            pass  # closed already, perhaps after an answer
         return self._read(connection)
 
     def _read(self, connection: socket.socket) -> list[Reply]:
@@ -133,14 +131,14 @@ class Attacker:
         except ProtocolError as error:
             raise FuzzFinding(f"malformed answer: {error}") from error
         except ConnectionError:
-            return replies  # it closed while bytes were on their way to it
+            return replies  # it closed while bytes were in transit
         if decoder.pending_bytes:
             raise FuzzFinding(f"the broker closed inside an answer, {decoder.pending_bytes} bytes of it came")
         return replies
 
 
 def break_off(connection: socket.socket, parts: Sequence[bytes], chance: Random) -> None:
-    """Send some of it, one part at least if there is one, and let the connection be reset when it is closed."""
+    """Send a part of the bytes, at least one part, and have the connection reset when it is closed."""
     with contextlib.suppress(OSError):
         for part in parts[: chance.randint(1, len(parts))] if parts else ():
             connection.sendall(part)

@@ -1,4 +1,4 @@
-"""The fuzz as a whole: one broker, several attackers, one honest client, and somebody who watches the process."""
+"""The whole fuzz: one broker, several attackers, one honest client, and a monitor of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metaq.backends.metaq.session import Session
 
 MIB: Final = 1 << 20
 MEMORY_BYTES_MAX: Final = 400 * MIB
-"""Far above what the limits below add up to, far below what an unbounded buffer would reach."""
+"""Far above the sum of the limits below, far below what an unbounded buffer would reach."""
 
 WATCH_INTERVAL_S: Final = 0.2
 REPORT_INTERVAL_S: Final = 5.0
@@ -43,7 +43,7 @@ SETTINGS: Final = ServerSettings(
 
 @dataclass(frozen=True, slots=True)
 class FuzzOptions:
-    """``phrases`` commands in all, divided among ``attackers``; everything they say comes from ``seed``."""
+    """``phrases`` commands in all, divided among ``attackers``; all of them follow from ``seed``."""
 
     seed: int
     phrases: int
@@ -51,7 +51,7 @@ class FuzzOptions:
 
 
 class FuzzRun:
-    """``tell`` gets a line of progress now and then."""
+    """``tell`` gets a line of progress from time to time."""
 
     def __init__(self, options: FuzzOptions, base: Path, report: Callable[[str], None]) -> None:
         self.folder = base / f"fuzz-{options.seed}"
@@ -63,7 +63,7 @@ class FuzzRun:
         self.memory_bytes_peak = 0
 
     def run(self) -> str:
-        """Fuzz, restart, check; return a sentence about it. The folder is removed if all is well.
+        """Fuzz, restart, check; return a summary sentence. The folder is removed if nothing was found.
 
         Raises:
             FuzzFinding: The folder is kept, with the bytes of the last conversations.
@@ -129,7 +129,9 @@ class FuzzRun:
             raise FuzzFinding(f"the broker holds {self.memory_bytes_peak} bytes, more than {MEMORY_BYTES_MAX}")
 
     def _aftermath(self, witness: Witness) -> None:
-        """After the attack: no complaint in the log, no file outside, and a restart serves everything."""
+        """Check after the attack: no errors in the log, no unexpected files, and a restarted broker serves all
+        messages.
+        """
         self._look_at_process()
         if complaints := self._broker.complaints():
             raise FuzzFinding(f"in the broker's log: {complaints[:5]}")
@@ -149,7 +151,7 @@ class FuzzRun:
             raise FuzzFinding(f"in the broker's log: {complaints[:5]}")
 
     def _unexpected_files(self) -> list[str]:
-        """Return what the broker has made outside its data folder, or in it for topics that it must not accept."""
+        """Return files that the broker created outside its data folder, or for topics that it must not accept."""
         beside = {path.name for path in self.folder.iterdir()} - {"server.ini", "data", "broker.log"}
         above = {path.name for path in self.folder.parent.iterdir() if "escape" in path.name}
         folders = {path.name for path in self._broker.data.iterdir() if path.is_dir()} - {"transactions"}

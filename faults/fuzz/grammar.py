@@ -1,7 +1,7 @@
-"""Commands as they should be, nearly as they should be, and with numbers and names from the edges.
+"""Makes commands: valid ones, nearly valid ones, and ones with edge values.
 
-A ``Phrase`` is the bytes of one command with its body. ``proper`` ones are such that a broker must answer them and stay
-connected; ``opaque`` is then what the answer must carry.
+A ``Phrase`` is the bytes of one command with its body. The broker must answer a ``proper`` one and stay connected;
+``opaque`` is the number that its answer must have.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Grammar:
         return Phrase(self._random.choice(self._makers)(opaque), opaque)
 
     def daring(self, edge_chance: float) -> Phrase:
-        """Return a command of which each field may be wrong with this chance, or which has no answer, or noise."""
+        """Return a command of which each field may be wrong with this chance, a command without an answer, or noise."""
         chance = self._random.random()
         if chance < edge_chance / 2:
             return Phrase(self._random.choice(WITHOUT_ANSWER))
@@ -154,7 +154,7 @@ class Grammar:
         return self._edge(str(self._random.choice((0, 0, 1, 1, -1, 2))))
 
     def _position(self) -> str:
-        """An offset: at the front, somewhere, far behind the end."""
+        """Return an offset at the start, within the partition, or far behind its end."""
         return self._edge(str(self._random.choice((0, 0, 20, self._random.randint(0, 1 << 20), 1 << 50))))
 
     def _flag(self) -> str:

@@ -1,4 +1,4 @@
-"""The honest client: one connection that puts and reads back, and must be served all the time."""
+"""The honest client: one connection that puts and reads back, and must be served at all times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAYLOAD_BYTES: Final = 200
 
 
 class Witness:
-    """Puts one message after the other and reads each back. ``complaint`` is what went wrong, if anything did."""
+    """Puts one message after the other and reads each back. ``complaint`` is the first error, if any."""
 
     def __init__(self, address: Address) -> None:
         self._session = Session.connect(address, DEADLINES)
@@ -30,7 +30,7 @@ class Witness:
         self.complaint: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until stopped; a complaint stops everybody."""
+        """Work until ``stop``; a complaint stops the whole run."""
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -41,7 +41,7 @@ class Witness:
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
 
     def check_all(self, address: Address) -> str | None:
-        """Read every message again, from a broker that was restarted; return what is wrong, if anything is."""
+        """Read every message again, from a restarted broker; return the first error, if any."""
         self._session.close()
         self._session = Session.connect(address, DEADLINES)
         try:

@@ -1,4 +1,4 @@
-"""``python -m faults.groups``: reads the arguments, runs the rounds, prints the results."""
+"""``python -m faults.groups``: parses the arguments, runs the rounds, prints the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS: Final = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no guarantee was broken, 1 one was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(tempfile.mkdtemp(prefix="metaq-groups-"))
     report(f"groups: {options.rounds} rounds, seed {options.seed}, data in {base}")

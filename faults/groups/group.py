@@ -1,4 +1,4 @@
-"""The members of one group, each a process, and who sends to them."""
+"""The members of one group, each a process, and a sender."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ END_S: Final = 120.0
 
 @dataclass
 class Member:
-    """One consumer and the file of what it has handled."""
+    """One consumer, with the file in which it records handled messages."""
 
     name: str
     process: subprocess.Popen[str]
@@ -39,20 +39,19 @@ class Member:
         self.process.stdin.flush()
 
     def freeze(self) -> None:
-        """Stop it in its tracks."""
+        """Suspend it."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Have it go on."""
+        """Resume it."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """``kill -9``."""
         self.process.kill()
         self.process.wait()
 
     def leave(self) -> None:
-        """Have it leave the group, and end."""
+        """Let it leave the group, and end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -61,7 +60,7 @@ class Member:
             self.kill()
 
     def handled(self) -> list[Handled]:
-        """What it has handled; a last line may have been cut by a kill."""
+        """Return the messages that it has handled; a kill may have cut the last line."""
         if not self.log.exists():
             return []
         rows = (line.split("\t") for line in self.log.read_text().split("\n")[:-1])
@@ -70,7 +69,7 @@ class Member:
 
 @dataclass
 class Group:
-    """All members that ever were."""
+    """All members, including former ones."""
 
     cluster: str
     name: str
@@ -79,7 +78,6 @@ class Group:
     members: list[Member] = field(default_factory=list)
 
     def join(self) -> Member:
-        """Start a member."""
         name = f"m{len(self.members)}"
         log, errors = self.folder / f"{name}.log", self.folder / f"{name}.err"
         given = (self.cluster, TOPIC, self.name, name, self.start, str(SAVE_S), str(SESSION_S), str(log))
@@ -96,15 +94,15 @@ class Group:
 
     @property
     def alive(self) -> list[Member]:
-        """Those that run."""
+        """The members whose processes run."""
         return [one for one in self.members if one.process.poll() is None]
 
     def handled(self) -> list[Handled]:
-        """What all of them have handled."""
+        """Return the messages that all members have handled."""
         return [one for member in self.members for one in member.handled()]
 
     def end(self) -> None:
-        """End those that still run."""
+        """End the running members."""
         for member in self.alive:
             member.kill()
         for member in self.members:
@@ -113,7 +111,7 @@ class Group:
 
 
 class Sender:
-    """Sends numbered messages in a thread, to all partitions in turn; ``sent`` are those that were acknowledged."""
+    """Sends numbered messages in a thread, to all partitions in turn; ``sent`` are the acknowledged ones."""
 
     def __init__(self, mq: MetaQ, prefix: str) -> None:
         self._producer, self._prefix, self.sent = mq.producer(), prefix, list[str]()
@@ -121,7 +119,6 @@ class Sender:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Start to send."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -133,14 +130,14 @@ class Sender:
                 try:
                     self._producer.send(TOPIC, text, partition=Partition(0, index))
                 except MetaqError:
-                    continue  # it may be stored all the same: it is not counted
+                    continue  # it may be stored nevertheless: it is not counted
                 self.sent.append(text)
 
     def stop(self) -> None:
-        """Stop, and wait until nothing is sent any more."""
+        """Stop, and wait for the last acknowledgement."""
         self._over.set()
         self._thread.join(END_S)
 
 
 Wait = Callable[[Callable[[], bool], str], None]
-"""Waits for a condition, and fails with the sentence."""
+"""Waits for a condition, or fails with the sentence."""

@@ -1,6 +1,6 @@
-"""A consumer of a group in a process of its own. It writes a line for each message that it has handled::
+"""A consumer of a group in a process of its own. It writes a line for each handled message::
 
-    MILLISECONDS SINCE 1970 \\t TEXT
+    MILLISECONDS SINCE 1970 \t TEXT
 
 A line ``expire`` on its standard input ends its session at ZooKeeper; the end of the input ends it.
 """
@@ -21,12 +21,12 @@ from metaq.net.clock import wall_clock_ms
 
 
 def parse_start(text: str) -> Any:
-    """Read ``earliest``, ``latest`` or milliseconds since 1970."""
+    """Parse ``earliest``, ``latest`` or milliseconds since 1970."""
     return datetime.fromtimestamp(int(text) / 1000, UTC) if text.isdecimal() else text
 
 
 def main(cluster: str, topic: str, group: str, name: str, start: str, save_s: str, session_s: str, log: str) -> None:
-    """Consume until the standard input ends."""
+    """Consume until standard input ends."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     options: dict[str, Any] = {"consumer_id": name, "start": parse_start(start), "poll_max_s": 0.1, "drain_s": 2.0}

@@ -1,7 +1,7 @@
 """Rounds of faults on a group of three members, while messages are sent; see ``FAULTS``.
 
-A series has a group of its own, which begins where one of ``STARTS`` says, and some rounds. After each round all that
-was sent until then has to be handled. At the end of a series ``verdict`` looks at everything.
+A series has its own group, which begins at one of ``STARTS``, and some rounds. In each round, all messages that were
+sent so far must be handled. At the end of a series, ``verdict`` checks everything.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from peers.zookeeper import ZooKeeperServer
 TICK_MS: Final = 200
 MEMBERS: Final = 3
 OLD: Final = 60
-"""Messages that are there before the group begins."""
+"""Messages that are stored before the group begins."""
 STARTS: Final = ("earliest", "latest", "time")
 PATIENCE_S: Final = 120.0
 ALLOWED_S: Final = SAVE_S + 2.0
-"""A save period, and what a save takes on a busy machine."""
+"""A save period, plus the duration of a save on a busy machine."""
 
 
 class PromiseBroken(Exception):
-    """A message was lost, or repeated without reason; ``report`` says which. Everything is kept in ``folder``."""
+    """A message was lost, or repeated without a reason; ``report`` says which. ``folder`` has all files."""
 
     def __init__(self, folder: Path, report: Sequence[str]) -> None:
         self.folder, self.report = folder, report
@@ -45,14 +45,11 @@ class PromiseBroken(Exception):
 
 @dataclass
 class Figures:
-    """What a run did."""
-
     rounds: Counter[str] = field(default_factory=Counter)
     sent: int = 0
     repeats: int = 0
 
     def lines(self) -> list[str]:
-        """Return them as text."""
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(self.rounds.items()))
         return [
             f"{sum(self.rounds.values())} rounds: {kinds}",
@@ -76,7 +73,7 @@ class Series:
         """Run a round of each of ``kinds``.
 
         Raises:
-            PromiseBroken: See there.
+            PromiseBroken: A message was lost, or repeated without a reason.
         """
         old = Sender(mq, f"{self._name}-old")
         old.start()
@@ -140,43 +137,43 @@ class Series:
     # the faults
 
     def session_ended(self) -> None:
-        """A member's session ends; the member notices at once."""
+        """Expire a member's session; the member notices at once."""
         self._random.choice(self.group.alive).expire()
 
     def frozen(self) -> None:
-        """A member does not run for longer than its session."""
+        """Suspend a member for longer than its session."""
         member = self._random.choice(self.group.alive)
         member.freeze()
         time.sleep(SESSION_S + self._random.uniform(0.5, 2.0))
         member.thaw()
 
     def killed(self) -> None:
-        """A member dies, and another one joins."""
+        """Kill a member; another one joins."""
         self._random.choice(self.group.alive).kill()
         self.group.join()
 
     def stopped(self) -> None:
-        """ZooKeeper is away for longer than all sessions, and has everything when it is back."""
+        """Stop ZooKeeper for longer than all sessions; it keeps its data."""
         self._zookeeper.kill()
         time.sleep(SESSION_S + self._random.uniform(0.0, 1.0))
         self._zookeeper.start()
 
     def emptied(self) -> None:
-        """ZooKeeper comes back without anything."""
+        """Restart ZooKeeper without its data."""
         self._zookeeper.kill()
         self._zookeeper.empty()
         time.sleep(self._random.uniform(0.0, SESSION_S))
         self._zookeeper.start()
 
     def emptied_and_frozen(self) -> None:
-        """The same, while a member does not run."""
+        """Restart ZooKeeper without its data while a member is suspended."""
         member = self._random.choice(self.group.alive)
         member.freeze()
         self.emptied()
         member.thaw()
 
     def emptied_and_killed(self) -> None:
-        """The same, and a member dies, whose last offsets only others have seen; another one joins."""
+        """Restart ZooKeeper without its data and kill a member, whose last offsets are lost; another one joins."""
         self._zookeeper.kill()
         self._random.choice(self.group.alive).kill()
         self._zookeeper.empty()
@@ -196,10 +193,10 @@ FAULTS: Final[dict[str, Callable[[Series], None]]] = {
 
 
 def run(base: Path, rounds: int, seed: int, report: Callable[[str], None]) -> Figures:
-    """Run ``rounds``, each start and each fault in turn.
+    """Run ``rounds`` rounds, with each start and each fault in turn.
 
     Raises:
-        PromiseBroken: See there.
+        PromiseBroken: A message was lost, or repeated without a reason.
     """
     random, figures = Random(seed), Figures()
     kinds = [name for _ in range(rounds // len(FAULTS) + 1) for name in random.sample(list(FAULTS), len(FAULTS))]

@@ -1,4 +1,4 @@
-"""What a group may not do: leave a message out, or repeat one that was handled long before a fault. Pure."""
+"""Decides whether a group lost a message, or repeated one that was handled long before a fault. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ class Handled(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """From the moment before it began to the moment when all that was sent until then had been handled."""
+    """From just before the fault began until all messages that were sent by then had been handled."""
 
     name: str
     began_ms: int
     ended_ms: int
     is_bounded: bool
-    """Whether what was handled a save period before it may not come again."""
+    """Whether messages that were handled a save period before it must not be repeated."""
 
 
 def lost(sent: Collection[str], handled: Iterable[Handled]) -> list[str]:
-    """Return what nobody has handled."""
     seen = {one.text for one in handled}
     return [text for text in sent if text not in seen]
 
 
 def repeated(handled: Sequence[Handled]) -> dict[str, list[Handled]]:
-    """Return the messages that were handled more than once."""
     found: dict[str, list[Handled]] = {}
     for one in sorted(handled):
         found.setdefault(one.text, []).append(one)
@@ -41,9 +39,9 @@ def repeated(handled: Sequence[Handled]) -> dict[str, list[Handled]]:
 def complaints(
     sent: Collection[str], handled: Sequence[Handled], faults: Sequence[Fault], allowed_ms: int
 ) -> Iterator[str]:
-    """Yield a sentence for each promise that was broken.
+    """Yield a sentence for each violation.
 
-    A message may come again if it was handled at most ``allowed_ms`` before a fault, or while that lasted.
+    A message may be repeated if it was handled at most ``allowed_ms`` before a fault, or during it.
     """
     for text in lost(sent, handled):
         yield f"lost: {text}"

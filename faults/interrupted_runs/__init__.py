@@ -1,1 +1,1 @@
-"""Interrupts consumers again and again while a handler of theirs runs."""
+"""Interrupts consumers while their handlers run."""

@@ -1,4 +1,4 @@
-"""``python -m faults.interrupted_runs``: interrupts consumers, and says whether a message was skipped or repeated."""
+"""``python -m faults.interrupted_runs``: interrupts consumers, and reports skipped and repeated messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROUNDS: Final = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no guarantee was broken, 1 one was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     report(f"interrupted runs: seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="metaq-interrupted-") as folder:
-        os.environ["XDG_STATE_HOME"] = folder  # where consumers keep their offsets
+        os.environ["XDG_STATE_HOME"] = folder  # the folder of consumers' offsets
         with BrokerProcess(Path(folder), partitions=2) as broker:
             for name in options.client or CLIENTS:
                 try:

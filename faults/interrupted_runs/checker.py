@@ -1,4 +1,4 @@
-"""What a consumer that is interrupted may hand out: of each partition the next message, or the last one again. Pure."""
+"""Checks an interrupted consumer: of each partition it must hand out the next message, or the last one again. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 
 class Broken(Exception):
-    """A message was skipped, or another one than that in hand was repeated."""
+    """A message was skipped, or one was repeated that was not being handled."""
 
 
 @dataclass(slots=True)
 class Sequence:
-    """Follows numbers that begin at 0 in each partition. ``handled`` is how many there are, ``repeated`` how often."""
+    """Follows message numbers, which begin at 0 in each partition. Counts ``handled`` and ``repeated`` messages."""
 
     handled: int = 0
     repeated: int = 0
     _next: dict[Hashable, int] = field(default_factory=dict)
 
     def note(self, partition: Hashable, number: int) -> None:
-        """A handler gets a message.
+        """Check a message that a handler received.
 
         Raises:
             Broken: It is neither the next one of its partition nor the last one.

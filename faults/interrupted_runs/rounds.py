@@ -1,8 +1,8 @@
-"""One consumer after the other calls ``run``, is interrupted at a random moment, and calls it again.
+"""A consumer calls ``run``, is interrupted at a random moment, and calls it again.
 
-How it is interrupted: a signal that raises ``KeyboardInterrupt`` wherever the program is, a handler that raises
-``KeyboardInterrupt`` or ``SystemExit``, and with asyncio a task that is cancelled. After some rounds the consumer is
-closed, and the next one of its group goes on.
+The interruption is a signal that raises ``KeyboardInterrupt`` anywhere in the program, a handler that raises
+``KeyboardInterrupt`` or ``SystemExit``, or, with asyncio, a cancelled task. After some rounds the consumer is closed,
+and another one of its group continues.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ROUNDS_OF_A_CONSUMER: Final = 5
 HANDLER_S: Final = 0.002
 ROUND_S: Final = 0.05
 DEADLINE_S: Final = 120.0
-"""For the messages that are left after the last round."""
+"""Time for the messages that are left after the last round, in seconds."""
 _INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 
 
 @dataclass
 class Tally:
-    """What came of the rounds of one client."""
+    """The results for one client class."""
 
     client: str
     rounds: int
@@ -52,7 +52,7 @@ class Tally:
 
 
 class Rounds:
-    """The rounds of one client, whose class has the name ``client``. The caller's thread is the main one."""
+    """The rounds of one client, whose class has the name ``client``. It must run in the main thread."""
 
     def __init__(self, broker: BrokerProcess, client: str, rounds: int, random: Random) -> None:
         self._class, self._is_async = CLIENTS[client], client.startswith("Async")
@@ -69,7 +69,7 @@ class Rounds:
         """Send the messages, and have them handled.
 
         Raises:
-            Broken: A message was skipped, or one was repeated that was not in hand.
+            Broken: A message was skipped, or one was repeated that was not being handled.
         """
         self._send()
         if self._is_async:
@@ -92,10 +92,10 @@ class Rounds:
                 mq.producer().send_many(self._topic, [b"%d" % n for n in range(self._each)], partition=where)
 
     def _note(self, message: Any) -> float:
-        """Note a message; return how long its handler takes."""
+        """Check a message; return the duration of its handler in seconds."""
         try:
             self._sequence.note(message.partition, int(message.data))
-        except Broken as broken:  # a consumer would take it for a refusal
+        except Broken as broken:  # raised in a handler, it would count as a refusal of the message
             self._broken = self._broken or broken
         return self._random.random() * HANDLER_S
 
@@ -104,7 +104,7 @@ class Rounds:
         return self._sequence.handled == PARTITIONS * self._each
 
     def _shapes(self) -> Iterator[tuple[bool, int, int]]:
-        """Yield whether a consumer settles by itself, how many workers it has, how many rounds."""
+        """Yield whether a consumer acknowledges automatically, its number of workers, and the number of rounds."""
         for begun in range(0, self._rounds, ROUNDS_OF_A_CONSUMER):
             rounds = min(ROUNDS_OF_A_CONSUMER, self._rounds - begun)
             yield self._random.random() < 0.7, self._random.choice((1, 1, 2)), rounds
@@ -168,7 +168,7 @@ class Rounds:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Have ``KeyboardInterrupt`` raised in this thread after so many seconds, wherever it is in the block. 0: never."""
+    """Raise ``KeyboardInterrupt`` in this thread after so many seconds, anywhere in the block. 0: never."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,1 +1,1 @@
-"""Load: workers that each use the broker in one way and write down what they asked and what was answered."""
+"""Load: workers that each use the broker in one way and record requests and answers."""

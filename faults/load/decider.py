@@ -1,8 +1,8 @@
-"""A worker that does what Spark's exactly-once sink does: batch after batch is prepared, decided, and committed.
+"""A worker that acts like Spark's exactly-once sink: it prepares, decides and commits one batch after another.
 
-A decision without an answer is asked again, as for a replayed batch: with new branches, or with the old ones. Whichever
-set the broker names is committed, all others are rolled back. Now and then it behaves like a driver that was replaced,
-and asks for a batch that is history.
+A decision without an answer is requested again, as for a replayed batch: with new branches, or with the old ones. The
+set that the broker names is committed, all others are rolled back. Sometimes it acts like a replaced driver and asks
+for an old batch.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BranchSet = tuple[Branch, ...]
 
 
 class Decider(BranchWorker):
-    """Its query id is its name. Its branches never go to the desk once they are prepared."""
+    """Its query id is its name. Its prepared branches are never left to other workers."""
 
     def __init__(self, name: str, shift: SharedWork, seed: str, unfinished: UnfinishedBranches) -> None:
         super().__init__(name, shift, seed, unfinished)
         self._batch_id = 0
-        # Sets that were asked to be decided for this batch; the answers of all but the last one were lost.
+        # Sets proposed for this batch; all answers but the last were lost.
         self._asked: list[BranchSet] = []
-        # What is still to be committed or rolled back.
+        # Branches still to be committed or rolled back.
         self._to_end: deque[tuple[Branch, StepKind]] = deque()
 
     def serve(self, session: Session) -> None:
@@ -47,13 +47,13 @@ class Decider(BranchWorker):
                 self._decide(session, branches)
 
     def conclude(self, session: Session) -> None:
-        """Leave nothing behind: ask once more what was not answered, then end everything."""
+        """Ask once more for unanswered decisions, then end all branches."""
         if self._asked:
             self._decide(session, self._asked[-1])
         self.work_off(session)
 
     def work_off(self, session: Session) -> None:
-        """Commit and roll back what the last decision left to do; a lost connection leaves the rest for later."""
+        """Commit and roll back the branches of the last decision; after a lost connection, the rest stays for later."""
         while self._to_end:
             self.try_to_end(session, *self._to_end[0])
             self._to_end.popleft()
@@ -98,7 +98,7 @@ class Decider(BranchWorker):
             self._to_end += ((branch, StepKind.ROLLBACK) for branch in branches)
 
     def _note_answers(self, steps: list[Step], branches: BranchSet, decided: tuple[Xid, ...]) -> None:
-        """Write down which set was decided for this batch, and plan what follows from it."""
+        """Record which set was decided for this batch, and plan the commits and rollbacks."""
         chosen = next((each for each in self._asked if _xids(each) == decided), None)
         outcome = Outcome.OK if chosen is branches else Outcome.FAILED
         if chosen is None:
@@ -114,7 +114,7 @@ class Decider(BranchWorker):
         self._asked, self._batch_id = [], self._batch_id + 1
 
     def _replay(self, session: Session, decided: tuple[Xid, ...]) -> None:
-        """Ask for the last batch again, with a branch that nobody has: the answer must be what was decided."""
+        """Ask for the last batch again, with an unknown branch: the answer must be the recorded decision."""
         unknown = Xid(1, b"unknown", b"", self.name)
         again = Transactions(session).decide(self.name, self._batch_id - 1, [unknown])
         if again != decided:

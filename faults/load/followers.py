@@ -1,4 +1,4 @@
-"""Workers that read: they follow the ends of all partitions and write down every frame and every end they are shown."""
+"""Workers that read: they follow the ends of all partitions and record every frame and every end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FROM_THE_START_CHANCE: Final = 0.1
 
 @dataclass(slots=True)
 class Position:
-    """Where a follower is in one partition: ``cut`` are the bytes it has of the frame at ``offset``."""
+    """A follower's position in one partition; ``cut`` is the beginning of the frame at ``offset``, if incomplete."""
 
     offset: int = 0
     cut: bytes = b""
 
 
 class Follower(MetaqWorker):
-    """Reads all partitions in turn. It keeps its places when the connection is lost, the cut frames too."""
+    """Reads all partitions in turn. It keeps its positions, with incomplete frames, when the connection is lost."""
 
     def __init__(self, name: str, shift: SharedWork, seed: str) -> None:
         super().__init__(name, shift, seed)
@@ -41,7 +41,7 @@ class Follower(MetaqWorker):
                 self.shift.over.wait(IDLE_INTERVAL_S)
 
     def _read(self, session: Session, partition_key: PartitionKey) -> bool:
-        """Ask once; return whether there was anything."""
+        """Read once; return whether there was anything."""
         position, started = self._positions[partition_key], self.history.stamp()
         asked = position.offset + len(position.cut)
         try:

@@ -1,4 +1,4 @@
-"""Workers that put: one message at a time, many under way, blocks, large ones, and ones that must be refused."""
+"""Workers that put: single messages, pipelined ones, blocks, large ones, and ones that must be refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaq.protocols.text.commands import Put as PutCommand
 from metaq.protocols.text.commands import PutBatch, Result
 
 RETRY_CHANCE: Final = 0.5
-"""How often a put without an answer is tried again, as a careful client would."""
+"""How often an unanswered put is tried again, as by a careful client."""
 
 WINDOW_MAX: Final = 64
 BATCH_MESSAGES_MAX: Final = 60
@@ -24,7 +24,7 @@ LARGE_INTERVAL_S: Final = 0.05
 
 
 class SinglePutter(MetaqWorker):
-    """Waits for each answer; tries again what was not answered; now and then sends what must be refused."""
+    """Waits for each answer; repeats unanswered puts; sometimes sends a put that must be refused."""
 
     _unanswered: tuple[PartitionKey, PlannedMessage] | None = None
 
@@ -44,7 +44,6 @@ class SinglePutter(MetaqWorker):
         return partition_key, self.write()
 
     def write(self) -> PlannedMessage:
-        """Return the next message."""
         return self.small_letter()
 
     def _put(self, session: Session, partition_key: PartitionKey, letter: PlannedMessage) -> None:
@@ -54,7 +53,7 @@ class SinglePutter(MetaqWorker):
         self._unanswered = None
 
     def _put_wrongly(self, session: Session) -> None:
-        """Send a put with a wrong checksum, or to a partition or topic that does not exist: nothing may be stored."""
+        """Send a put with a wrong checksum, or to a partition or topic that does not exist: it must store nothing."""
         partition_key, letter = self.partition_key(), self.small_letter()
         right = put_command(partition_key, letter)
         wrong: PutCommand = self.random.choice(
@@ -83,14 +82,14 @@ class LargePutter(SinglePutter):
 
 
 class UnderWay(NamedTuple):
-    """A request that was sent and not yet answered."""
+    """A request without an answer so far."""
 
     opaque: int
     put: Put
 
 
 class Pipeliner(MetaqWorker):
-    """Keeps up to a window of single puts under way on one connection, to several partitions."""
+    """Keeps up to a window of single puts in flight on one connection, to several partitions."""
 
     def serve(self, session: Session) -> None:
         waiting: deque[UnderWay] = deque()
@@ -112,14 +111,12 @@ class Pipeliner(MetaqWorker):
 
 
 class Block(NamedTuple):
-    """Messages for one partition."""
-
     partition_key: PartitionKey
     letters: Sequence[PlannedMessage]
 
 
 class Batcher(MetaqWorker):
-    """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content."""
+    """Keeps a few blocks in flight, in order; repeats unanswered ones with the same content."""
 
     _unanswered: Sequence[Block] = ()
 
@@ -154,7 +151,7 @@ class Batcher(MetaqWorker):
 
 
 def batch_command(partition_key: PartitionKey, letters: Sequence[PlannedMessage]) -> PutBatch:
-    """Return the command that puts letters as one block."""
+    """Return the command that puts messages as one block."""
     return PutBatch(
         partition_key.topic, partition_key.index, b"".join(letter.frame() for letter in letters), len(letters), 0
     )

@@ -1,4 +1,4 @@
-"""Workers that speak RocketMQ's protocol to the same partitions: one sends, one is the member of a group."""
+"""Workers that use RocketMQ's protocol on the same partitions: a producer, and the member of a group."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ BATCH_MESSAGES_MAX: Final = 30
 PULL_MESSAGES: Final = 32
 WITH_SUBSCRIPTION: Final = 4
 OFFSET_IN_STRETCH: Final = (1 << 40) - 1
-"""Of a physical offset: the place in a partition of less than 1 TiB. Source: docs/log-format.md, "Physical offsets"."""
+"""The bits of a physical offset that are the offset within a partition below 1 TiB. Source: docs/log-format.md,
+"Physical offsets".
+"""
 
 BUSY: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
-"""A broker that stops may refuse."""
+"""Codes with which a stopping broker may refuse."""
 
 
 class RocketmqWorker(Worker):
-    """One that speaks RocketMQ's protocol."""
-
     def visit(self, lane: str) -> None:
         assert self.shift.rocketmq is not None
         session = Session.connect(self.shift.rocketmq, self.shift.timeouts)
@@ -50,7 +50,7 @@ class RocketmqWorker(Worker):
 
     @abstractmethod
     def step(self, session: Session) -> None:
-        """Do one thing; errors of the connection may escape."""
+        """Do one operation; errors of the connection may be raised."""
 
 
 class RocketmqProducer(RocketmqWorker):
@@ -93,9 +93,9 @@ class RocketmqProducer(RocketmqWorker):
 
 
 class RocketmqMember(RocketmqWorker):
-    """The only member of its group: goes on from the group's position, pulls, and commits the next one.
+    """The only member of its group: continues from the group's position, pulls, and commits the next position.
 
-    A commit that was answered must be the position from then on, over kills, too. One without an answer may be.
+    An acknowledged commit must be the position from then on, also after kills. An unanswered one may be.
     """
 
     def __init__(self, name: str, shift: SharedWork, seed: str) -> None:

@@ -1,7 +1,7 @@
 """Workers that use transactions: local ones, and XA branches in two phases.
 
-Branches that are prepared and left, or whose step was not answered, go to ``UnfinishedBranches``: other workers and the
-end of the round finish them over other connections, often after a kill.
+Branches that are left prepared, or whose step was not answered, go to ``UnfinishedBranches``: other workers, or the end
+of the round, finish them over other connections, often after a kill.
 """
 
 from __future__ import annotations
@@ -25,23 +25,21 @@ FORMAT_ID: Final = 7
 PUTS_MAX: Final = 6
 LARGE_CHANCE: Final = 0.04
 LARGE_BYTES: Final = (200_000, 600_000)
-"""Some of these together are more than the broker keeps in memory for one transaction."""
+"""Size of large messages: some of them exceed the broker's memory for one transaction."""
 
 TIMEOUT_S: Final = 30
-"""Of XA branches: one that is neither prepared nor ended because its connection was lost is rolled back then."""
+"""Timeout of XA branches: a branch that lost its connection before PREPARE is rolled back after it."""
 
 UNFINISHED_INTERVAL_S: Final = 0.02
 
 
 class Branch(NamedTuple):
-    """An XA branch and its record."""
-
     xid: Xid
     record: TransactionRecord
 
 
 class UnfinishedBranches:
-    """Branches that somebody has to finish. ``prepared`` ones certainly exist, ``unsure`` ones perhaps."""
+    """Branches that other workers must finish. ``prepared`` ones certainly exist, ``unsure`` ones perhaps."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,19 +47,19 @@ class UnfinishedBranches:
         self._unsure: dict[str, Branch] = {}
 
     def leave(self, branch: Branch, *, unsure: bool = False) -> None:
-        """Hand a branch over."""
+        """Add a branch."""
         with self._lock:
             (self._unsure if unsure else self._prepared)[branch.record.key] = branch
 
     def take(self, choose: Callable[[Sequence[Branch]], Branch]) -> Branch | None:
-        """Take one of the prepared branches away, if there are any."""
+        """Remove and return one of the prepared branches, if there are any."""
         with self._lock:
             if not self._prepared:
                 return None
             return self._prepared.pop(choose(list(self._prepared.values())).record.key)
 
     def sort_out(self, unique: str, listed: frozenset[str]) -> None:
-        """Take note of what RECOVER listed while nobody worked: what is not listed is ended, whatever it was."""
+        """Update with an answer to RECOVER while no worker runs: branches that are not listed have ended."""
         with self._lock:
             for key, branch in list(self._unsure.items()):
                 if branch.xid.unique == unique:
@@ -73,14 +71,14 @@ class UnfinishedBranches:
 
     @property
     def prepared_count(self) -> int:
-        """Branches that certainly wait."""
+        """Number of branches that are certainly prepared."""
         return len(self._prepared)
 
 
 def attempt(
     history: History, record: TransactionRecord, kind: StepKind, action: Callable[[], Answer]
 ) -> tuple[Answer | None, str | None]:
-    """Carry out a step and write down what came of it; return its answer, and the refusal's text if it was refused.
+    """Carry out a step and record its outcome; return its answer, and the refusal's text if it was refused.
 
     Raises:
         ConnectionFailed, DeadlineExceeded, ProtocolError: The step stays without an answer.
@@ -96,7 +94,7 @@ def attempt(
 
 
 def list_prepared(history: History, session: Session, unique: str) -> frozenset[str]:
-    """Ask RECOVER and write down the answer."""
+    """Ask RECOVER and record the answer."""
     started = history.stamp()
     keys = frozenset(map(str, Transactions(session).recover(unique)))
     history.listed(started, unique, keys)
@@ -104,19 +102,17 @@ def list_prepared(history: History, session: Session, unique: str) -> frozenset[
 
 
 class Transactor(MetaqWorker):
-    """What workers with transactions share."""
-
     def step(
         self, record: TransactionRecord, kind: StepKind, action: Callable[[], Answer], *, may_fail: bool = False
     ) -> Answer | None:
-        """Carry out a step; a refusal is odd unless it ``may_fail`` or the broker may refuse everything."""
+        """Carry out a step; a refusal is an oddity unless it ``may_fail`` or the broker may refuse everything."""
         answer, refusal = attempt(self.history, record, kind, action)
         if refusal is not None and not may_fail and not self.shift.refusals_expected:
             self.history.odd(f"refused {kind.value}", f"{record.key}: {refusal}")
         return answer
 
     def fill(self, session: Session, key: TransactionId, record: TransactionRecord) -> bool:
-        """Put some messages, now and then as a block or large ones; return whether all were taken."""
+        """Put some messages, sometimes as a block or large ones; return whether all were accepted."""
         large = self.random.random() < LARGE_CHANCE
         partition_keys = self.random.sample(
             self.shift.partition_keys, min(len(self.shift.partition_keys), self.random.randint(1, 3))
@@ -140,7 +136,7 @@ class Transactor(MetaqWorker):
 
 
 class LocalTransactor(Transactor):
-    """Local transactions: most are committed, some rolled back, some left to die with their connection."""
+    """Local transactions: most are committed, some rolled back, some abandoned with their connection."""
 
     def serve(self, session: Session) -> None:
         steps = Transactions(session)
@@ -156,7 +152,7 @@ class LocalTransactor(Transactor):
 
 
 class BranchWorker(Transactor):
-    """What workers with XA branches share: ``unique`` is the worker's name."""
+    """Common base of workers with XA branches; ``unique`` is the worker's name."""
 
     def __init__(self, name: str, shift: SharedWork, seed: str, unfinished: UnfinishedBranches) -> None:
         super().__init__(name, shift, seed)
@@ -166,7 +162,7 @@ class BranchWorker(Transactor):
     def prepared_branch(self, session: Session) -> Branch | None:
         """Begin a branch, put and prepare; ``None`` if it was refused on the way (and rolled back).
 
-        A branch whose answers get lost is left on the desk as unsure.
+        A branch whose answers are lost is left as unsure.
         """
         steps, name = Transactions(session), f"{self.name}.{next(self._numbers)}"
         xid = Xid(FORMAT_ID, name.encode(), b"b", self.name)
@@ -187,7 +183,7 @@ class BranchWorker(Transactor):
         return branch if vote is Vote.PREPARED else None
 
     def end(self, session: Session, branch: Branch, kind: StepKind) -> None:
-        """Commit or roll back a prepared branch; it goes (back) to the desk if it is not certain that it has ended."""
+        """Commit or roll back a prepared branch; it is left to others if it is not certain that it has ended."""
         try:
             ended = self.try_to_end(session, branch, kind)
         except BaseException:
@@ -199,7 +195,7 @@ class BranchWorker(Transactor):
     def try_to_end(self, session: Session, branch: Branch, kind: StepKind) -> bool:
         """Commit or roll back a prepared branch; return whether the broker did it.
 
-        A refusal is odd unless an earlier attempt without an answer may have ended it.
+        A refusal is an oddity unless an earlier attempt without an answer may have ended the branch.
         """
         steps = Transactions(session)
         action = steps.commit if kind is StepKind.COMMIT else steps.rollback
@@ -211,7 +207,7 @@ class BranchWorker(Transactor):
 
 
 class TwoPhaser(BranchWorker):
-    """XA branches: prepared, then committed, rolled back, or left on the desk; now and then it asks RECOVER."""
+    """XA branches: prepared, then committed, rolled back, or left to others; sometimes it asks RECOVER."""
 
     def serve(self, session: Session) -> None:
         while not self.shift.over.is_set():
@@ -237,7 +233,7 @@ class Finisher(BranchWorker):
             self.finish_one(session)
 
     def finish_one(self, session: Session) -> bool:
-        """End one branch of the desk, one way or the other; return whether there was one."""
+        """End one of the branches that were left, with either outcome; return whether there was one."""
         branch = self.unfinished.take(self.random.choice)
         if branch is not None:
             self.end(session, branch, self.random.choice((StepKind.COMMIT, StepKind.COMMIT, StepKind.ROLLBACK)))

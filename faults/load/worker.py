@@ -1,7 +1,7 @@
-"""What all workers share: a thread of its own, a connection that is made again when it is lost, the record of puts.
+"""Base of all workers: a thread, a connection that is opened again when it is lost, and the record of puts.
 
-A worker never gives up: broker gone, suspended, full, back again are all the same to it. What it cannot explain it
-reports as an oddity; what was not answered it leaves unknown.
+A worker never gives up, whether the broker is down, suspended or full. Unexpected answers are recorded as oddities, and
+unanswered operations stay unknown.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from metaq.protocols.text.commands import Reply, Result
 
 RECONNECT_INTERVAL_S: Final = 0.01
 UNSURE_REFUSALS: Final = ("read-only", "is known after a restart", "is committed, and readable once")
-"""Parts of refusals after which something may be stored all the same."""
+"""Parts of refusals after which the message may be stored nevertheless."""
 
 
 @dataclass(slots=True)
 class SharedWork:
-    """What the workers of one broker share. Set ``over`` to send them home; they finish what they have begun."""
+    """State that the workers of one broker share. Set ``over`` to end them; they finish what they have begun."""
 
     address: Address
     history: History
@@ -42,14 +42,14 @@ class SharedWork:
     refusals_expected: bool = False
     """Whether the broker may refuse correct commands: its disk is full."""
     retention: bool = False
-    """Whether the broker deletes old segments, so that slow readers are sent onwards."""
+    """Whether the broker deletes old segments, so that slow readers skip messages."""
     rocketmq: Address | None = None
-    """Where the broker serves RocketMQ's clients, if it does."""
+    """The address for RocketMQ's clients, if the broker serves them."""
     over: threading.Event = field(default_factory=threading.Event)
 
 
 class PlannedMessage(NamedTuple):
-    """A message to put: how its body and flag look, and what its frame must be."""
+    """A message to put: its body and flag, and what its frame must be."""
 
     sent: Sent
     flag: int
@@ -62,10 +62,10 @@ class PlannedMessage(NamedTuple):
 
 
 class Worker(ABC):
-    """One way to use the broker. Subclasses say in ``visit`` how to connect and what to do."""
+    """One way to use the broker. Subclasses implement ``visit``."""
 
     def __init__(self, name: str, shift: SharedWork, seed: str) -> None:
-        """``name`` is 1 to 24 of ``a-z0-9.-``, unique in the history; all choices come from ``seed`` and ``name``."""
+        """``name`` is 1 to 24 of ``a-z0-9.-``, unique in the history; all choices follow from ``seed`` and ``name``."""
         self.name = name
         self.shift = shift
         self.history = shift.history
@@ -75,7 +75,7 @@ class Worker(ABC):
         self.lane = name
 
     def run(self) -> None:
-        """Work until the shift is over."""
+        """Work until the shared ``over`` is set."""
         while not self.shift.over.is_set():
             try:
                 self.visit(f"{self.name}#{next(self._connections)}")
@@ -86,21 +86,21 @@ class Worker(ABC):
 
     @abstractmethod
     def visit(self, lane: str) -> None:
-        """Connect, take ``lane`` as the connection's name, and use it until the shift is over.
+        """Connect, use ``lane`` as the connection's name, and work until ``over`` is set.
 
         Raises:
-            ConnectionFailed, DeadlineExceeded, ProtocolError: ``run`` copes with them.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: ``run`` handles them.
         """
 
     def letter(self, length: int, attribute: str | None = None) -> PlannedMessage:
-        """Write a new message with a payload of about ``length`` bytes."""
+        """Return a new message with a payload of about ``length`` bytes."""
         key = MessageKey(self.name, next(self._letters))
         payload = make_payload(key, max(length, PAYLOAD_BYTES_MIN))
         flag, body = encode_body(Message(payload, attribute))
         return PlannedMessage(Sent(key, flag, checksum(body), HEADER_BYTES + len(body)), flag, body, payload)
 
     def small_letter(self) -> PlannedMessage:
-        """Write a message of 64 to 1,000 bytes, now and then with an attribute."""
+        """Return a message of 64 to 1,000 bytes, sometimes with an attribute."""
         attribute = self.random.choice((None, None, None, "", "kind", "größe"))
         return self.letter(self.random.randint(PAYLOAD_BYTES_MIN, 1000), attribute)
 
@@ -110,7 +110,7 @@ class Worker(ABC):
 
 
 class MetaqWorker(Worker):
-    """One that speaks MetaQ's protocol. Subclasses say what to do with a connection in ``serve``."""
+    """A worker with MetaQ's protocol. Subclasses implement ``serve``."""
 
     def visit(self, lane: str) -> None:
         session = Session.connect(self.shift.address, self.shift.timeouts)
@@ -122,10 +122,10 @@ class MetaqWorker(Worker):
 
     @abstractmethod
     def serve(self, session: Session) -> None:
-        """Use the connection until the shift is over; errors of the connection may escape."""
+        """Use the connection until ``over`` is set; errors of the connection may be raised."""
 
     def settle(self, put: Put, reply: Reply) -> None:
-        """Write down the answer to a put that the broker should have taken."""
+        """Record the answer to a put that the broker should have accepted."""
         if isinstance(reply, Result) and reply.code == 200:
             self._acknowledged(put, reply.text)
         elif isinstance(reply, Result):
@@ -145,10 +145,10 @@ class MetaqWorker(Worker):
 
 
 def put_command(partition_key: PartitionKey, letter: PlannedMessage) -> PutCommand:
-    """Return the command that puts a letter into a partition."""
+    """Return the command that puts a message into a partition."""
     return PutCommand(partition_key.topic, partition_key.index, letter.body, letter.flag, 0, letter.sent.checksum)
 
 
 def is_definite(text: str) -> bool:
-    """Whether a refusal with this text says that nothing was stored, now or later."""
+    """Return whether a refusal with this text says that nothing was stored, now or later."""
     return not any(part in text for part in UNSURE_REFUSALS)

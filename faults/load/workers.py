@@ -1,4 +1,4 @@
-"""The workers of one broker: who they are, and their threads."""
+"""The workers of one broker, and their threads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HOME_PATIENCE_S: Final = 60.0
 
 
 class WorkersFailed(Exception):
-    """A worker is stuck or broke: a fault of the test itself, or a broker that hangs."""
+    """A worker is stuck or failed: a bug of the test, or a broker that hangs."""
 
 
 class Workers:
-    """All workers on one shift. ``start`` and ``stop`` alternate; the workers keep what they know in between."""
+    """All workers. ``start`` and ``stop`` alternate; the workers keep their state in between."""
 
     def __init__(self, shift: SharedWork, seed: str) -> None:
         self.shift = shift
@@ -52,18 +52,17 @@ class Workers:
         return (*producers, RocketmqMember("member", self.shift, seed))
 
     def start(self) -> None:
-        """Send everybody to work."""
         self.shift.over.clear()
         self._threads = [threading.Thread(target=self._run, args=(each,), name=each.name) for each in self.workers]
         for thread in self._threads:
-            thread.daemon = True  # a stuck worker must not keep the test from reporting it
+            thread.daemon = True  # a stuck worker must not keep the test from exiting
             thread.start()
 
     def stop(self) -> None:
-        """Let everybody finish what they have begun, and wait for them.
+        """Let all workers finish what they have begun, and wait for them.
 
         Raises:
-            WorkersFailed: Somebody does not come home, or broke.
+            WorkersFailed: A worker does not end, or failed.
         """
         self.shift.over.set()
         for thread in self._threads:
@@ -71,17 +70,17 @@ class Workers:
         stuck = [thread.name for thread in self._threads if thread.is_alive()]
         self._threads = []
         if stuck:
-            raise WorkersFailed(f"workers that do not come home in {HOME_PATIENCE_S:g} s: {', '.join(stuck)}")
+            raise WorkersFailed(f"workers that do not end in {HOME_PATIENCE_S:g} s: {', '.join(stuck)}")
         if self._broken:
             raise WorkersFailed("; ".join(self._broken))
 
     def sort_out(self, session: Session) -> None:
-        """While nobody works: ask which branches are prepared; the desk then knows what became of the unsure ones."""
+        """While no worker runs, ask which branches are prepared, to settle the unsure ones."""
         for worker in (*self._branch_workers, self._decider):
             self.unfinished.sort_out(worker.name, list_prepared(self.shift.history, session, worker.name))
 
     def conclude(self, session: Session) -> None:
-        """While nobody works: end every transaction that still can be ended."""
+        """While no worker runs, end every transaction that can be ended."""
         self._decider.conclude(session)
         self.sort_out(session)
         while self._finisher.finish_one(session):

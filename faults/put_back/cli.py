@@ -1,4 +1,4 @@
-"""``python -m faults.put_back``: reads the arguments, runs the rounds, prints the results."""
+"""``python -m faults.put_back``: parses the arguments, runs the rounds, prints the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS: Final = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no guarantee was broken, 1 one was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-put-back-"))
     report(f"put back: seed {options.seed}, data in {base}")
@@ -45,7 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def session() -> SparkSession:
-    """Start Spark in this process."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "OFF")

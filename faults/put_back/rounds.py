@@ -1,6 +1,6 @@
-"""Rounds of one query: it writes some batches, brokers are put back to before one of them, it is refused, it goes on.
+"""Rounds of one query: it writes batches, brokers are restored to before one of them, it is refused, it is repaired.
 
-Each round ends with a look at everything that was ever put into the source topic: it must be in the target once.
+At the end of each round, every message of the source topic must be in the target topic once.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ BROKERS: Final[Mapping[str, int]] = {"metaq": 2, "rocketmq": 1}
 """How many brokers a query of each format writes to."""
 
 BATCHES: Final = 3
-"""Batches of a round, each with a copy of the brokers before it."""
+"""Batches of a round, with a copy of the brokers before each."""
 
 PATIENCE_S: Final = 600
 STARTS_MAX: Final = 10
 SLOW_MACHINE: Final = "Python worker failed to connect back"
-"""What a query fails with if a Python process of Spark takes longer than ten seconds to start."""
+"""The error of a query if a Python process of Spark takes longer than ten seconds to start."""
 
 _REFUSED: Final = re.compile(r"nothing of it was written: the last batch of it that .* knows is ([^.]*)\.")
 _TIMEOUTS: Final = Timeouts(10.0, 60.0)
 
 
 class Harm(Enum):
-    """What is done to the brokers."""
+    """The ways to restore brokers."""
 
     ALL = "all brokers put back"
     COMMIT_LOST = "all brokers put back, and Spark's last commit lost"
@@ -56,12 +56,12 @@ class Harm(Enum):
 
 
 class PromiseBroken(Exception):
-    """A round did not end as it must; the text says how."""
+    """A round did not end as required; the text says how."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """Rounds by what was done, refusals among them, and what was found in the end."""
+    """Rounds by kind of harm, the refusals among them, and the final counts."""
 
     rounds: Counter[Harm] = field(default_factory=Counter)
     refused: int = 0
@@ -69,7 +69,6 @@ class Figures:
     messages: int = 0
 
     def lines(self) -> list[str]:
-        """Return the summary."""
         by_harm = ", ".join(f"{harm.value} {count}" for harm, count in self.rounds.items())
         return [
             f"{self.rounds.total()} rounds ({by_harm}), {self.refused} refusals, {self.batches} batches, "
@@ -78,7 +77,7 @@ class Figures:
 
 
 def schedule(format_name: str, rounds: int) -> list[Harm]:
-    """What is done in so many rounds: everything that can be done to the brokers of a query, in turn."""
+    """Return the kinds of harm for so many rounds: all that are possible with this format, in turn."""
     harms = [harm for harm in Harm if harm is not Harm.ONE or BROKERS[format_name] > 1]
     return [harms[number % len(harms)] for number in range(rounds)]
 
@@ -105,10 +104,10 @@ class PutBackRun:
         self.figures = Figures()
 
     def run(self, harms: Sequence[Harm]) -> None:
-        """Carry out a round with each of them.
+        """Carry out a round with each kind of harm.
 
         Raises:
-            PromiseBroken: A row is lost, or doubled, or the query was not stopped with the sentence.
+            PromiseBroken: A row is lost or duplicated, or the query was not refused with the expected text.
             BrokerTrouble, MetaqError: It could not be carried out.
         """
         try:
@@ -149,7 +148,7 @@ class PutBackRun:
         if commit_lost:
             self._lose_commit()
         self._sink.put_back(name)
-        if self._committed == (-1 if last is None else last):  # the batch that is repeated is the one that is missing
+        if self._committed == (-1 if last is None else last):  # the batch that is repeated is the missing one
             self._go_on()
             return f"to batch {name}: nothing but the repeated batch was missing"
         refused = self._refused(last, name)
@@ -178,7 +177,7 @@ class PutBackRun:
 
     @property
     def _committed(self) -> int:
-        """The last batch that Spark has noted as committed; -1 before the first."""
+        """The last batch that Spark has recorded as committed; -1 before the first."""
         commits = self._checkpoint / "commits"
         names = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
         return max(names, default=-1)
@@ -196,7 +195,7 @@ class PutBackRun:
         return {"brokers": ",".join(str(broker.address) for broker in brokers)}
 
     def _go_on(self, **options: str) -> None:
-        """Run the query to the end of what there is; again where Spark gave up waiting for its own processes."""
+        """Run the query to the end of the input; again if Spark timed out waiting for its own processes."""
         for _ in range(STARTS_MAX - 1):
             try:
                 return self._run_query(options)
@@ -236,7 +235,7 @@ class PutBackRun:
         return f"to {known}: refused"
 
     def _move_back(self, last: int | None) -> None:
-        """Do what the refusal says, and let the query go on."""
+        """Do what the refusal recommends, so that the query can continue."""
         to = ["--to", "earliest"] if last is None else ["--to-batch", str(last)]
         command = ["checkpoint", "move", str(self._checkpoint), "--brokers", str(self._source.address), *to]
         said = io.StringIO()

@@ -1,4 +1,4 @@
-"""The brokers that a query writes to, and copies of their data folders that they are put back to."""
+"""The brokers that a query writes to, and copies of their data folders from which they are restored."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ class SinkBrokers:
         }
 
     def start(self) -> None:
-        """Start all of them.
+        """Start all brokers.
 
         Raises:
-            BrokerTrouble: One does not get ready.
+            BrokerTrouble: One does not become ready.
         """
         for broker in self.brokers.values():
             broker.start()
 
     def close(self) -> None:
-        """End all of them."""
         for broker in self.brokers.values():
             broker.kill()
 
     def copy(self, name: str) -> None:
-        """Copy the data of all brokers at one moment, in which none of them runs: as a snapshot of their disks has it.
+        """Copy the data of all brokers at one moment while they are suspended, like a snapshot of their disks.
 
         An older copy of that name is replaced.
 
@@ -62,15 +61,14 @@ class SinkBrokers:
             broker.resume()
 
     def drop_copies(self, names: Iterable[str]) -> None:
-        """Remove copies."""
         for name in names:
             shutil.rmtree(self._copies / name, ignore_errors=True)
 
     def put_back(self, name: str, numbers: Collection[int] | None = None) -> None:
-        """Kill brokers (all, if none is named), replace their data by a copy and start them again.
+        """Kill brokers (all by default), replace their data by a copy and start them again.
 
         Raises:
-            BrokerTrouble: One does not get ready.
+            BrokerTrouble: One does not become ready.
         """
         for number in self.brokers if numbers is None else numbers:
             broker = self.brokers[number]
@@ -86,7 +84,7 @@ class SinkBrokers:
             broker.start()
 
     def prepared(self) -> list[str]:
-        """Return the branches that lie prepared.
+        """Return the prepared branches.
 
         Raises:
             MetaqError: A broker does not answer.
@@ -101,7 +99,7 @@ class SinkBrokers:
         return found
 
     def complaints(self) -> list[str]:
-        """Return the lines of the logs that tell of a fault of a broker itself."""
+        """Return the lines of the logs that report bugs of the brokers."""
         return [line for broker in self.brokers.values() for line in broker.complaints()]
 
 
@@ -111,7 +109,7 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _wait_until_suspended(pid: int) -> None:
-    """A signal takes effect a moment later."""
+    """Wait for the signal to take effect."""
     end = time.monotonic() + SUSPEND_PATIENCE_S
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         if time.monotonic() > end:

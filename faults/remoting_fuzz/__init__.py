@@ -1,1 +1,1 @@
-"""Fuzz of RocketMQ's remoting protocol: the codec, the name server's port, and the client against servers that lie."""
+"""Fuzz of RocketMQ's remoting protocol: the codec, the name server's port, and the client against faulty servers."""

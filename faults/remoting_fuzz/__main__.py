@@ -1,4 +1,4 @@
-"""``python -m faults.remoting_fuzz``: frames of all kinds at the codec, the name server and the client."""
+"""``python -m faults.remoting_fuzz``: sends all kinds of frames to the codec, the name server and the client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(seed: int, frames: int, attackers: int, base: Path) -> None:
-    """Fuzz all three, with ``frames`` frames together.
+    """Fuzz codec, name server and client, with ``frames`` frames in total.
 
     Raises:
         FuzzFinding: Something was found.

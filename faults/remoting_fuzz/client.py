@@ -1,7 +1,7 @@
-"""The client against servers that lie: altered, late, repeated, unasked, half and endless responses.
+"""The client against faulty servers: altered, late, repeated, unsolicited, incomplete and endless responses.
 
-Every call must end, with a response or an error of this package, soon after its deadline; an honest server that the
-same client talks to must be reached all the time; and closing the client must end its threads.
+Every call must end, with a response or an error of this package, soon after its deadline; calls of the same client to
+an honest server must succeed all the time; and closing the client must end its threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BURST_MAX: Final = 60
 
 
 class FaultyServer:
-    """A server on a free port; each connection has a thread. ``honest``: it answers properly."""
+    """A server on a free port with a thread for each connection. ``honest``: it answers correctly."""
 
     def __init__(self, seed: str, honest: bool = False) -> None:
         self._seed, self._honest = seed, honest
@@ -43,7 +43,7 @@ class FaultyServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stop(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -72,14 +72,14 @@ class FaultyServer:
                         return
 
     def _lies(self, command: RemotingCommand, frames: Frames, random: Random) -> list[bytes]:
-        """Return a burst of frames; mostly the true response is the last of them."""
+        """Return a burst of frames; usually the last one is the true response."""
         answers: list[bytes] = []
         for _ in range(random.randrange(BURST_MAX)):
             match random.randrange(4):
-                case 0:  # a response to nothing, or to something of long ago
+                case 0:  # a response to no request, or to an old one
                     other = RemotingCommand(0, opaque=random.randrange(-5, command.opaque + 100), flag=1)
                     answers.append(encode(other))
-                case 1:  # a request of the server
+                case 1:  # a request by the server
                     answers.append(frames.daring(0.1).data)
                 case 2:
                     answers.append(encode(command.reply(random.choice((1, 2, 17, 1500)), body=random.randbytes(50))))
@@ -94,10 +94,10 @@ class FaultyServer:
 
 
 def fuzz_client(seed: int, frames: int, callers: int = 4) -> str:
-    """Have a client receive ``frames`` frames of a server that lies; return a sentence about it.
+    """Let a client receive ``frames`` frames of a faulty server; return a summary sentence.
 
     Raises:
-        FuzzFinding: A call did not end in time or with a foreign error, or the honest server was not reached.
+        FuzzFinding: A call did not end in time, or with a foreign error, or the honest server was not reached.
     """
     faulty_server, honest = FaultyServer(f"{seed}"), FaultyServer(f"{seed}", honest=True)
     began, before, threads_before = time.monotonic(), _peak_bytes(), threading.active_count()
@@ -127,7 +127,7 @@ def fuzz_client(seed: int, frames: int, callers: int = 4) -> str:
 
 
 class _Calls:
-    """What the callers do."""
+    """The callers' shared state."""
 
     def __init__(self, client: RemotingClient, faulty_server: FaultyServer, honest: Address, frames: int) -> None:
         self._client, self._faulty_server, self._honest, self._frames = client, faulty_server, honest, frames
@@ -136,7 +136,7 @@ class _Calls:
         self.findings: list[str] = []
 
     def run(self) -> None:
-        """Call until enough frames came, or something was found."""
+        """Call until enough frames have arrived, or something was found."""
         while self._faulty_server.sent < self._frames and not self.findings:
             began = time.monotonic()
             try:

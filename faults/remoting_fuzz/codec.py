@@ -1,4 +1,4 @@
-"""The codec alone: whatever bytes come in, it gives commands or the one error that it may give, within its memory."""
+"""The codec alone: for any bytes, it returns commands or raises its one documented error, within its memory limit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CONVERSATION: Final = 8
 
 
 def fuzz_codec(seed: str, frames: int) -> tuple[int, int]:
-    """Decode ``frames`` frames, altered and not; return how many commands came out and how many streams ended wrong.
+    """Decode ``frames`` frames, altered or not; return the number of commands and of streams that ended with an error.
 
     Raises:
-        FuzzFinding: Another error than those that are promised, too much memory, or a command that changed on its way.
+        FuzzFinding: Another error, too much memory, or a command that changed when it was encoded and decoded again.
     """
     random = Random(seed)
     made, commands, errors = Frames(random), 0, 0
@@ -45,7 +45,7 @@ def fuzz_codec(seed: str, frames: int) -> tuple[int, int]:
 
 def _look_into(command: RemotingCommand, data: bytes) -> None:
     try:
-        # A language that has no number, and half a surrogate pair, become others on the way: once, and not again.
+        # A language without a number, and a lone surrogate, are replaced when they are encoded: once, and not again.
         once = _there_and_back(command)
         same = (once.code, once.opaque, once.flag, once.body) == (
             command.code,
@@ -56,7 +56,7 @@ def _look_into(command: RemotingCommand, data: bytes) -> None:
         if not same or once.ext.keys() != command.ext.keys() or _there_and_back(once) != once:
             raise FuzzFinding(f"{command} came back as {once}, out of {data[:200]!r}")
     except FieldError:
-        pass  # the binary header cannot carry it
+        pass  # not possible in the binary header
     for look in (parse_request, lambda each: read_registration(each.body, bool(each.flag & 1), each.version)):
         try:
             look(command)

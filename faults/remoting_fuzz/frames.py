@@ -1,4 +1,4 @@
-"""Frames that a fuzz sends: proper requests to a name server, daring ones, and frames altered as bytes."""
+"""Frames for the fuzz: proper requests to a name server, daring ones, and frames with altered bytes."""
 
 from __future__ import annotations
 
@@ -47,39 +47,39 @@ _WORD: Final = struct.Struct(">I")
 
 
 class Phrase(NamedTuple):
-    """One frame, and the number of the request in it."""
+    """One frame, and the number of its request."""
 
     data: bytes
     opaque: int
 
 
 class Frames:
-    """Makes frames; everything comes from ``random``."""
+    """Makes frames; everything follows from ``random``."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._opaque = 0
 
     def proper(self) -> Phrase:
-        """A request that a name server must answer."""
+        """Return a request that a name server must answer."""
         dice = self._random.random()
         if dice < 0.08:
             return self._register()
-        if dice < 0.083:  # few, as each waits for the disk
+        if dice < 0.083:  # few, because each waits for the disk
             ext = {"namespace": self._name(), "key": f"k{self._random.randrange(20)}", "value": "x" * 50}
             return self._phrase(RemotingCommand(RequestCode.PUT_KV_CONFIG, ext))
         code, fields = self._random.choice(QUESTIONS)
         return self._phrase(RemotingCommand(code, {field: self._name() for field in fields}))
 
     def daring(self, edge_chance: float) -> Phrase:
-        """A request of any kind; with ``edge_chance`` each of its parts is something else."""
+        """Return a request of any kind; with the chance ``edge_chance``, each of its parts is an edge value."""
         command = self._proper_command()
         if self._random.random() < edge_chance * 3:
             command = self._spoiled(command)
         return self._phrase(command)
 
     def altered(self, data: bytes) -> bytes:
-        """A frame with its lengths or its bytes changed; may be empty."""
+        """Return a frame with altered lengths or bytes; it may be empty."""
         dice = self._random.random()
         if dice < 0.3:
             at = self._random.choice((0, 4))

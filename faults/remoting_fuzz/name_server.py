@@ -34,7 +34,7 @@ _COMPLAINTS: Final = re.compile(r" (ERROR|CRITICAL) |Traceback|request failed|ne
 
 
 class NameServerProcess:
-    """A name server with small limits, in ``folder``."""
+    """A name server with low limits, in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, folder / "namesrv.log"
@@ -55,7 +55,7 @@ class NameServerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> Address:
-        """Start it; return where it listens."""
+        """Start it; return its address."""
         command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(self._file)]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -66,10 +66,10 @@ class NameServerProcess:
         return Address.parse(line.rsplit(" ", 1)[1])
 
     def check(self) -> int:
-        """Return how much memory it holds.
+        """Return the resident memory of the process.
 
         Raises:
-            FuzzFinding: It has ended, holds too much, or complains in its log.
+            FuzzFinding: It has ended, uses too much memory, or has logged an error.
         """
         assert self.process is not None
         if self.process.poll() is not None:
@@ -81,18 +81,17 @@ class NameServerProcess:
         return resident
 
     def complaints(self) -> list[str]:
-        """Return what its log says of faults of its own."""
+        """Return the lines of its log that report bugs."""
         return [line for line in self.log.read_text(errors="replace").splitlines() if _COMPLAINTS.search(line)]
 
     def kill(self) -> None:
-        """End it."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
 
 
 class Attacker:
-    """Conversation after conversation, each over a connection of its own, each ended within a deadline."""
+    """One conversation after another, each over a connection of its own, each ended within a deadline."""
 
     def __init__(self, seed: str, address: Address) -> None:
         self.seed, self._address = seed, address
@@ -103,7 +102,7 @@ class Attacker:
         self._frames = Frames(self._random)
 
     def run(self, frames: int, stop: threading.Event) -> None:
-        """Send ``frames`` frames, or fewer if ``stop`` is set. A finding ends it and is in ``finding``."""
+        """Send ``frames`` frames, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""
         try:
             while self.sent < frames and not stop.is_set():
                 self._converse()
@@ -138,7 +137,7 @@ class Attacker:
         return self._frames.altered(phrase.data) if self._random.random() < manner.mutation_chance else phrase.data
 
     def _exchange(self, connection: socket.socket, parts: Sequence[bytes], awaited: int) -> list[RemotingCommand]:
-        """Send everything, wait for the replies that must come, then read until the name server closes."""
+        """Send everything, wait for the required replies, then read until the name server closes."""
         decoder, replies = FrameDecoder(64 << 20), list[RemotingCommand]()
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -150,7 +149,7 @@ class Attacker:
         except TimeoutError:
             raise FuzzFinding(f"the name server took or gave no bytes for {DEADLINE_S:g} s") from None
         except OSError:
-            pass  # closed already; it may have answered before
+            pass  # closed already, perhaps after an answer
         try:
             while chunk := connection.recv(1 << 18):
                 replies += decoder.receive(chunk)
@@ -159,7 +158,7 @@ class Attacker:
         except ProtocolError as error:
             raise FuzzFinding(f"malformed answer: {error}") from error
         except ConnectionError:
-            return replies  # it closed while bytes were on their way to it
+            return replies  # it closed while bytes were in transit
         if decoder.pending_bytes:
             raise FuzzFinding(f"the name server closed inside an answer, {decoder.pending_bytes} bytes of it came")
         return replies
@@ -173,7 +172,7 @@ def _check_answers(phrases: Sequence[Phrase], replies: Sequence[RemotingCommand]
 
 
 class Honest:
-    """A client that stores, reads and asks for routes, and must be served all the time."""
+    """A client that stores, reads and asks for routes, and must be served at all times."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -182,7 +181,7 @@ class Honest:
         self.complaint: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until stopped; a complaint stops everybody."""
+        """Work until ``stop``; a complaint stops the whole run."""
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -204,7 +203,7 @@ class Honest:
 
 
 def fuzz_name_server(seed: int, frames: int, attackers: int, base: Path) -> str:
-    """Fuzz a name server process; return a sentence about it.
+    """Fuzz a name server process; return a summary sentence.
 
     Raises:
         FuzzFinding: The folder is kept, with the bytes of the last conversations.
@@ -247,7 +246,7 @@ def _conclude(server: NameServerProcess, findings: Sequence[str | None]) -> None
     if complaints := server.complaints():
         raise FuzzFinding(f"in the name server's log: {complaints[:5]}")
     server.kill()
-    server.start()  # what it kept can be read
+    server.start()  # its file can be read
 
 
 def _keep(folder: Path, attackers: Sequence[Attacker]) -> None:

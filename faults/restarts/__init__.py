@@ -1,6 +1,5 @@
-"""``python -m faults.restarts``: a broker that restarts in the middle of a micro-batch must not end a query.
+"""``python -m faults.restarts``: a broker that restarts during a micro-batch must not end a query.
 
-A query copies one topic to another of the same broker, in micro-batches that take a second or two, and the broker is
-stopped or killed meanwhile and started again, some seconds later. Nothing may end the query, and the copies must be
-complete.
+A query copies one topic to another of the same broker, in micro-batches of a second or two. Meanwhile the broker is
+stopped or killed, and started again some seconds later. The query must not end, and the copies must be complete.
 """

@@ -1,4 +1,4 @@
-"""``python -m faults.restarts``: reads the arguments, runs the rounds of each format, prints the results."""
+"""``python -m faults.restarts``: parses the arguments, runs the rounds of each format, prints the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELIVERIES: Final = ("at_least_once", "exactly_once")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 no query ended and every copy is there, 1 not, 2 wrong arguments."""
+    """Run; return the exit status: 0 no query ended and every message was copied, 1 otherwise, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-restarts-"))
     report(f"restarts: seed {options.seed}, data in {base}")

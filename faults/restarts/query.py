@@ -1,8 +1,8 @@
-"""The Spark job whose broker restarts: copies a topic to another, and writes on standard output how it goes.
+"""The Spark job whose broker restarts: copies a topic to another, and reports its progress on standard output.
 
-Usage: ``query.py SETTINGS``, in JSON: ``format``, ``servers`` (its options for the brokers), ``checkpoint``,
-``sink`` (further options). It prints ``task N`` when a task of micro-batch N has its first rows, ``done N ROWS`` when
-the micro-batch is complete, and ``failed: `` with the reason when the query ends. It stops when standard input ends.
+Usage: ``query.py SETTINGS``, in JSON: ``format``, ``servers`` (its options for the brokers), ``checkpoint``, ``sink``
+(further options). It prints ``task N`` when a task of micro-batch N has its first rows, ``done N ROWS`` when the
+micro-batch is complete, and ``failed: `` with the reason when the query ends. It stops when standard input ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FAILURES_MAX: Final = 1
 """How often Spark runs a task: a restart of the broker must not fail it."""
 
 ROWS: Final = 20
-"""Of a record batch between source and sink."""
+"""Rows of a record batch between source and sink."""
 
 DWELL_S: Final = 0.05
-"""How long each of them takes, so that a micro-batch of some hundred rows takes a second or two."""
+"""Seconds for each record batch, so that a micro-batch of some hundred rows takes a second or two."""
 
 BATCH_ID: Final = "streaming.sql.batchId"
 
@@ -66,7 +66,7 @@ def _session(tries: int) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.python.authenticate.socketTimeout", "10m")  # the start of a worker on a busy machine
+        .config("spark.python.authenticate.socketTimeout", "10m")  # a worker may start slowly on a busy machine
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS))
         .getOrCreate()
     )

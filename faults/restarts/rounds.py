@@ -1,4 +1,4 @@
-"""The rounds of one query: wait for a task under way, end the broker, start it again, wait until the query goes on."""
+"""The rounds of one query: wait for a running task, end the broker, start it again, wait until the query continues."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ FED: Final = 1200
 """Messages of a round: three micro-batches."""
 
 AWAY_S_MAX: Final = 4.0
-"""How long a broker stays away, at most: longer than the default tries of the connector take."""
+"""Longest outage of a broker, in seconds: longer than the connector's default retries."""
 
 PATIENCE_S: Final = 900.0
 _POLL_S: Final = 0.02
 
 
 class QueryEnded(Exception):
-    """The query ended, does not go on, or its copies are not what was fed."""
+    """The query ended or makes no progress, or its copies differ from the input."""
 
 
 class Rounds:
-    """The rounds of a query of ``format_name`` with ``delivery``, in ``folder``; each feeds ``fed`` messages."""
+    """The rounds of a query of ``format_name`` with ``delivery``, in ``folder``; each puts ``fed`` messages."""
 
     def __init__(self, folder: Path, format_name: str, delivery: str, seed: int, fed: int = FED) -> None:
         folder.mkdir(parents=True)
@@ -49,10 +49,10 @@ class Rounds:
         self._slow_starts = 0
 
     def run(self, count: int, report: Callable[[str], None]) -> str:
-        """Restart the broker ``count`` times; return what was seen.
+        """Restart the broker ``count`` times; return a summary.
 
         Raises:
-            QueryEnded: See there.
+            QueryEnded: The query ended or makes no progress, or its copies differ from the input.
         """
         self._servers = servers = Servers(self._folder, self._format)
         self._start(servers)
@@ -137,7 +137,7 @@ class Rounds:
                 raise QueryEnded(f"waited {PATIENCE_S:g} s in vain: {what}; copied so far: {sum(self._done.values())}")
 
     def _pause(self, seconds: float) -> None:
-        """Listen to the driver meanwhile."""
+        """Wait, and read the driver's output meanwhile."""
         end = time.monotonic() + seconds
         while (left_s := end - time.monotonic()) > 0:
             try:
@@ -145,7 +145,7 @@ class Rounds:
             except queue.Empty:
                 return
             if SLOW_MACHINE in line and self._slow_starts < STARTS_MAX:
-                self._slow_starts += 1  # Spark's own failure: the query goes on from its checkpoint
+                self._slow_starts += 1  # Spark's own failure: the query restarts from its checkpoint
                 assert self._servers is not None
                 self._end()
                 self._start(self._servers)

@@ -1,4 +1,4 @@
-"""The broker that restarts, for RocketMQ with a name server of its own, and the messages that it has."""
+"""The broker that restarts, for RocketMQ with a name server of its own, and its messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TIMEOUTS: Final = Timeouts(10.0, 60.0)
 
 
 class Servers:
-    """See the module; ``close`` ends them."""
+    """``close`` ends them."""
 
     def __init__(self, folder: Path, format_name: str) -> None:
-        """Start them.
+        """Start the servers.
 
         Raises:
-            BrokerTrouble: One does not get ready.
+            BrokerTrouble: One does not become ready.
         """
         self._name_server: NameServerProcess | None = None
         topics, namesrv = {SOURCE: PARTITIONS, TARGET: PARTITIONS}, ""
@@ -44,16 +44,16 @@ class Servers:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """By which the query finds the broker."""
+        """The query's options for finding the broker."""
         if self._namesrv:
             return {"nameServers": self._namesrv}
         return {"brokers": str(self.broker.address)}
 
     def feed(self, count: int) -> None:
-        """Put so many messages into the source, numbered on.
+        """Put ``count`` messages into the source, with consecutive numbers.
 
         Raises:
-            MetaqError: The broker does not take them.
+            MetaqError: The broker refuses them.
         """
         session = Session.connect(self.broker.address, _TIMEOUTS)
         try:
@@ -66,7 +66,7 @@ class Servers:
         self.fed += count
 
     def copies(self) -> Counter[int]:
-        """How often each number is in the target.
+        """Return how often each number is in the target.
 
         Raises:
             MetaqError: The broker cannot be read.
@@ -76,7 +76,6 @@ class Servers:
             return Counter(int(message.data[:10]) for message in mq.browse(TARGET))
 
     def close(self) -> None:
-        """End everything."""
         self.broker.kill()
         if self._name_server is not None:
             self._name_server.kill()

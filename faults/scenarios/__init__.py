@@ -1,4 +1,5 @@
-"""Scenarios, each with one failure and its own broker and folder. All raise ``AnomaliesFound`` for a broken promise."""
+"""Scenarios, each with one failure and its own broker and folder. All raise ``AnomaliesFound`` for a broken guarantee.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +20,6 @@ SCENARIOS: Final[Mapping[str, Callable[[Stage], str]]] = {
     "few-files": few_files,
     "rude": rude_clients,
 }
-"""Each returns one sentence about what it did."""
+"""Each returns a summary sentence."""
 
 __all__ = ["SCENARIOS", "Skipped", "Stage"]

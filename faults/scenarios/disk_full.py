@@ -1,6 +1,7 @@
-"""The disk runs full: puts fail loudly, reads continue, and with free space nothing acknowledged is missing.
+"""The disk becomes full: puts fail with an error, reads continue, and with free space no acknowledged message is
+missing.
 
-The disk is a small file system in memory; mounting it takes root. A ballast file keeps the space that is freed
+The disk is a small file system in memory; mounting it needs root. A ballast file occupies the space that is freed
 later.
 """
 
@@ -25,13 +26,13 @@ from metaq.backends.metaq.session import Session
 
 DISK_BYTES: Final = 16 << 20
 BALLAST_BYTES: Final = 6 << 20
-"""Enough for what the guard asks for, what passed it before it looked again, and what a restart writes."""
+"""Space for what the guard keeps free, what was written before its next check, and what a restart writes."""
 FULL_S: Final = 1.0
 FULL_WORDS: Final = ("disk is nearly full", "disk is full", "No space left")
 
 
 def disk_full(stage: Stage) -> str:
-    """Fill the disk under load, look, free space, look, restart, look again; with the broker's guard and without.
+    """Fill the disk under load, check, free space, check, restart, check again; with and without the broker's guard.
 
     Raises:
         Skipped: No file system can be mounted here.
@@ -99,7 +100,7 @@ def _refusals(trial: Trial) -> int:
 
 
 def _fill(trial: Trial) -> int:
-    """Work until puts are refused, and some time longer; return how many were."""
+    """Run the workers until puts are refused, and some time longer; return how many were refused."""
     trial.workers.start()
     wait_for(trial, lambda: _refusals(trial) > 20, "puts are refused because the disk is full")
     trial.shift.over.wait(FULL_S)
@@ -112,7 +113,7 @@ def _fill(trial: Trial) -> int:
 
 
 def _restart_while_full(trial: Trial) -> None:
-    """Readers must get everything also from a broker that was started on the full disk."""
+    """Start the broker on the full disk and check that readers get everything."""
     trial.broker.kill()
     trial.broker.start()
     with trial.session() as session:
@@ -121,7 +122,7 @@ def _restart_while_full(trial: Trial) -> None:
 
 
 def _after(trial: Trial, random: Random) -> None:
-    """With free space again: restart one way or the other, look, and put into every partition."""
+    """With free space again: restart, check, and put into every partition."""
     if random.random() < 0.5:
         trial.broker.kill()
     else:

@@ -1,4 +1,4 @@
-"""More clients than the broker may have files open: those inside are served, the others refused, nothing is lost."""
+"""More clients than the broker may have open files: connected ones are served, others refused, nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faults.scenarios.stage import Skipped, Stage, last_page, wait_for_progress
 from faults.trial import Rules, Trial
 
 FILES_MAX: Final = 300
-"""Enough for the broker's own files and the workers, not for the idle clients beside them."""
+"""Enough for the broker's own files and the workers, but not for the idle clients."""
 
 CROWDS: Final = 4
 
@@ -21,7 +21,7 @@ CROWDED_S, CROWDED_IN_HASTE_S = 4.0, 1.0
 
 
 def few_files(stage: Stage) -> str:
-    """Run the workers beside idle clients that take all descriptors; then disconnect those, restart, and look.
+    """Run the workers beside idle clients that use all descriptors; then disconnect these, restart, and check.
 
     Raises:
         Skipped: The limit cannot be set here.

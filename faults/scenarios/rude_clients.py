@@ -1,4 +1,4 @@
-"""Clients that behave badly while others work: the others notice nothing, and the broker's memory stays bounded."""
+"""Clients that behave badly while others work: the others are not affected, and the broker's memory stays bounded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MARGIN_BYTES: Final = 64 * MIB
 """Memory that the workers' own requests and Python's memory management may add."""
 
 WARM_UP_BLOCK_BYTES: Final = 20 * MIB
-"""After fewer than these the broker compiles its faster code for blocks, which takes memory once."""
+"""Before this many blocks the broker has not compiled its faster code for blocks, which needs memory once."""
 
 WARM_UP_PATIENCE_S: Final = 120.0
 SETTLED_BYTES, SETTLED_LOOKS, SETTLED_INTERVAL_S = 4 * MIB, 4, 0.7
-"""Memory is settled when so many looks in a row differ by less."""
+"""Memory is settled when this many consecutive measurements differ by less."""
 
 WINDOW_S: Final = 2.0
-"""In every such time somebody polite must get on."""
+"""In every period of this many seconds a polite client must make progress."""
 
 RUDE_S, RUDE_IN_HASTE_S = 8.0, 4.0
 
@@ -67,12 +67,12 @@ def rude_clients(stage: Stage) -> str:
 
 
 def memory_bytes_max() -> int:
-    """Return by how much the rude clients may make the broker grow: one body, and twice its output, for each."""
+    """Return by how much rude clients may make the broker grow: one body, and twice its output limit, for each."""
     return len(RUDE_KINDS) * (BODY_BYTES_MAX + 2 * OUTPUT_BYTES_MAX) + MARGIN_BYTES
 
 
 def _settled_memory(trial: Trial) -> int:
-    """Wait until the broker has loaded all that the workers' requests make it load; return its memory in bytes."""
+    """Wait until the broker has loaded all code that the workers' requests need; return its memory in bytes."""
     wait_for(trial, lambda: _block_bytes(trial) > WARM_UP_BLOCK_BYTES, "enough blocks are put", WARM_UP_PATIENCE_S)
     seen = [0]
     while max(seen) - min(seen) > SETTLED_BYTES or len(seen) < SETTLED_LOOKS:
@@ -87,7 +87,7 @@ def _block_bytes(trial: Trial) -> int:
 
 
 def _watch(trial: Trial, before: int, rude_s: float) -> int:
-    """Watch for ``rude_s``; return the most memory that the broker had, in bytes."""
+    """Watch for ``rude_s``; return the broker's peak memory in bytes."""
     peak, end, limit = before, time.monotonic() + rude_s, memory_bytes_max()
     while time.monotonic() < end:
         done = acknowledged(trial)

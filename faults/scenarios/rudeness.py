@@ -1,4 +1,4 @@
-"""The ways to be rude, each a function that runs in a thread until it is stopped; and a slow but honest worker."""
+"""Rude clients, each a function that runs in a thread until it is stopped; and a slow but honest worker."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ Act = Callable[[Address, threading.Event], None]
 
 @contextlib.contextmanager
 def _connection(address: Address) -> Iterator[socket.socket]:
-    """Yield a connection; what the broker does to it is no concern of a rude client."""
+    """Yield a connection; errors of the connection are ignored."""
     with contextlib.suppress(OSError), socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before connecting, so that it is obeyed
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before connecting, so that it takes effect
         connection.settimeout(SEND_TIMEOUT_S)
         connection.connect((address.host, address.port))
         yield connection
 
 
 def read_slowly(address: Address, over: threading.Event) -> None:
-    """Ask for hundreds of megabytes and take them byte by byte."""
+    """Ask for hundreds of megabytes and read them byte by byte."""
     with _connection(address) as connection:
         connection.sendall(GETS)
         while not over.wait(TICK_S) and connection.recv(1):
@@ -56,7 +56,7 @@ def fall_silent(address: Address, over: threading.Event) -> None:
 
 
 def ask_and_never_read(address: Address, over: threading.Event) -> None:
-    """Send small questions as long as they are taken, and read no answer."""
+    """Send small requests as long as they are accepted, and read no answer."""
     with _connection(address) as connection:
         while not over.is_set():
             try:
@@ -66,7 +66,7 @@ def ask_and_never_read(address: Address, over: threading.Event) -> None:
 
 
 def disconnect(address: Address, over: threading.Event) -> None:
-    """Ask, take a little, and reset the connection in the middle of an answer; again and again."""
+    """Ask, read a little, and reset the connection in the middle of an answer; repeatedly."""
     while not over.wait(TICK_S):
         with _connection(address) as connection:
             connection.sendall(GETS)
@@ -75,7 +75,7 @@ def disconnect(address: Address, over: threading.Event) -> None:
 
 
 def crowd(address: Address, over: threading.Event) -> None:
-    """Open many connections and say nothing."""
+    """Open many connections and send nothing."""
     with contextlib.ExitStack() as stack:
         for _ in range(CROWD):
             stack.enter_context(_connection(address))
@@ -92,7 +92,7 @@ RUDE_KINDS: Final[Sequence[Act]] = (
 
 
 class Dribbler(MetaqWorker):
-    """Puts like everybody else, but sends its commands byte by byte, over a connection of its own."""
+    """Puts like other workers, but sends its commands byte by byte, over a connection of its own."""
 
     def serve(self, session: Session) -> None:
         session.close()

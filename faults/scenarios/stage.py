@@ -1,4 +1,4 @@
-"""What every scenario gets, and what they share."""
+"""The arguments of a scenario, and functions that scenarios share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LOOK_INTERVAL_S: Final = 0.01
 
 
 class Skipped(Exception):
-    """A scenario cannot be played here; the text says why."""
+    """A scenario cannot run here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a scenario plays: ``base`` for its folder, ``seed`` for its choices, ``haste`` to play a short version."""
+    """The settings of a scenario: ``base`` for its folder, ``seed`` for its choices, ``haste`` for a short version."""
 
     base: Path
     seed: str
@@ -31,7 +31,7 @@ class Stage:
 
     @contextmanager
     def play(self, trial: Trial) -> Iterator[Trial]:
-        """Start the broker; at the end it and the workers are gone, and the folder too unless something failed."""
+        """Start the broker; at the end, end it and the workers, and remove the folder unless something failed."""
         trial.broker.start()
         try:
             yield trial
@@ -42,7 +42,7 @@ class Stage:
 
 
 def acknowledged(trial: Trial) -> int:
-    """Return how many puts were acknowledged so far."""
+    """Return the number of puts that were acknowledged so far."""
     return sum(put.outcome is Outcome.OK for put in list(trial.history.puts))
 
 
@@ -50,7 +50,7 @@ def wait_for(trial: Trial, condition: Callable[[], bool], what: str, patience_s:
     """Return after how many seconds ``condition`` holds.
 
     Raises:
-        AnomaliesFound: It does not in ``patience_s``.
+        AnomaliesFound: It does not hold in ``patience_s``.
     """
     began = time.monotonic()
     while not condition():
@@ -71,10 +71,10 @@ def wait_for_progress(trial: Trial, puts: int = 50) -> float:
 
 
 def last_page(trial: Trial) -> None:
-    """While nobody works: end all transactions, look at everything, stop the broker, and look at its files.
+    """While no worker runs: end all transactions, check everything, stop the broker, and check its files.
 
     Raises:
-        AnomaliesFound: A promise was broken.
+        AnomaliesFound: A guarantee was broken.
         BrokerTrouble: It does not stop cleanly.
     """
     with trial.session() as session:

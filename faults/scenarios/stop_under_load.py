@@ -1,4 +1,4 @@
-"""A clean stop under load: the broker ends in time with status 0, and its files hold all that was acknowledged."""
+"""A clean stop under load: the broker ends in time with status 0, and its files have every acknowledged message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faults.trial import Trial
 
 
 def stop_under_load(stage: Stage) -> str:
-    """Stop the broker with SIGTERM a few times while everybody works."""
+    """Stop the broker with SIGTERM a few times while the workers run."""
     random = Random(stage.seed)
     times = 1 if stage.haste else 6
     trial = Trial(stage.base / f"stop-{stage.seed}", ServerSettings(TOPICS), stage.seed)

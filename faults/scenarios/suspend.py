@@ -1,4 +1,4 @@
-"""The broker is suspended and resumed under load: clients run into their deadlines, come back, and nothing is lost."""
+"""The broker is suspended and resumed under load: clients run into their deadlines and return, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from metaq.net.transport import Timeouts
 
 DEADLINES: Final = Timeouts(connect_s=0.3, request_s=0.5)
 SUSPENDED_S: Final = ((0.1, 0.4), (0.8, 1.5))
-"""Shorter and longer than the clients wait."""
+"""Shorter and longer than the clients' deadlines, in seconds."""
 
 
 def suspend(stage: Stage) -> str:
-    """Suspend the broker a few times for shorter and for longer than its clients wait."""
+    """Suspend the broker a few times, for shorter and for longer than its clients wait."""
     random = Random(stage.seed)
     times = 2 if stage.haste else 8
     trial = Trial(stage.base / f"suspend-{stage.seed}", ServerSettings(TOPICS), stage.seed, timeouts=DEADLINES)
