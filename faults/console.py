@@ -1,14 +1,57 @@
-"""What the commands of this package have in common at the terminal: arguments that count, and how they report."""
+"""The command line of the programs ``python -m faults...``: their common arguments, and how they report."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
+
+from faults.broker_process import BrokerTrouble
+from metaq.errors import MetaqError
 
 EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
+
+
+class PromiseBroken(Exception):
+    """The program has found a violation. ``report`` lists it in lines, ``folder`` has the data."""
+
+    def __init__(self, folder: Path, report: Sequence[str]) -> None:
+        self.folder, self.report = folder, report
+        super().__init__(f"{len(report)} lines of findings, data in {folder}: {report[0]}")
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser for ``python -m NAME`` with the arguments that ``run`` needs."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
+    parser.add_argument("--folder", help="put the data here (default: a temporary folder, removed on success)")
+    return parser
+
+
+def run(title: str, options: argparse.Namespace, work: Callable[[Path], None], *others: type[Exception]) -> int:
+    """Run ``work`` in a folder, which is removed on success; return the exit status: 0 success, 1 a finding.
+
+    Findings are ``PromiseBroken``, ``BrokerTrouble``, ``MetaqError`` and ``others``.
+    """
+    findings: tuple[type[Exception], ...] = (BrokerTrouble, MetaqError, *others)
+    base = Path(options.folder or tempfile.mkdtemp(prefix=f"metaq-{title.replace(' ', '-')}-"))
+    report(f"{title}: seed {options.seed}, data in {base}")
+    try:
+        work(base)
+    except PromiseBroken as broken:
+        return complain(title, [*broken.report, f"kept: {broken.folder}"], options.seed)
+    except findings as trouble:
+        return complain(title, [str(trouble), f"kept: {base}"], options.seed)
+    if not options.folder:
+        shutil.rmtree(base)
+    report(f"{title}: passed")
+    return EXIT_OK
 
 
 def report(line: str) -> None:
@@ -16,11 +59,11 @@ def report(line: str) -> None:
     print(line, flush=True)
 
 
-def complain(command: str, lines: Sequence[str], seed: int) -> int:
+def complain(title: str, lines: Sequence[str], seed: int) -> int:
     """Print the findings and how to reproduce them; return the exit status."""
     for line in lines:
         print(line, file=sys.stderr)
-    print(f"{command}: a promise was broken; seed {seed}", file=sys.stderr)
+    print(f"{title}: failed; reproduce with --seed {seed}", file=sys.stderr)
     return EXIT_FOUND
 
 

@@ -64,7 +64,7 @@ class KillLoop:
         """Run all rounds.
 
         Raises:
-            AnomaliesFound: The data folder is kept.
+            PromiseBroken: The data folder is kept.
             BrokerTrouble: It did not start or stop; the data folder is kept.
             WorkersFailed: A worker is stuck or failed; the data folder is kept.
         """

@@ -16,6 +16,7 @@ from typing import Final
 from faults.broker_process import BrokerProcess, ServerSettings
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.console import PromiseBroken
 from faults.history import History
 from faults.load.worker import SharedWork
 from faults.load.workers import Workers
@@ -32,14 +33,6 @@ QUIET_INTERVAL_S: Final = 0.01
 SURVEYS_MAX: Final = 5
 SHOWN_MAX: Final = 3
 """Anomalies of one kind that are reported with their records."""
-
-
-class AnomaliesFound(Exception):
-    """The broker broke a guarantee; ``report`` lists each violation with its records."""
-
-    def __init__(self, folder: Path, report: list[str]) -> None:
-        self.folder, self.report = folder, report
-        super().__init__(f"{len(report)} lines about anomalies; everything is kept in {folder}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class Trial:
         """Wait until the broker has finished with every other connection and its partitions do not change any more.
 
         Raises:
-            AnomaliesFound: That takes longer than ``QUIET_PATIENCE_S``.
+            PromiseBroken: That takes longer than ``QUIET_PATIENCE_S``.
         """
         began = changed = time.monotonic()
         before = ""
@@ -114,7 +107,7 @@ class Trial:
         """Read and check everything; return the stored frames.
 
         Raises:
-            AnomaliesFound: The report is in the exception, all files are in the folder.
+            PromiseBroken: The report is in the exception, all files are in the folder.
         """
         try:
             image = self._survey(session)
@@ -138,7 +131,7 @@ class Trial:
         """Check the files that a stopped broker left.
 
         Raises:
-            AnomaliesFound: As ``check``.
+            PromiseBroken: As ``check``.
         """
         self._check(survey_files(self.broker.data), [])
 
@@ -151,11 +144,11 @@ class Trial:
         if lines:
             raise self.fail(lines, image)
 
-    def fail(self, lines: list[str], image: Image) -> AnomaliesFound:
+    def fail(self, lines: list[str], image: Image) -> PromiseBroken:
         """Write all records to files and return the exception to raise."""
         with (self.folder / "history.txt").open("w") as file:
             file.writelines(f"{line}\n" for line in (*lines, "", *_records(self.history), "", *_stored(image)))
-        return AnomaliesFound(self.folder, lines)
+        return PromiseBroken(self.folder, lines)
 
 
 def _report(anomalies: list[Anomaly], case: Case) -> list[str]:

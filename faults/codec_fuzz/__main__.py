@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.codec_fuzz.inputs import Inputs, recorded
 from faults.codec_fuzz.trial import Finding, Trial
-from faults.console import EXIT_FOUND, EXIT_OK, report
+from faults.console import EXIT_OK, complain, report
 
 FRAMES: Final = 1_000_000
 STEP: Final = 1_000
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if done % REPORT_EVERY == 0:
                 report(f"codec fuzz: {trial.tally}")
     except Finding as finding:
-        print(f"codec fuzz: {finding}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
-        return EXIT_FOUND
+        return complain("codec fuzz", [str(finding)], options.seed)
     finally:
         faulthandler.cancel_dump_traceback_later()
     report(f"codec fuzz: {trial.tally}")
@@ -41,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m faults.codec_fuzz", description="Fuzz the readers of RocketMQ.")
+    parser = argparse.ArgumentParser(prog="python -m faults.codec_fuzz", description="Fuzz RocketMQ's decoders.")
     parser.add_argument("--frames", type=int, default=FRAMES, help=f"inputs, default {FRAMES:,}")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
-    parser.add_argument("--seconds", type=float, default=20.0, help="most CPU for one input, default 20")
-    parser.add_argument("--memory", type=int, default=700, help="most memory of the process in MiB, default 700")
+    parser.add_argument("--seconds", type=float, default=20.0, help="limit of CPU seconds for one input, default 20")
+    parser.add_argument("--memory", type=int, default=700, help="limit of memory of the process in MiB, default 700")
     return parser
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from faults.console import PromiseBroken
 from faults.exactly_once.broker_pair import PORTION, BrokerPair, partition_of
 from faults.exactly_once.checker import check
 from faults.exactly_once.driver import Drained, Ended, Failed, Job, SparkDriver
@@ -38,14 +39,6 @@ EXCUSES_MAX: Final = 2
 
 SHOWN_MAX: Final = 20
 _POLL_S: Final = 0.1
-
-
-class PromiseBroken(Exception):
-    """The output is wrong, or something was left behind; ``report`` has the findings, ``folder`` all files."""
-
-    def __init__(self, folder: Path, report: list[str]) -> None:
-        self.folder, self.report = folder, report
-        super().__init__(f"{len(report)} findings; everything is kept in {folder}")
 
 
 class RunTrouble(Exception):

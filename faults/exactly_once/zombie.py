@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from faults.console import PromiseBroken
 from faults.exactly_once.broker_pair import PORTION
 from faults.exactly_once.driver import Drained, Ended, Failed
-from faults.exactly_once.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, PromiseBroken, RunTrouble
+from faults.exactly_once.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, RunTrouble
 from faults.exactly_once.hold import DelayedRequest, Hold
 from faults.exactly_once.steps import Step, described
 from metaq.protocols.text.commands import Result

@@ -16,6 +16,7 @@ from random import Random
 from typing import Final
 
 from faults.broker_process import BrokerProcess, ServerSettings
+from faults.console import PromiseBroken
 from faults.groups.group import PARTITIONS, SAVE_S, SESSION_S, TOPIC, Group, Sender
 from faults.groups.verdict import Fault, complaints, repeated
 from metaq import MetaQ
@@ -33,14 +34,6 @@ STARTS: Final = ("earliest", "latest", "time")
 PATIENCE_S: Final = 120.0
 ALLOWED_S: Final = SAVE_S + 2.0
 """A save period, plus the duration of a save on a busy machine."""
-
-
-class PromiseBroken(Exception):
-    """A message was lost, or repeated without a reason; ``report`` says which. ``folder`` has all files."""
-
-    def __init__(self, folder: Path, report: Sequence[str]) -> None:
-        self.folder, self.report = folder, report
-        super().__init__(f"{len(report)} complaints, kept in {folder}: {report[0]}")
 
 
 @dataclass

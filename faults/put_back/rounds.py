@@ -20,6 +20,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from faults.broker_process import BrokerProcess, ServerSettings
+from faults.console import PromiseBroken
 from faults.put_back.sink_brokers import TARGET, SinkBrokers
 from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.backends.metaq.session import Session
@@ -55,10 +56,6 @@ class Harm(Enum):
     JOURNAL = "the journal lost"
 
 
-class PromiseBroken(Exception):
-    """A round did not end as required; the text says how."""
-
-
 @dataclass(slots=True)
 class Figures:
     """Rounds by kind of harm, the refusals among them, and the final counts."""
@@ -72,7 +69,7 @@ class Figures:
         by_harm = ", ".join(f"{harm.value} {count}" for harm, count in self.rounds.items())
         return [
             f"{self.rounds.total()} rounds ({by_harm}), {self.refused} refusals, {self.batches} batches, "
-            f"{self.messages} messages: 0 lost, 0 doubled"
+            f"{self.messages} messages: 0 lost, 0 duplicated"
         ]
 
 
@@ -99,7 +96,7 @@ class PutBackRun:
         self._random = Random(f"{format_name} {seed}")
         self._source = BrokerProcess(folder / "source", ServerSettings({SOURCE: 2}))
         self._sink = SinkBrokers(folder, BROKERS[format_name], rocketmq=format_name == "rocketmq")
-        self._checkpoint = folder / "checkpoint"
+        self._folder, self._checkpoint = folder, folder / "checkpoint"
         self._batches, self._sent = batches, 0
         self.figures = Figures()
 
@@ -118,7 +115,7 @@ class PutBackRun:
                 self._report(f"round {number}/{len(harms)}: {harm.value}, {self._round(harm)}")
                 self.figures.rounds[harm] += 1
             if left := self._sink.prepared() + self._sink.complaints():
-                raise PromiseBroken(f"left behind: {left[:5]}")
+                raise PromiseBroken(self._folder, [f"left behind: {left[:5]}"])
             self.figures.batches, self.figures.messages = self._committed + 1, self._sent
         finally:
             self._source.kill()
@@ -212,7 +209,7 @@ class PutBackRun:
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(PATIENCE_S):
             query.stop()
-            raise PromiseBroken(f"the query did not end within {PATIENCE_S} s")
+            raise PromiseBroken(self._folder, [f"the query did not end within {PATIENCE_S} s"])
 
     def _refused(self, last: int | None, name: str, *, alone: bool = False) -> str:
         """Run the query, which must be refused because the brokers know ``last`` as the newest batch."""
@@ -222,15 +219,15 @@ class PutBackRun:
         except StreamingQueryException as refusal:
             text = str(refusal)
         else:
-            raise PromiseBroken(f"brokers were put back to batch {name}, and the query went on")
+            raise PromiseBroken(self._folder, [f"brokers were put back to batch {name}, and the query went on"])
         found = _REFUSED.search(text)
         known = "none" if last is None else f"batch {last}"
         if found is None or found[1].partition(", but other brokers know")[0] != known:
-            raise PromiseBroken(f"brokers were put back to batch {name}; the query said: {text[:2000]}")
+            raise PromiseBroken(self._folder, [f"brokers were put back to batch {name}; the query said: {text[:2000]}"])
         if alone is not (", but other brokers know" in found[1]):
-            raise PromiseBroken(f"whether other brokers know more was not said: {text[:2000]}")
+            raise PromiseBroken(self._folder, [f"whether other brokers know more was not said: {text[:2000]}"])
         if self._values() != before:
-            raise PromiseBroken("a batch that was refused has written something")
+            raise PromiseBroken(self._folder, ["a batch that was refused has written something"])
         self.figures.refused += 1
         return f"to {known}: refused"
 
@@ -242,7 +239,7 @@ class PutBackRun:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             status = metaq_spark([*command, "--abandon-planned", "--yes"])
         if status != 0:
-            raise PromiseBroken(f"checkpoint move ended with {status}: {said.getvalue()}")
+            raise PromiseBroken(self._folder, [f"checkpoint move ended with {status}: {said.getvalue()}"])
         self._go_on()
 
     # ---- what goes in, and what has come out
@@ -266,4 +263,5 @@ class PutBackRun:
         lost = sorted(set(range(self._sent)) - found.keys())
         doubled = sorted(number for number, count in found.items() if count > 1)
         if lost or doubled:
-            raise PromiseBroken(f"{len(lost)} messages are lost ({lost[:5]}), {len(doubled)} doubled ({doubled[:5]})")
+            sentence = f"{len(lost)} messages are lost ({lost[:5]}), {len(doubled)} duplicated ({doubled[:5]})"
+            raise PromiseBroken(self._folder, [sentence])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from faults.console import EXIT_FOUND, EXIT_OK, count, report
+from faults import console
+from faults.console import count, report
 from faults.fuzz.attacker import FuzzFinding
 from faults.remoting_fuzz.client import fuzz_client
 from faults.remoting_fuzz.codec import fuzz_codec
@@ -24,16 +24,9 @@ CODEC_SHARE, CLIENT_SHARE = 0.4, 0.3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 nothing was found, 1 something was, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
-    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fuzz-"))
-    print(f"remoting fuzz: seed {options.seed}, data in {base}", flush=True)
-    try:
-        run(options.seed, options.frames, options.attackers, base)
-    except FuzzFinding as finding:
-        print(f"remoting fuzz: {finding}\nkept: {base}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
-        return EXIT_FOUND
-    if not options.folder:
-        base.rmdir()
-    return EXIT_OK
+    return console.run(
+        "remoting fuzz", options, partial(run, options.seed, options.frames, options.attackers), FuzzFinding
+    )
 
 
 def run(seed: int, frames: int, attackers: int, base: Path) -> None:
@@ -52,13 +45,11 @@ def run(seed: int, frames: int, attackers: int, base: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m faults.remoting_fuzz", description="Fuzz RocketMQ's protocol.")
+    parser = console.parser("faults.remoting_fuzz", "Fuzz RocketMQ's protocol.")
     parser.add_argument("--frames", type=count, default=FRAMES, help=f"frames in all, default {FRAMES:,}")
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
     parser.add_argument(
         "--attackers", type=count, default=4, help="connections to the name server at a time, default 4"
     )
-    parser.add_argument("--folder", help="put the data folder here (default: a temporary one, removed if all is well)")
     return parser
 
 

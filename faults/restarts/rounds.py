@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from faults.console import PromiseBroken
 from faults.put_back.rounds import SLOW_MACHINE, STARTS_MAX
 from faults.restarts import query
 from faults.restarts.servers import Servers
@@ -27,10 +28,6 @@ AWAY_S_MAX: Final = 4.0
 
 PATIENCE_S: Final = 900.0
 _POLL_S: Final = 0.02
-
-
-class QueryEnded(Exception):
-    """The query ended or makes no progress, or its copies differ from the input."""
 
 
 class Rounds:
@@ -52,7 +49,7 @@ class Rounds:
         """Restart the broker ``count`` times; return a summary.
 
         Raises:
-            QueryEnded: The query ended or makes no progress, or its copies differ from the input.
+            PromiseBroken: The query ended or makes no progress, or its copies differ from the input.
         """
         self._servers = servers = Servers(self._folder, self._format)
         self._start(servers)
@@ -94,10 +91,11 @@ class Rounds:
         copies = servers.copies()
         missing = [number for number in range(servers.fed) if not copies[number]]
         if missing or len(copies) != servers.fed:
-            raise QueryEnded(f"{len(missing)} of {servers.fed} messages are not copied: {missing[:10]}")
+            sentence = f"{len(missing)} of {servers.fed} messages are not copied: {missing[:10]}"
+            raise PromiseBroken(self._folder, [sentence])
         repeated = copies.total() - servers.fed
         if repeated and self._delivery == "exactly_once":
-            raise QueryEnded(f"{repeated} copies are there twice")
+            raise PromiseBroken(self._folder, [f"{repeated} copies are there twice"])
         return f"{servers.fed} messages copied, {repeated} of them again"
 
     def _start(self, servers: Servers) -> None:
@@ -134,7 +132,8 @@ class Rounds:
         while not condition():
             self._pause(_POLL_S)
             if time.monotonic() > end:
-                raise QueryEnded(f"waited {PATIENCE_S:g} s in vain: {what}; copied so far: {sum(self._done.values())}")
+                sentence = f"waited {PATIENCE_S:g} s in vain: {what}; copied so far: {sum(self._done.values())}"
+                raise PromiseBroken(self._folder, [sentence])
 
     def _pause(self, seconds: float) -> None:
         """Wait, and read the driver's output meanwhile."""
@@ -150,7 +149,7 @@ class Rounds:
                 self._end()
                 self._start(self._servers)
             elif line.startswith("failed: "):
-                raise QueryEnded(f"the query ended: {line.removeprefix('failed: ')}")
+                raise PromiseBroken(self._folder, [f"the query ended: {line.removeprefix('failed: ')}"])
             if line.startswith("done "):
                 _, batch_id, rows = line.split()
                 self._done[int(batch_id)] = int(rows)

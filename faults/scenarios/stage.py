@@ -50,7 +50,7 @@ def wait_for(trial: Trial, condition: Callable[[], bool], what: str, patience_s:
     """Return after how many seconds ``condition`` holds.
 
     Raises:
-        AnomaliesFound: It does not hold in ``patience_s``.
+        PromiseBroken: It does not hold in ``patience_s``.
     """
     began = time.monotonic()
     while not condition():
@@ -64,7 +64,7 @@ def wait_for_progress(trial: Trial, puts: int = 50) -> float:
     """Return after how many seconds ``puts`` more puts were acknowledged.
 
     Raises:
-        AnomaliesFound: They were not in time.
+        PromiseBroken: They were not in time.
     """
     goal = acknowledged(trial) + puts
     return wait_for(trial, lambda: acknowledged(trial) >= goal, f"{puts} more puts are acknowledged")
@@ -74,7 +74,7 @@ def last_page(trial: Trial) -> None:
     """While no worker runs: end all transactions, check everything, stop the broker, and check its files.
 
     Raises:
-        AnomaliesFound: A guarantee was broken.
+        PromiseBroken: A guarantee was broken.
         BrokerTrouble: It does not stop cleanly.
     """
     with trial.session() as session:

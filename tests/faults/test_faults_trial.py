@@ -11,11 +11,12 @@ import pytest
 
 from faults.broker_process import ServerSettings
 from faults.checker.anomaly import Kind
+from faults.console import PromiseBroken
 from faults.history import Outcome
 from faults.scenarios.stage import wait_for, wait_for_progress
 from faults.stored import Image, PartitionKey
 from faults.survey import survey_files
-from faults.trial import AnomaliesFound, Trial
+from faults.trial import Trial
 from metaq.formats.frames import encode_frame
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -136,7 +137,7 @@ FAULTS = (
 def test_a_planted_fault_is_found(fault: Callable[[Trial, Image], None], kinds: tuple[Kind, ...], trial: Trial) -> None:
     fault(trial, survey_files(trial.broker.data))
     trial.broker.start()
-    with pytest.raises(AnomaliesFound) as caught:
+    with pytest.raises(PromiseBroken) as caught:
         look(trial)
     found = {line.split(":")[0] for line in caught.value.report}
     assert not found.isdisjoint(kind.name for kind in kinds), caught.value.report
