@@ -1,4 +1,4 @@
-"""ZooKeeper from the jars that PySpark brings along: what runs one server, for tests and benchmarks."""
+"""Runs a ZooKeeper server from the jars of PySpark, for tests, faults and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyspark
 from peers.jvm import JavaServer, free_port, fresh
 
 ANSWER_S: Final = 1.0
-"""A server that is asked while it starts may never answer."""
+"""A server may never answer a connection that it accepted during its start."""
 
 JARS: Final = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
-"""What the names of its jars begin with."""
+"""Prefixes of the names of its jars."""
 
 MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -30,10 +30,9 @@ admin.enableServer=false
 
 
 def zookeeper_arguments(folder: Path, port: int, tick_ms: int) -> list[str]:
-    """Write the configuration of a server into ``folder``, where its data will be, too; return what ``java`` is given
-    behind options of its own.
+    """Write the configuration of a server into ``folder``, beside its data; return the arguments of ``java``.
 
-    It listens on 127.0.0.1 only. ``tick_ms``: sessions are as long as two of them at least.
+    The server listens on 127.0.0.1 only. Sessions last at least two ``tick_ms``.
     """
     config = folder / "zoo.cfg"
     config.write_text(CONFIG.format(tick_ms=tick_ms, data=folder / "data", port=port))

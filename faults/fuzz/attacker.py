@@ -1,8 +1,8 @@
 """One attacker: one conversation after another, each over a connection of its own, each ended within a deadline.
 
 A proper conversation has only commands that must be answered: the answers must come, in order. In a daring one,
-anything may be sent; whatever the broker answers must be well-formed, and when the attacker has closed its side, the
-broker must close, too.
+anything may be sent; whatever the server answers must be well-formed, and when the attacker has closed its side, the
+server must close, too.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import contextlib
 import socket
 import struct
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from faults.fuzz.grammar import Grammar, Phrase
+from faults.fuzz.grammar import Grammar
 from faults.fuzz.mutations import mutate, random_cuts
 from metaq.errors import ProtocolError
 from metaq.model import Address
-from metaq.protocols.text.commands import Filled, Reply
+from metaq.protocols.text.commands import Filled
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 DEADLINE_S: Final = 20.0
 DISCONNECT_CHANCE: Final = 0.1
+READ_BYTES: Final = 1 << 18
 KEPT: Final = 20
 """Number of conversations whose bytes are kept for the report."""
 
@@ -46,22 +48,57 @@ MANNERS: Final = (Manner(80, 0, 0), Manner(80, 0.002, 0.005), Manner(20, 0.02, 0
 
 
 class FuzzFinding(Exception):
-    """The broker broke a rule of the protocol or of its limits."""
+    """The server broke a rule of the protocol or of its limits."""
 
 
-class Attacker:
-    """What it sends depends only on ``seed``, not on the broker's answers."""
+class AnyPhrase(Protocol):
+    """A request of either protocol: its bytes, and the number that its answer must have."""
 
-    def __init__(self, seed: str, address: Address) -> None:
-        self.seed = seed
-        self.sent_phrases = 0
-        self.conversations = 0
-        self.answers = 0
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def opaque(self) -> int | None: ...
+
+
+class Answers(Protocol):
+    """Decodes answers. Raises ``ProtocolError``."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    def receive(self, chunk: bytes) -> Sequence[int | None]:
+        """Return the numbers of the answers that ``chunk`` completes."""
+
+
+class Attacker(ABC):
+    """What it sends depends only on ``seed``, not on the answers. ``server`` names the server in findings.
+
+    A subclass makes the phrases and decodes the answers of one protocol.
+    """
+
+    def __init__(self, seed: str, address: Address, server: str) -> None:
+        self.seed, self._address, self._server = seed, address, server
+        self.sent_phrases = self.conversations = self.answers = 0
         self.recent: deque[bytes] = deque(maxlen=KEPT)
         self.finding: str | None = None
         self._random = Random(seed)
-        self._grammar = Grammar(self._random)
-        self._address = address
+
+    @abstractmethod
+    def _proper(self) -> AnyPhrase:
+        """Return a phrase that must be answered."""
+
+    @abstractmethod
+    def _daring(self, edge_chance: float) -> AnyPhrase:
+        """Return a phrase with edge values."""
+
+    @abstractmethod
+    def _altered(self, data: bytes) -> bytes:
+        """Return the bytes of a phrase with an alteration."""
+
+    @abstractmethod
+    def _decoder(self) -> Answers:
+        """Return a new decoder of answers."""
 
     def run(self, phrases: int, stop: threading.Event) -> None:
         """Send ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""
@@ -76,7 +113,7 @@ class Attacker:
         self.conversations += 1
         manner = self._random.choice(MANNERS)
         phrases = [self._phrase(manner) for _ in range(self._random.randint(1, manner.phrases_max))]
-        data = b"".join(self._altered(phrase, manner) for phrase in phrases)
+        data = b"".join(self._bytes_of(phrase, manner) for phrase in phrases)
         parts = list(random_cuts(self._random, data))
         disconnect = not manner.proper and self._random.random() < DISCONNECT_CHANCE
         self.recent.append(data)
@@ -85,56 +122,97 @@ class Attacker:
             if disconnect:
                 break_off(connection, parts, self._random)
             else:
-                replies = self._exchange(connection, parts)
-                self.answers += len(replies)
+                opaques = self._exchange(connection, parts, len(phrases) if manner.proper else 0)
+                self.answers += len(opaques)
                 if manner.proper:
-                    _check_answers(phrases, replies)
+                    self._check_answers(phrases, opaques)
 
-    def _phrase(self, manner: Manner) -> Phrase:
-        return self._grammar.proper() if manner.proper else self._grammar.daring(manner.edge_chance)
+    def _phrase(self, manner: Manner) -> AnyPhrase:
+        return self._proper() if manner.proper else self._daring(manner.edge_chance)
 
-    def _altered(self, phrase: Phrase, manner: Manner) -> bytes:
+    def _bytes_of(self, phrase: AnyPhrase, manner: Manner) -> bytes:
         if manner.proper or self._random.random() >= manner.mutation_chance:
             return phrase.data
-        return mutate(self._random, phrase.data)
+        return self._altered(phrase.data)
 
     def _connection(self) -> socket.socket:
         try:
             connection = socket.create_connection((self._address.host, self._address.port), DEADLINE_S)
         except OSError as error:
-            raise FuzzFinding(f"the broker takes no connection: {error}") from error
+            raise FuzzFinding(f"the {self._server} accepts no connection: {error}") from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def _exchange(self, connection: socket.socket, parts: Sequence[bytes]) -> list[Reply]:
+    def _exchange(self, connection: socket.socket, parts: Sequence[bytes], awaited: int) -> list[int | None]:
+        """Send everything, wait for the required answers, then read until the server closes; return their opaques."""
+        decoder, opaques = self._decoder(), list[int | None]()
         try:
             for part in parts:
                 connection.sendall(part)
+            while len(opaques) < awaited and (chunk := connection.recv(READ_BYTES)):
+                opaques += decoder.receive(chunk)
             connection.shutdown(socket.SHUT_WR)
         except TimeoutError:
-            raise FuzzFinding(f"the broker took no bytes for {DEADLINE_S:g} s") from None
+            raise FuzzFinding(f"the {self._server} took or gave no bytes for {DEADLINE_S:g} s") from None
+        except ProtocolError as error:
+            raise FuzzFinding(f"malformed answer: {error}") from error
         except OSError:
             pass  # closed already, perhaps after an answer
-        return self._read(connection)
-
-    def _read(self, connection: socket.socket) -> list[Reply]:
-        decoder = ReplyDecoder()
-        replies: list[Reply] = []
         try:
-            while chunk := connection.recv(1 << 18):
-                decoder.receive_data(chunk)
-                while (reply := decoder.next_reply()) is not NEED_DATA:
-                    assert not isinstance(reply, Filled)  # no buffers were offered
-                    replies.append(reply)
+            while chunk := connection.recv(READ_BYTES):
+                opaques += decoder.receive(chunk)
         except TimeoutError:
-            raise FuzzFinding(f"the broker neither answered nor closed for {DEADLINE_S:g} s") from None
+            raise FuzzFinding(f"the {self._server} neither answered nor closed for {DEADLINE_S:g} s") from None
         except ProtocolError as error:
             raise FuzzFinding(f"malformed answer: {error}") from error
         except ConnectionError:
-            return replies  # it closed while bytes were in transit
+            return opaques  # it closed while bytes were in transit
         if decoder.pending_bytes:
-            raise FuzzFinding(f"the broker closed inside an answer, {decoder.pending_bytes} bytes of it came")
-        return replies
+            raise FuzzFinding(f"the {self._server} closed inside an answer after {decoder.pending_bytes} bytes of it")
+        return opaques
+
+    def _check_answers(self, phrases: Sequence[AnyPhrase], got: Sequence[int | None]) -> None:
+        expected = [phrase.opaque for phrase in phrases]
+        if expected != got:
+            missing = [phrase.data[:200] for phrase in phrases if phrase.opaque not in got]
+            raise FuzzFinding(f"{len(expected)} proper requests, {len(got)} answers; not answered: {missing[:3]}")
+
+
+class BrokerAttacker(Attacker):
+    """An attacker of a broker's MetaQ port."""
+
+    def __init__(self, seed: str, address: Address) -> None:
+        super().__init__(seed, address, "broker")
+        self._grammar = Grammar(self._random)
+
+    def _proper(self) -> AnyPhrase:
+        return self._grammar.proper()
+
+    def _daring(self, edge_chance: float) -> AnyPhrase:
+        return self._grammar.daring(edge_chance)
+
+    def _altered(self, data: bytes) -> bytes:
+        return mutate(self._random, data)
+
+    def _decoder(self) -> Answers:
+        return _TextAnswers()
+
+
+class _TextAnswers:
+    def __init__(self) -> None:
+        self._decoder = ReplyDecoder()
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._decoder.pending_bytes
+
+    def receive(self, chunk: bytes) -> list[int | None]:
+        opaques = list[int | None]()
+        self._decoder.receive_data(chunk)
+        while (reply := self._decoder.next_reply()) is not NEED_DATA:
+            assert not isinstance(reply, Filled)  # no buffers were offered
+            opaques.append(reply.opaque)
+        return opaques
 
 
 def break_off(connection: socket.socket, parts: Sequence[bytes], chance: Random) -> None:
@@ -143,10 +221,3 @@ def break_off(connection: socket.socket, parts: Sequence[bytes], chance: Random)
         for part in parts[: chance.randint(1, len(parts))] if parts else ():
             connection.sendall(part)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def _check_answers(phrases: Sequence[Phrase], replies: Sequence[Reply]) -> None:
-    expected, got = [phrase.opaque for phrase in phrases], [reply.opaque for reply in replies]
-    if expected != got:
-        missing = [phrase.data[:200] for phrase in phrases if phrase.opaque not in got]
-        raise FuzzFinding(f"{len(expected)} proper commands, {len(got)} answers; not answered: {missing[:3]}")

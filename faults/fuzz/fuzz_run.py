@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.broker_process import BrokerProcess, BrokerTrouble, ServerSettings
-from faults.fuzz.attacker import Attacker, FuzzFinding
+from faults.fuzz.attacker import BrokerAttacker, FuzzFinding
 from faults.fuzz.witness import TOPIC, Witness
 from faults.survey import failures
 from metaq.backends.metaq.session import Session
@@ -59,7 +59,7 @@ class FuzzRun:
         self._report = report
         self._broker = BrokerProcess(self.folder, SETTINGS)
         self._stop = threading.Event()
-        self.attackers = [Attacker(f"{options.seed}.{n}", self._broker.address) for n in range(options.attackers)]
+        self.attackers = [BrokerAttacker(f"{options.seed}.{n}", self._broker.address) for n in range(options.attackers)]
         self.memory_bytes_peak = 0
 
     def run(self) -> str:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Final
 
-from faults.fuzz.attacker import DEADLINE_S, DISCONNECT_CHANCE, KEPT, MANNERS, FuzzFinding, Manner, break_off
-from faults.fuzz.mutations import random_cuts
+from faults.fuzz.attacker import Answers, AnyPhrase, Attacker, FuzzFinding
 from faults.remoting_fuzz.frames import Frames, Phrase
-from metaq.errors import MetaqError, ProtocolError
+from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.command import RemotingCommand, request
+from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import FrameDecoder
 
 MIB: Final = 1 << 20
@@ -90,85 +86,40 @@ class NameServerProcess:
             self.process.communicate()
 
 
-class Attacker:
-    """One conversation after another, each over a connection of its own, each ended within a deadline."""
+class NameServerAttacker(Attacker):
+    """An attacker of a name server's port."""
 
     def __init__(self, seed: str, address: Address) -> None:
-        self.seed, self._address = seed, address
-        self.sent = self.answers = 0
-        self.finding: str | None = None
-        self.recent: deque[bytes] = deque(maxlen=KEPT)
-        self._random = Random(seed)
+        super().__init__(seed, address, "name server")
         self._frames = Frames(self._random)
 
-    def run(self, frames: int, stop: threading.Event) -> None:
-        """Send ``frames`` frames, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""
-        try:
-            while self.sent < frames and not stop.is_set():
-                self._converse()
-        except FuzzFinding as finding:
-            self.finding = f"attacker {self.seed}: {finding}"
-            stop.set()
+    def _proper(self) -> Phrase:
+        return self._frames.proper()
 
-    def _converse(self) -> None:
-        manner = self._random.choice(MANNERS)
-        phrases = [self._phrase(manner) for _ in range(self._random.randint(1, manner.phrases_max))]
-        sent = [self._altered(phrase, manner) for phrase in phrases]
-        self.recent.append(b"".join(sent))
-        self.sent += len(phrases)
-        parts = list(random_cuts(self._random, b"".join(sent)))
-        try:
-            connection = socket.create_connection((self._address.host, self._address.port), DEADLINE_S)
-        except OSError as error:
-            raise FuzzFinding(f"the name server takes no connection: {error}") from error
-        with connection:
-            if not manner.proper and self._random.random() < DISCONNECT_CHANCE:
-                break_off(connection, parts, self._random)
-                return
-            replies = self._exchange(connection, parts, len(phrases) if manner.proper else 0)
-        self.answers += len(replies)
-        if manner.proper:
-            _check_answers(phrases, replies)
+    def _daring(self, edge_chance: float) -> Phrase:
+        return self._frames.daring(edge_chance)
 
-    def _phrase(self, manner: Manner) -> Phrase:
-        return self._frames.proper() if manner.proper else self._frames.daring(manner.edge_chance)
+    def _altered(self, data: bytes) -> bytes:
+        return self._frames.altered(data)
 
-    def _altered(self, phrase: Phrase, manner: Manner) -> bytes:
-        return self._frames.altered(phrase.data) if self._random.random() < manner.mutation_chance else phrase.data
+    def _decoder(self) -> Answers:
+        return _RemotingAnswers()
 
-    def _exchange(self, connection: socket.socket, parts: Sequence[bytes], awaited: int) -> list[RemotingCommand]:
-        """Send everything, wait for the required replies, then read until the name server closes."""
-        decoder, replies = FrameDecoder(64 << 20), list[RemotingCommand]()
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for part in parts:
-                connection.sendall(part)
-            while len(replies) < awaited and (chunk := connection.recv(1 << 18)):
-                replies += decoder.receive(chunk)
-            connection.shutdown(socket.SHUT_WR)
-        except TimeoutError:
-            raise FuzzFinding(f"the name server took or gave no bytes for {DEADLINE_S:g} s") from None
-        except OSError:
-            pass  # closed already, perhaps after an answer
-        try:
-            while chunk := connection.recv(1 << 18):
-                replies += decoder.receive(chunk)
-        except TimeoutError:
-            raise FuzzFinding(f"the name server neither answered nor closed for {DEADLINE_S:g} s") from None
-        except ProtocolError as error:
-            raise FuzzFinding(f"malformed answer: {error}") from error
-        except ConnectionError:
-            return replies  # it closed while bytes were in transit
-        if decoder.pending_bytes:
-            raise FuzzFinding(f"the name server closed inside an answer, {decoder.pending_bytes} bytes of it came")
-        return replies
+    def _check_answers(self, phrases: Sequence[AnyPhrase], got: Sequence[int | None]) -> None:
+        by_number = sorted(phrases, key=lambda phrase: phrase.opaque or 0)  # answers may be in any order
+        super()._check_answers(by_number, sorted(got, key=lambda opaque: opaque or 0))
 
 
-def _check_answers(phrases: Sequence[Phrase], replies: Sequence[RemotingCommand]) -> None:
-    expected, got = sorted(phrase.opaque for phrase in phrases), sorted(reply.opaque for reply in replies)
-    if expected != got:
-        missing = [phrase.data[:200] for phrase in phrases if phrase.opaque not in got]
-        raise FuzzFinding(f"{len(expected)} proper requests, {len(got)} answers; not answered: {missing[:3]}")
+class _RemotingAnswers:
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder(64 << 20)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._decoder.pending_bytes
+
+    def receive(self, chunk: bytes) -> list[int | None]:
+        return [command.opaque for command in self._decoder.receive(chunk)]
 
 
 class Honest:
@@ -212,7 +163,7 @@ def fuzz_name_server(seed: int, frames: int, attackers: int, base: Path) -> str:
     began, stop, memory = time.monotonic(), threading.Event(), 0
     try:
         address = server.start()
-        running = [Attacker(f"{seed}.{number}", address) for number in range(attackers)]
+        running = [NameServerAttacker(f"{seed}.{number}", address) for number in range(attackers)]
         honest = Honest(address)
         share = -(-frames // attackers)
         threads = [threading.Thread(target=each.run, args=(share, stop), daemon=True) for each in running]
@@ -232,7 +183,7 @@ def fuzz_name_server(seed: int, frames: int, attackers: int, base: Path) -> str:
     finally:
         server.kill()
     shutil.rmtree(server.folder)
-    sent, answers = (sum(getattr(each, what) for each in running) for what in ("sent", "answers"))
+    sent, answers = (sum(getattr(each, what) for each in running) for what in ("sent_phrases", "answers"))
     return (
         f"name server: {sent:,} frames in {time.monotonic() - began:.0f} s, {answers:,} answers; "
         f"{honest.calls:,} honest calls, slowest {honest.slowest_s:.2f} s; memory at most {memory / MIB:.0f} MiB"

@@ -135,7 +135,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (broken_index, "the index of the segment that starts at 0 is damaged"),
     (index_of_others, "is damaged, or of other bytes"),
     (broken_quarantine, "the quarantine file cannot be read"),
-    (broken_incarnation, "the incarnation file cannot be read: its checksum does not match; readers that know the old one"),
+    (broken_incarnation, "the incarnation file cannot be read: its checksum does not match; readers that know"),
 ]
 
 
