@@ -30,11 +30,11 @@ Manifest = Mapping[str, Any]
 
 
 class ArchiveError(ValueError):
-    """The archive cannot go on; the text says why, and what to do."""
+    """The archive cannot be continued; the text says why, and what to do."""
 
 
 class ArchivedUpTo(NamedTuple):
-    """How far a partition has been archived: the next byte, which incarnation (``None``: its broker has none), and what
+    """The end of a partition's archive: the next byte, the incarnation (``None``: its broker has none), and what
     identifies the message before ``end`` (``None``: unknown).
     """
 
@@ -45,7 +45,7 @@ class ArchivedUpTo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Bytes of a partition to archive, or lost ones if ``loss`` says why."""
+    """Bytes of a partition to archive; or lost ones, if ``loss`` says why."""
 
     where: TopicPartition
     incarnation: str | None
@@ -55,7 +55,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What one file holds of one partition: a count, the first and the last offset, and bytes as frames."""
+    """The contents of one file for one partition: a count, the first and the last offset, and bytes as frames."""
 
     messages: int
     first_offset: int
@@ -69,12 +69,12 @@ FilesOf = Mapping[TopicPartition, Mapping[str, Contents]]
 
 
 def where_of(entry: Mapping[str, Any]) -> TopicPartition:
-    """The partition that an entry of a manifest is about."""
+    """Return the partition of an entry of a manifest."""
     return TopicPartition(entry["topic"], Partition.parse(entry["partition"]))
 
 
 def archived_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, ArchivedUpTo]:
-    """How far every partition has been archived, from all manifests in their order."""
+    """Return the archived end of every partition, from all manifests in order."""
     return {
         where_of(entry): ArchivedUpTo(entry["incarnation"], entry["end"], entry.get("last"))
         for manifest in manifests
@@ -85,10 +85,10 @@ def archived_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, Archiv
 def plan(
     available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
 ) -> list[PlannedRange]:
-    """What is to be archived next, and what can no longer be; by partition, a loss before the range behind it.
+    """Return what to archive next and what is lost, by partition; a loss is before the range behind it.
 
     Raises:
-        ArchiveError: A partition ends before what has been archived.
+        ArchiveError: A partition ends before its archived end.
     """
     return [part for where, found in sorted(available.items()) for part in _plan_one(where, found, archived.get(where))]
 
@@ -115,7 +115,7 @@ def _plan_one(where: TopicPartition, found: PartitionState, done: ArchivedUpTo |
 def last_archived(
     available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """The partitions in which the message that was archived last must be: the offset behind it, and what it is."""
+    """Return for each partition the message that was archived last: the offset behind it, and what identifies it."""
     return {
         where: (done.end, done.last)
         for where, done in archived.items()
@@ -127,7 +127,7 @@ def last_archived(
 
 
 def refuse_older_copies(differing: Iterable[TopicPartition], archived: Mapping[TopicPartition, ArchivedUpTo]) -> None:
-    """A broker that was put back to an older copy has other messages where the archive goes on.
+    """Refuse to continue at brokers that were restored from an older copy, which now have other messages there.
 
     Raises:
         ArchiveError: There are such partitions, ``differing``.
@@ -141,7 +141,7 @@ def refuse_older_copies(differing: Iterable[TopicPartition], archived: Mapping[T
 
 
 def refuse_losses(planned: Sequence[PlannedRange]) -> None:
-    """Losses have to be accepted by an operator.
+    """Refuse losses, which an operator has to accept.
 
     Raises:
         ArchiveError: There are some.
@@ -152,7 +152,7 @@ def refuse_losses(planned: Sequence[PlannedRange]) -> None:
 
 
 def span(offsets: OffsetRange) -> str:
-    """``offsets 5 to 9``, the end exclusive."""
+    """Return ``offsets 5 to 9``; the end is exclusive."""
     return f"offsets {offsets.start} to {offsets.end}"
 
 
@@ -163,10 +163,10 @@ def make_manifest(
     damage_skipped: bool,
     last: Mapping[TopicPartition, str] = MappingProxyType({}),
 ) -> Manifest:
-    """The manifest of a batch that has been written. ``last``: the message before the end of a range, where known.
+    """Return the manifest of a batch that has been written. ``last``: the message before the end of a range, if known.
 
     Raises:
-        ArchiveError: The files do not hold what they should; nothing may be noted as archived.
+        ArchiveError: The files do not have the planned contents; they must not be recorded as archived.
     """
     strays = set(files) - {part.where for part in planned if part.loss is None}
     if strays:
@@ -216,7 +216,7 @@ def _missing(entry: Mapping[str, Any]) -> str:
 
 
 def check_chain(numbers: Sequence[int], manifests: Sequence[Manifest]) -> Iterator[str]:
-    """What is wrong with the manifests by themselves: missing ones, gaps and overlaps; a sentence each."""
+    """Yield a sentence for each error in the manifests alone: missing ones, gaps and overlaps."""
     expected = range(numbers[-1] + 1) if numbers else ()
     for number in sorted(set(expected) - set(numbers)):
         yield f"manifest {number} is missing"
@@ -238,7 +238,7 @@ def _entries(manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], bool]]:
 
 
 def _break(done: ArchivedUpTo | None, entry: Mapping[str, Any], lost: bool) -> str | None:
-    """How an entry does not go on where its partition's last one ended; ``None`` if it does."""
+    """Return how an entry does not continue its partition's last one; ``None`` if it does."""
     start, end, incarnation = entry["start"], entry["end"], entry["incarnation"]
     if start > end or (start == end and not lost):
         return f"offsets {start} to {end} are no range"
@@ -256,13 +256,13 @@ def _break(done: ArchivedUpTo | None, entry: Mapping[str, Any], lost: bool) -> s
 
 
 def check_leftovers(numbers: Sequence[int], batches: Iterable[int]) -> Iterator[str]:
-    """Batches with files that no run can have left behind the last of the manifests, of which there is one at least."""
+    """Yield batches with files behind the last of the manifests (at least one) that no run can have left behind."""
     for batch in sorted(batch for batch in batches if batch > numbers[-1] + 1):
         yield f"batch {batch} has files, and the last manifest is {numbers[-1]}"
 
 
 def check_contents(manifest: Manifest, files: FilesOf) -> Iterator[str]:
-    """What is wrong with the files of a batch, compared with its manifest; a sentence each."""
+    """Yield a sentence for each difference between a batch's files and its manifest."""
     batch = manifest["batch"]
     for entry in manifest["ranges"]:
         where = where_of(entry)

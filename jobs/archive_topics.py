@@ -69,10 +69,10 @@ REPLACEMENT_CHARACTER = "\ufffd"
 
 
 def transform(archived: DataFrame) -> DataFrame:
-    """From rows of ``ARCHIVE_SCHEMA`` and their ``file`` to what each file holds of each partition.
+    """Summarise rows of ``ARCHIVE_SCHEMA`` with their ``file``: the contents of each file for each partition.
 
     ``topic``, ``broker_id``, ``partition``, ``file``, ``messages``, ``first_offset``, ``last_offset``, ``frame_bytes``
-    (as the broker stores them), ``replaced_attributes`` (those with U+FFFD, whose bytes on the broker may be others).
+    (as the broker stores them), ``replaced_attributes`` (attributes with U+FFFD, whose bytes on the broker may differ).
     """
     attribute_bytes = F.coalesce(F.octet_length("attribute") + ATTRIBUTE_LENGTH_BYTES, F.lit(0))
     frame_bytes = F.octet_length("value").cast("bigint") + attribute_bytes + FRAME_HEADER_BYTES
@@ -86,7 +86,7 @@ def transform(archived: DataFrame) -> DataFrame:
 
 
 def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, FilesOf]:
-    """What the files in a folder of the archive hold, read anew, by batch."""
+    """Read the contents of the files in a folder of the archive again; return them by batch."""
     rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(f"{spark_path(output)}/{part}")
     named = rows.withColumn("file", F.regexp_extract("_metadata.file_path", r"batch=(\d+/[^/]+)$", 1))
     found: dict[int, dict[TopicPartition, dict[str, Contents]]] = {}
@@ -99,7 +99,7 @@ def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, F
 
 
 def read_manifests(files: NumberedFiles) -> list[Manifest]:
-    """All of them, in order.
+    """Return all manifests in order.
 
     Raises:
         ArchiveError: One was written by a newer version of this job.
@@ -130,10 +130,10 @@ class Archive:
             raise ArchiveError(f"the archive is not in order, so nothing is added to it: {'; '.join(problems)}")
 
     def catch_up(self) -> int:
-        """Add batches until one has reached the ends; how many there were.
+        """Add batches until one has reached the ends; return their number.
 
         Raises:
-            ArchiveError: Something was lost, or a batch's files do not hold what they should.
+            ArchiveError: Messages were lost, or a batch's files do not have the planned contents.
             MetaqError: A broker could not be asked.
         """
         count, reached = 0, False
@@ -169,7 +169,7 @@ class Archive:
         return available
 
     def _bounded(self, part: PlannedRange) -> PlannedRange:
-        """At most the bytes of a batch, cut at a message; a single message may be larger, then all is taken."""
+        """Limit a range to the bytes of a batch, cut at a message; a single longer message is taken whole."""
         limit = part.offsets.start + self._arguments.partition_bytes_max
         if part.loss is not None or part.offsets.end <= limit:
             return part
@@ -200,7 +200,7 @@ class Archive:
         print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
 
     def _refuse_new_incarnations(self, ranges: Iterable[PlannedRange]) -> None:
-        """What was read belongs to the incarnations that were planned if they are still the same: none comes twice."""
+        """Check that the planned incarnations are still the same, and so are the messages that were read."""
         available = self._directory.available({part.where.topic for part in ranges})
         for part in ranges:
             if part.where in available and available[part.where].incarnation != part.incarnation:

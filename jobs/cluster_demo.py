@@ -1,13 +1,13 @@
-"""The demo behind ``make cluster-demo``: a whole cluster on this machine, and a broker that is killed in the middle.
+"""The demo behind ``make cluster-demo``: a whole cluster on this machine, and a broker that is killed meanwhile.
 
     ZooKeeper ── two brokers, each with a slave ── topic "orders" ─> spark-submit on two workers ─> topic "checked"
 
-Half of the messages are sent over MetaQ's protocol, half over RocketMQ's, by turns to the same partitions.
+Half of the messages are sent over MetaQ's protocol, half over RocketMQ's, alternately to the same partitions.
 
-While the pipeline runs, a broker is killed. For reading, its slave takes its place; for writing, the transactions of
-the exactly-once sink wait for it, because only a master decides them. So it is started again, as systemd would, and in
-the end every message must have come through once, unchanged. Everything listens on 127.0.0.1 and is stopped at the end,
-also when the demo is interrupted or fails. Exit status: 0 when every message came through once, 1 when not.
+While the pipeline runs, a broker is killed. Readers use its slave; transactions of the exactly-once sink wait, because
+only a master decides them. So the broker is started again, as systemd would do, and in the end every message must be in
+the target once, unchanged. Everything listens on 127.0.0.1 and is stopped at the end, also when the demo is interrupted
+or fails. Exit status: 0 if every message arrived once, 1 if not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PIPELINE_DEADLINE_S = 600.0
 
 def main() -> int:
     messages = parse_arguments().messages
-    logging.getLogger().addHandler(logging.NullHandler())  # kazoo reports each lost connection at length
+    logging.getLogger().addHandler(logging.NullHandler())  # kazoo logs each lost connection at length
     obey_signals()
     try:
         with temporary_folder() as folder, Processes(folder) as processes:
@@ -70,14 +70,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def count(text: str) -> int:
-    """A number of messages that takes more than one micro-batch, for argparse."""
+    """Parse a number of messages that needs more than one micro-batch, for argparse."""
     if not text.isdecimal() or int(text) < 1000:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 1000 or more")
     return int(text)
 
 
 class Demo:
-    """The steps, each of which says what it does."""
+    """The steps of the demo; each prints what it does."""
 
     def __init__(self, processes: Processes, messages: int) -> None:
         self._processes, self._messages = processes, messages
@@ -129,7 +129,7 @@ class Demo:
         self._print(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")
 
     def _is_registered(self) -> bool:
-        with RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:  # a new one: it remembers nothing
+        with RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:  # a new client, without a cached route
             return len(rocketmq.cluster.describe(SOURCE)) == PARTITIONS * len(self._masters)
 
     def _submit(self, cluster: SparkCluster) -> Process:
@@ -184,7 +184,7 @@ class Demo:
         return 0 if verdict.good else 1
 
     def _directory(self) -> ZooKeeperDirectory:
-        """What ZooKeeper says now."""
+        """Return the cluster according to ZooKeeper now."""
         return ZooKeeperDirectory(TreeCache(self._zookeeper, CONNECT_S), self._pool)
 
     def _ends(self, brokers: list[Broker], topic: str) -> dict[TopicPartition, OffsetRange]:
@@ -205,7 +205,7 @@ def headline(text: str) -> None:
 
 
 def reason_in(log: str) -> str:
-    """The last line of Spark's log that names an error."""
+    """Return the last line of Spark's log that names an error."""
     named = [line.strip() for line in log.splitlines() if "Error" in line or "Exception" in line or "Failed" in line]
     return named[-1][:200] if named else "it did not say why"
 

@@ -1,7 +1,7 @@
 """The messages of the cluster demo, and the check that each was written once, unchanged and stamped.
 
-Every message begins with its number, from which the rest can be computed. So the check needs only a counter for each
-message. It reads the topic with the plain client, without Spark.
+Every message begins with its number, from which the rest follows, so the check needs only a counter for each message.
+It reads the topic with the plain client, without Spark.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from metaq.model import Message, Partition
 
 BLOCK_MESSAGES = 250
 STAMP_BYTES = 4 + 8
-"""What an attribute adds to a stored message: its length, and eight digits."""
+"""Bytes that an attribute adds to a stored message: its length, and eight digits."""
 
 
 def payload(number: int) -> bytes:
-    """The number, a blank, and 32 to 160 bytes of all values that follow from it."""
+    """Return the number, a blank, and 32 to 160 bytes of all values that follow from it."""
     return b"%d " % number + hashlib.sha256(b"%d" % number).digest() * (1 + number % 5)
 
 
 def stamp(value: bytes) -> str:
-    """The attribute that the pipeline gives."""
+    """Return the attribute that the pipeline gives."""
     return f"{zlib.crc32(value):08x}"
 
 
 def send(directory: Directory, pool: SessionPool, rocketmq: RocketProducer, topic: str, count: int) -> int:
     """Send the messages 0 to ``count - 1``, block by block to the topic's partitions in turn.
 
-    Every partition gets a block over MetaQ's protocol, then one over RocketMQ's. Returns how many went over the latter.
+    Every partition gets a block over MetaQ's protocol, then one over RocketMQ's. Return how many used the latter.
     """
     assigned = list(directory.writable(topic).items())
     over_rocketmq = 0
@@ -53,13 +53,13 @@ def send(directory: Directory, pool: SessionPool, rocketmq: RocketProducer, topi
 
 
 def broker_name(broker_id: int) -> str:
-    """What RocketMQ's clients call the broker."""
+    """Return the broker's name for RocketMQ's clients."""
     return f"broker-{broker_id}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many messages came out, and what is wrong with them."""
+    """The number of messages in the output, and what is wrong with them."""
 
     received: int
     missing: int
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def judge(messages: Iterable[Message], count: int) -> Verdict:
-    """Compare what came out with what ``send`` put in; the order is not compared."""
+    """Compare the output with what ``send`` put in; the order is not compared."""
     times = [0] * count
     received = wrong = 0
     for message in messages:
@@ -86,7 +86,7 @@ def judge(messages: Iterable[Message], count: int) -> Verdict:
 
 
 def number_of(value: bytes) -> int | None:
-    """The number of a message; ``None`` if it is not as it was sent."""
+    """Return the number of a message; ``None`` if it is not as it was sent."""
     digits = value.partition(b" ")[0]
     if not digits.isdigit():
         return None
@@ -94,7 +94,7 @@ def number_of(value: bytes) -> int | None:
 
 
 def stored(directory: Directory, pool: SessionPool, topic: str, broker_id: int | None = None) -> Iterable[Message]:
-    """The messages of a topic, of all its partitions or of those of one broker."""
+    """Yield the messages of a topic, of all its partitions or of those of one broker."""
     consumer = Consumer(directory, pool)
     for partition in directory.partitions(topic):
         if broker_id is None or partition.broker_id == broker_id:

@@ -1,7 +1,7 @@
-"""The processes of the cluster demo: each is started, waited for until it can be used, and stopped, whatever happens.
+"""The processes of the cluster demo: each is started, awaited, and stopped in any case.
 
-Each gets a session of its own, with everything that it starts: Ctrl-C goes to every process of the terminal's, and
-these are to be stopped in order. Their output is written to one file for each.
+Each has a session of its own: Ctrl-C would reach every process of the terminal's session, and these must be stopped in
+order. Each writes its output to a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_CHARACTERS_SHOWN = 3000
 
 
 class Process:
-    """One process with its log; made by ``Processes.start``."""
+    """One process with its log; created by ``Processes.start``."""
 
     def __init__(self, name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
         self.name, self._log, self._process = name, log, process
@@ -32,11 +32,11 @@ class Process:
         return self._process.poll()
 
     def said(self) -> str:
-        """What it wrote so far, to standard output and standard error."""
+        """Return its standard output and standard error so far."""
         return self._log.read_text(errors="replace")
 
     def wait_for(self, happened: Callable[[], bool], what: str, deadline_s: float = START_DEADLINE_S) -> None:
-        """Return when ``happened()``; ``what`` names it for people.
+        """Return when ``happened()``; ``what`` names the event for people.
 
         Raises:
             StageFailed: The process has ended, or it takes longer than ``deadline_s``.
@@ -51,7 +51,7 @@ class Process:
             time.sleep(POLL_INTERVAL_S)
 
     def wait(self, deadline_s: float) -> int:
-        """The exit status, once it has ended by itself.
+        """Return the exit status, once it has ended.
 
         Raises:
             StageFailed: It takes longer than ``deadline_s``.
@@ -62,12 +62,12 @@ class Process:
             raise StageFailed(f"{self.name}: still running after {deadline_s:g} s{self.end_of_log()}") from None
 
     def kill(self) -> None:
-        """End it and all that it started, without warning."""
+        """Kill it and all processes that it started."""
         self._signal(signal.SIGKILL)
         self._process.wait(STOP_DEADLINE_S)
 
     def stop(self) -> None:
-        """Ask it to end, and make sure that it and all that it started are gone."""
+        """Terminate it; then kill it and all processes that it started."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_DEADLINE_S)
@@ -78,8 +78,8 @@ class Process:
             os.killpg(self._process.pid, number)
 
     def end_of_log(self) -> str:
-        """What it said last, to be put behind the sentence that says what is wrong."""
-        return f"; the end of what it said:\n{self.said()[-LOG_CHARACTERS_SHOWN:]}"
+        """Return the end of its log, to be appended to an error message."""
+        return f"; the end of its log:\n{self.said()[-LOG_CHARACTERS_SHOWN:]}"
 
 
 class Processes:
@@ -100,7 +100,7 @@ class Processes:
             process.stop()
 
     def start(self, name: str, command: Sequence[str | Path], variables: Mapping[str, str] | None = None) -> Process:
-        """Start a command, with ``variables`` added to its environment; nothing is waited for.
+        """Start a command, with ``variables`` added to its environment, without waiting.
 
         Raises:
             StageFailed: There is no such program.
@@ -131,7 +131,7 @@ def _start(
 
 
 def _environment(temporary: Path) -> dict[str, str]:
-    """Ours, without what belongs to another Spark, and with everything temporary in one folder."""
+    """Return this environment without variables of another Spark, and with one folder for all temporary files."""
     hidden = ("SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     java = f'{kept.get("JDK_JAVA_OPTIONS", "")} "-Djava.io.tmpdir={temporary}"'.strip()

@@ -21,10 +21,10 @@ SPARK_HOME = Path(pyspark.__path__[0])
 WORKERS = 2
 SESSION_MS, TICK_MS = 4000, 500
 ANSWER_S = 1.0
-"""A ZooKeeper that is asked while it starts may never answer."""
+"""A ZooKeeper may never answer a connection that it accepted during its start."""
 
 SOCKET_FOLDER_BYTES_MAX = 60
-"""A Unix socket has a path of some hundred bytes at most, and Spark's names take more than forty."""
+"""A Unix socket's path has some hundred bytes at most, and Spark's names take more than forty."""
 
 ZOOKEEPER_JARS = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
 ZOOKEEPER_CONFIG = """\
@@ -65,7 +65,7 @@ namesrvAddr={name_servers}
 
 
 def start_zookeeper(processes: Processes) -> str:
-    """Start a ZooKeeper from the jars that PySpark brings along; return ``HOST:PORT``."""
+    """Start a ZooKeeper from the jars of PySpark; return ``HOST:PORT``."""
     port = free_port()
     data, config = processes.folder / "zookeeper", processes.folder / "zoo.cfg"
     data.mkdir()
@@ -78,13 +78,12 @@ def start_zookeeper(processes: Processes) -> str:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 def _serves(port: int, data: Path) -> bool:
-    """Whether the server at ``port`` is ours."""
+    """Return whether the server at ``port`` is the one that was started."""
     try:
         with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
             connection.sendall(b"conf")
@@ -97,8 +96,8 @@ def _serves(port: int, data: Path) -> bool:
 class Broker:
     """A ``metaq-broker`` that registers in ZooKeeper: a master, or the asynchronous slave of ``master``.
 
-    It keeps its folder and its ports when it is started again. A master serves RocketMQ's clients, too, and registers
-    at the name server ``name_server``, which is in another master's port.
+    It keeps its folder and its ports when it is started again. A master also serves RocketMQ's clients, and registers
+    at ``name_server``, the name server on another master's port.
     """
 
     def __init__(
@@ -151,14 +150,13 @@ class Broker:
         return process, Address.parse(address)
 
     def start_again(self) -> None:
-        """Start it as before, as an operator or systemd would. It waits until ZooKeeper has let go of the old one."""
+        """Start it as before, like an operator or systemd. It waits until ZooKeeper has ended the old session."""
         self._process, self.address = self._start(self.address.port)
 
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
         self._process.wait_for(happened, what)
 
     def kill(self) -> None:
-        """End it without warning, by SIGKILL."""
         self._process.kill()
 
 
@@ -170,7 +168,6 @@ class SparkCluster:
     master: str
 
     def submit(self, job: Path, arguments: Sequence[str | Path]) -> Process:
-        """Start ``spark-submit`` with the settings of ``spark-conf/``."""
         settings = ["spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.driver.host=127.0.0.1"]
         if len(os.fsencode(self.processes.temporary)) > SOCKET_FOLDER_BYTES_MAX:
             settings.append("spark.python.unix.domain.socket.enabled=false")
@@ -192,12 +189,12 @@ class SparkCluster:
         return self.processes.start("pipeline", command, variables)
 
 
-# The first keeps the web pages on the loopback interface as well.
+# The first one keeps the web pages on the loopback interface, too.
 _SPARK_VARIABLES = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(SPARK_HOME)}
 
 
 def start_spark(processes: Processes) -> SparkCluster:
-    """Start a standalone Spark master and its workers, and wait until they know each other."""
+    """Start a standalone Spark master and its workers, and wait until the workers are registered."""
     process = _spark_daemon(processes, "Spark master", "master.Master")
     starting = re.compile(r"Starting Spark master at (spark://\S+)")
     process.wait_for(lambda: starting.search(process.said()) is not None, "it has an address")

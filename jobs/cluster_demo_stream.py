@@ -15,16 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 RETRIES = 10
-"""Some fifty seconds: longer than a broker takes that crashed and is started again."""
+"""Some fifty seconds: longer than the restart of a crashed broker takes."""
 
 
 def transform(messages: DataFrame) -> DataFrame:
-    """``value`` unchanged; ``attribute`` is its CRC-32, eight hexadecimal digits."""
+    """Keep ``value``; ``attribute`` becomes its CRC-32, eight hexadecimal digits."""
     return messages.select("value", F.format_string("%08x", F.crc32("value")).alias("attribute"))
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """Start the query that reads, stamps and writes."""
     given = {"zookeeper": arguments.zookeeper, "retries": RETRIES}
     reading = {"subscribe": arguments.source, "startingOffsets": "earliest"}
     limit = {"maxBytesPerTrigger": arguments.max_bytes_per_batch}

@@ -1,14 +1,13 @@
-"""The demo behind ``make demo``: lines of text go through the broker and Spark and must come out as they went in.
+"""The demo behind ``make demo``: lines of text pass through the broker and Spark and must come out unchanged.
 
     input ─> topic "lines" ─> Structured Streaming ─> topic "copied" ─> compared with the input, byte for byte
                                                                      └> Structured Streaming ─> table of error rates
 
-With ``--protocol rocketmq`` Spark reads and writes as RocketMQ's clients do; the comparison reads what came out of the
-same log over MetaQ's protocol.
+With ``--protocol rocketmq`` Spark reads and writes over RocketMQ's protocol; the comparison reads the same log over
+MetaQ's.
 
-It starts a broker of its own on a free port, with a temporary folder, and stops everything that it
-started, also when it is interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong
-input.
+It starts a broker of its own on a free port, with a temporary folder, and stops everything at its end, also when it is
+interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong input.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
 LOG_LINES_SHOWN = 30
 LINES_FOR_A_RATE = 50_000
-"""Below this, a rate shows how long Spark takes to plan a query and nothing else."""
+"""Below this duration, a rate only shows how long Spark takes to plan a query."""
 
 
 def main() -> int:
     given = parse_arguments()
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j reports each Ctrl-C at length
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs each Ctrl-C at length
     obey_signals()
     try:
         with temporary_folder() as folder:
@@ -62,7 +61,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def find_input(source: str | None, folder: Path) -> Input:
-    """List and count the files of ``source``, or generate one.
+    """Find and count the files of ``source``, or generate one.
 
     Raises:
         FileNotFoundError: There is no file.
@@ -78,7 +77,7 @@ def find_input(source: str | None, folder: Path) -> Input:
 
 
 def perform(given: Input, folder: Path, protocol: str) -> int:
-    """Run every step and show it; return the exit status."""
+    """Run every step and show its result; return the exit status."""
     say("input", f"{counted(given.available)} ({given.name})")
     with running_broker(folder, PARTITIONS) as addresses:
         address = addresses.rocketmq if protocol == "rocketmq" else addresses.metaq
@@ -110,9 +109,9 @@ def run_steps(pipeline: Pipeline, given: Input) -> int:
 
 
 def timed(work: Callable[[], None], share: Callable[[], float] | None = None) -> float:
-    """Do the work, tell meanwhile how far it is, and return the seconds that it took.
+    """Do the work and show its progress; return its duration in seconds.
 
-    The work stays in this thread: Spark knows its active session by thread, and Ctrl-C arrives here.
+    The work stays in this thread: Spark knows its active session by thread, and Ctrl-C is delivered here.
     """
     started, finished = time.monotonic(), threading.Event()
 
@@ -122,7 +121,7 @@ def timed(work: Callable[[], None], share: Callable[[], float] | None = None) ->
 
     reporter = threading.Thread(target=report_progress, daemon=True)
     try:
-        reporter.start()  # in here, for Ctrl-C may come at any moment
+        reporter.start()  # inside, because Ctrl-C may come at any moment
         work()
     finally:
         finished.set()
@@ -134,7 +133,7 @@ def timed(work: Callable[[], None], share: Callable[[], float] | None = None) ->
 
 
 def show_progress(after_s: float, share: float | None, last: bool = False) -> None:
-    """On a terminal one line that changes, elsewhere a line now and then."""
+    """Show the progress: on a terminal one line that changes, elsewhere a line from time to time."""
     text = f"  {after_s:5.1f} s" + ("" if share is None else f"  {share:6.1%}")
     if sys.stdout.isatty():
         print(f"\r{text}", end="\n" if last else "", flush=True)
@@ -155,7 +154,7 @@ def counted(available: Count) -> str:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """The components with the highest error rates."""
+    """Print the components with the highest error rates."""
     print(f"\n  {'component':<32}{'lines':>10}{'errors':>10}{'error rate':>13}")
     for row in rows[:COMPONENTS_SHOWN]:
         print(f"  {row.component:<32}{row.lines:>10,}{row.errors:>10,}{row.errors / row.lines:>13.1%}")

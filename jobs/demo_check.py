@@ -1,8 +1,8 @@
 """The demo's check: the lines in the output must be those of the input, in order, byte for byte.
 
-It uses neither Spark nor the broker. The input is read from the files; the output is passed as one iterator of
-messages for each partition. ``lines_to_topic`` dealt the files to the partitions in blocks, so the position of a line's
-first byte tells in which partition it must come next.
+It uses neither Spark nor the broker. The input is read from the files; the output is one iterator of messages for each
+partition. ``lines_to_topic`` distributed the files over the partitions in blocks, so the position of a line's first
+byte determines its partition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Count:
 
 @dataclass
 class Comparison:
-    """What went in, what came out, and the first place where they differ (``None``: nowhere)."""
+    """Input, output, and the first difference between them (``None``: none)."""
 
     sent: Count = field(default_factory=Count)
     received: Count = field(default_factory=Count)
@@ -39,12 +39,12 @@ class Comparison:
         return self.difference is None and self.sent == self.received
 
     def note(self, difference: str) -> None:
-        """Remember the first difference."""
+        """Record a difference, if it is the first."""
         self.difference = self.difference or difference
 
 
 def count(files: Sequence[Path]) -> Count:
-    """The lines and bytes of the files."""
+    """Return the lines and bytes of the files."""
     total = Count()
     for file in files:
         with file.open("rb") as stream:
@@ -54,7 +54,7 @@ def count(files: Sequence[Path]) -> Count:
 
 
 def compare(files: Sequence[Path], came_out: Sequence[Iterator[bytes]], block_bytes: int) -> Comparison:
-    """Go through the files line by line, and for each take the next message of its partition."""
+    """Read the files line by line, and for each line take the next message of its partition."""
     result = Comparison()
     for place, line, partition in _dealt_lines(files, len(came_out), block_bytes):
         result.sent.add(line)

@@ -1,4 +1,4 @@
-"""What the demo does between its input and its result, step by step; ``demo`` shows it."""
+"""The steps of the demo between its input and its result; ``demo`` shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Input:
-    """The files to send, in the order in which they are sent, and what they hold; ``name`` is for people."""
+    """The files to send in order, and their counts; ``name`` is for people."""
 
     name: str
     source: str
@@ -36,7 +36,7 @@ class Input:
 
 
 class Pipeline:
-    """Input, broker and Spark, and what is done with them. ``address`` is that for MetaQ's clients."""
+    """The steps on input, broker and Spark. ``address`` is for MetaQ's clients."""
 
     def __init__(
         self, spark: SparkSession, address: Address, protocol: DemoProtocol, folder: Path, given: Input
@@ -46,7 +46,9 @@ class Pipeline:
         self._directory = FixedDirectory([address], self._pool)
 
     def warm_up(self) -> None:
-        """Make the topics, and stream a line: Spark starts its Python processes, which compile what they need."""
+        """Create the topics and stream a line, so that Spark starts its Python processes and they compile what they
+        need.
+        """
         line = self._folder / "warm.log"
         line.write_bytes(b"warm")
         self._protocol.make(["warm", "warmer", LINES, COPIED], PARTITIONS)
@@ -58,13 +60,14 @@ class Pipeline:
         self._send(self._input.source, LINES)
 
     def stream(self) -> None:
-        """Stream ``lines`` to ``copied`` until everything that is there has been read."""
+        """Stream ``lines`` to ``copied`` until all messages have been read."""
         self._copy(LINES, COPIED).awaitTermination()
 
     def count_errors(self) -> None:
         """Stream ``copied`` into a table of errors by component and window.
 
-        The table is in memory and always complete, to be shown at the end; the job itself sends each window to a topic.
+        The table is in memory and complete after each batch, to be shown at the end; the job itself sends each window
+        to a topic.
         """
         rates = error_rates.count_errors(error_rates.parse_lines(self._lines_of(COPIED)), "5 minutes", "10 minutes")
         table = rates.writeStream.format("memory").outputMode("complete").queryName(RATES)
@@ -75,7 +78,7 @@ class Pipeline:
         lines_to_topic.run(self._spark, lines_to_topic.parse_arguments(job))
 
     def _copy(self, source: str, target: str) -> StreamingQuery:
-        """Every message to the same partition of another topic."""
+        """Copy every message to the same partition of another topic."""
         protocol = self._protocol
         messages = self._stream_of(source).select(F.col(protocol.column).alias(protocol.number), "value")
         writer = messages.writeStream.format(protocol.system).options(**protocol.options).option("topic", target)
@@ -91,16 +94,16 @@ class Pipeline:
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
     def _lines_of(self, topic: str) -> DataFrame:
-        """``value`` and ``timestamp``, which is when the broker stored the message."""
+        """Return ``value`` and ``timestamp``, the time at which the broker stored the message."""
         return self._stream_of(topic).select("value", F.col(self._protocol.time).alias("timestamp"))
 
     def share_in(self, topic: str) -> float:
-        """How much of the input, 0..1, the broker has in ``topic``."""
+        """Return how much of the input, 0..1, the broker has in ``topic``."""
         available = self._input.available
         return self._protocol.share_in(topic, available.lines, available.byte_count)
 
     def compare(self) -> Comparison:
-        """Read the topic ``copied``, without Spark and over MetaQ's protocol, and compare it with the input."""
+        """Read the topic ``copied`` over MetaQ's protocol, without Spark, and compare it with the input."""
         consumer, filled = Consumer(self._directory, self._pool), self._directory.partitions(COPIED)
         came_out = [
             (frame.message.payload for frame in consumer.messages(COPIED, partition))
@@ -111,7 +114,7 @@ class Pipeline:
         return compare(self._input.files, came_out, BLOCK_BYTES)
 
     def error_table(self) -> list[Row]:
-        """``component``, ``lines`` and ``errors``, the highest error rate first."""
+        """Return ``component``, ``lines`` and ``errors``, the highest error rate first."""
         by_component = self._spark.table(RATES).groupBy("component").agg(F.sum("lines"), F.sum("errors"))
         counted = by_component.toDF("component", "lines", "errors").collect()
         return sorted(counted, key=lambda row: (-row.errors / row.lines, row.component))

@@ -1,4 +1,4 @@
-"""What the demo does differently with MetaQ's protocol and with RocketMQ's; the broker and its log are the same."""
+"""The differences of the demo between MetaQ's protocol and RocketMQ's; the broker and its log are the same."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from metaq.formats.frames import HEADER_BYTES
 from metaq.model import TopicPartition
 
 BROKER_NAME = "metaq"
-"""What `metaq-broker dev` is called by RocketMQ's clients."""
+"""The broker's name for RocketMQ's clients, in `metaq-broker dev`."""
 
 
 class DemoProtocol(Protocol):
-    """How Spark gets the address of the broker, and how topics are made and looked at.
+    """How Spark finds the broker, and how topics are created and measured.
 
-    ``system`` names the format and its options. ``argument`` is that of a job. ``column`` is the number of a partition
-    in what is read, ``number`` in what is written; ``time`` is the column of the time at which it was stored.
+    ``system`` names the format and its options. ``argument`` is for jobs. ``column`` is the column of the partition's
+    number in a read, ``number`` in a write; ``time`` is the column of the time at which a message was stored.
     """
 
     system: str
@@ -35,15 +35,13 @@ class DemoProtocol(Protocol):
     time: str
 
     def make(self, topics: Iterable[str], partitions: int) -> None:
-        """Make the topics, where they do not appear with their first message."""
+        """Create the topics, if their first message does not create them."""
 
     def share_in(self, topic: str, lines: int, byte_count: int) -> float:
-        """How much of so many lines, of so many bytes in all, the topic has: 0..1."""
+        """Return how much of the lines (``lines`` in number, ``byte_count`` bytes in all) the topic has: 0..1."""
 
 
 class MetaqProtocol:
-    """MetaQ's."""
-
     system, column, number, time = "metaq", "partition", "partition", "timestamp"
 
     def __init__(self, addresses: Addresses) -> None:
@@ -52,17 +50,17 @@ class MetaqProtocol:
         self._directory = FixedDirectory([addresses.metaq], shared_pool())
 
     def make(self, topics: Iterable[str], partitions: int) -> None:
-        """Nothing: the broker accepts every topic."""
+        """Do nothing: the broker accepts every topic."""
 
     def share_in(self, topic: str, lines: int, byte_count: int) -> float:
-        """As ``DemoProtocol``. A message is stored behind a header."""
+        """A message is stored behind a header, which counts."""
         stored = sum(len(there) for there in self._directory.ends([topic]).values())
         expected = byte_count + HEADER_BYTES * lines
         return stored / expected if expected else 1.0
 
 
 class RocketmqProtocol:
-    """RocketMQ's: name server and broker at one address."""
+    """Name server and broker have one address."""
 
     system, column, number, time = "rocketmq", "queue_id", "queue", "store_timestamp"
 
@@ -74,12 +72,12 @@ class RocketmqProtocol:
         self._offsets = Offsets(self._pool, self._directory)
 
     def make(self, topics: Iterable[str], partitions: int) -> None:
-        """With so many queues each."""
+        """Create the topics with ``partitions`` queues each."""
         for topic in topics:
             create_topic(self._pool, BROKER_NAME, self._address, topic, partitions)
 
     def share_in(self, topic: str, lines: int, byte_count: int) -> float:
-        """As ``DemoProtocol``. Queue offsets count messages."""
+        """Queue offsets count messages."""
         queues = [TopicPartition(topic, queue) for queue in self._directory.queues(topic)]
         return sum(map(len, self._offsets.ranges(queues).values())) / lines if lines else 1.0
 

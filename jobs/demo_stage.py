@@ -28,18 +28,18 @@ START_DEADLINE_S = STOP_DEADLINE_S = 20.0
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the broker serves the clients of each system. For RocketMQ's it is name server and broker."""
+    """The addresses of the broker for the clients of each system. For RocketMQ's it is name server and broker."""
 
     metaq: Address
     rocketmq: Address
 
 
 class StageFailed(Exception):
-    """The broker did not start; the text says what it said."""
+    """The broker did not start; the text has its output."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The demo was stopped by the signal ``number``. On a KeyboardInterrupt py4j ends its call cleanly."""
+    """The demo was stopped by the signal ``number``. On a KeyboardInterrupt, py4j ends its call cleanly."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -50,7 +50,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def obey_signals() -> None:
-    """Let Ctrl-C and SIGTERM raise ``Interrupted``, once: what is being stopped then is stopped in peace."""
+    """Let Ctrl-C and SIGTERM raise ``Interrupted`` once: later signals do not interrupt the clean-up."""
 
     def interrupt(number: int, _: object) -> None:
         _on_signals(signal.SIG_IGN)
@@ -79,7 +79,7 @@ def _on_signals(handler: Callable[[int, object], None] | signal.Handlers) -> Non
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder that is removed at the end, whatever was written into it meanwhile."""
+    """Yield a folder that is removed at the end with all its contents."""
     folder = Path(tempfile.mkdtemp(prefix="metaq-demo-"))
     try:
         yield folder
@@ -89,12 +89,13 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_broker(folder: Path, partitions: int) -> Iterator[Addresses]:
-    """A broker on free ports, with its messages in ``folder``.
+    """Run a broker on free ports, with its messages in ``folder``.
 
-    It gets a session of its own: Ctrl-C goes to every process of the terminal's, and this one is to be stopped last.
+    It has a session of its own: Ctrl-C reaches every process of the terminal's session, and this one must be stopped
+    last.
 
     Raises:
-        StageFailed: It ended, or did not say in time that it is ready.
+        StageFailed: It ended, or was not ready in time.
     """
     command = [sys.executable, "-m", "metaq_broker.cli", "dev", str(folder / "data"), "--port", "0"]
     command += ["--partitions", str(partitions), "--log-level", "warning"]
@@ -132,7 +133,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A local session with two cores and the settings of ``spark-conf/``; what it logs goes to ``folder/spark.log``."""
+    """Yield a local session with two cores and the settings of ``spark-conf/``; its log is ``folder/spark.log``."""
     os.environ["SPARK_CONF_DIR"] = str(ROOT / "spark-conf")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("metaq-demo")
@@ -147,7 +148,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     }
     with contextlib.ExitStack() as stopping:
         settings_of_spark: dict[str, bool | float | int | str | None] = {**settings}
-        # A JVM whose start is interrupted may stay behind for ever.
+        # A JVM whose start is interrupted may never end.
         with signals_deferred(), _standard_error_in(folder / "spark.log"):
             session = builder.config(map=settings_of_spark).getOrCreate()
             stopping.callback(_stop_spark, session)
@@ -156,7 +157,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 
 def _stop_spark(session: SparkSession) -> None:
-    """Stop the session and wait for its JVM, which otherwise outlives us for some seconds."""
+    """Stop the session and wait for its JVM, which otherwise ends some seconds after this process."""
     gateway: Any = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
@@ -166,7 +167,7 @@ def _stop_spark(session: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _standard_error_in(file: Path) -> Iterator[None]:
-    """Processes started inside write their errors into ``file``, for as long as they live."""
+    """Let processes that are started in the block write their standard error to ``file``."""
     with file.open("w") as log:
         ours = os.dup(2)
         os.dup2(log.fileno(), 2)

@@ -1,26 +1,26 @@
 """Count log lines and errors by component and time window: a topic of log lines in, a topic of JSON values out.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \
         --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint progress/error_rates
 
-Two kinds of lines are known, as HDFS and as OpenSSH (through syslog) write them:
+Two forms of lines are parsed, those of HDFS and those of OpenSSH (through syslog):
 
     081109 203615 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 for block blk_38 terminating
     Dec 10 06:55:46 LabSZ sshd[24200]: Failed password for invalid user webmaster from 173.234.31.186 port 38926 ssh2
 
-Syslog lines carry neither a year nor a level. The year is the one that puts the line before its arrival. The level is
-ERROR for what the program itself calls an error or fatal, WARN for refused log-ins, else INFO. Lines of any other kind
-are counted under the component ``(unknown)`` at their time of arrival, so that the counts add up. Times are UTC.
+Syslog lines carry neither a year nor a level. The year is chosen so that the line is before its arrival. The level is
+ERROR if the line says error or fatal, WARN for refused log-ins, else INFO. Lines of any other form are counted under
+the component ``(unknown)`` at their time of arrival, so that the counts add up. Times are UTC.
 
 One value per window and component, sent when the watermark has passed the window's end:
 
     {"window_start":"2008-11-09T20:35:00.000Z","window_end":"2008-11-09T20:40:00.000Z",
      "component":"dfs.FSDataset","lines":94,"errors":4,"error_rate":0.0426}
 
-``errors`` are lines at WARN, ERROR or FATAL. Time moves on with the newest line seen: lines that come later than
-``--lateness`` behind it are not counted, and the last windows wait for newer lines. Without ``--every`` the input is
-taken as finished: the windows that still wait are sent as they stand. Should a later run bring more lines for one of
-them, it is sent again with all of its lines, so the newest value of a window counts.
+``errors`` are lines at WARN, ERROR or FATAL. Time advances with the newest line: lines more than ``--lateness`` behind
+it are not counted, and the last windows wait for newer lines. Without ``--every`` the input counts as finished, and
+waiting windows are sent, too. If a later run finds more lines for one of them, it is sent again with all of its lines,
+so the newest value of a window counts.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ UNKNOWN = "(unknown)"
 
 
 def parse_lines(lines: DataFrame) -> DataFrame:
-    """``event_time``, ``component`` and ``level`` of each row's ``value`` (binary) and ``timestamp`` (its arrival).
+    """Parse each row's ``value`` (binary) and ``timestamp`` (its arrival) to ``event_time``, ``component`` and
+    ``level``.
 
-    ``level`` is null where the kind of line is unknown.
+    ``level`` is null if the form of the line is unknown.
     """
-    # A broker whose message ids hold no time leaves the timestamp null; then the batch's own time stands in.
+    # If message ids have no time, the timestamp is null; then the time of the batch is used.
     arrival = F.coalesce("timestamp", F.current_timestamp())
     rows = lines.select(F.col("value").cast("string").alias("text"), arrival.alias("arrival"))
     is_hdfs, is_syslog = F.col("text").rlike(HDFS_LINE), F.col("text").rlike(SYSLOG_LINE)
@@ -70,7 +71,7 @@ def _syslog_time() -> Column:
     day_and_time = F.regexp_replace(_part(SYSLOG_LINE, 1), "  ", " ")
     in_year = F.concat_ws(" ", F.year("arrival").cast("string"), day_and_time)
     this_year = F.try_to_timestamp(in_year, F.lit("yyyy MMM d HH:mm:ss"))
-    is_ahead = this_year > F.col("arrival") + F.expr("INTERVAL 1 DAY")  # a day's grace: clocks and zones differ
+    is_ahead = this_year > F.col("arrival") + F.expr("INTERVAL 1 DAY")  # tolerance: clocks and zones differ
     return F.when(is_ahead, this_year - F.expr("INTERVAL 1 YEAR")).otherwise(this_year)
 
 
@@ -80,7 +81,7 @@ def _syslog_level() -> Column:
 
 
 def count_errors(parsed: DataFrame, window: str, lateness: str) -> DataFrame:
-    """Lines, errors and error rate (0..1, four digits) by window and component."""
+    """Return lines, errors and error rate (0..1, four digits) by window and component."""
     is_error = F.col("level").isin(*ERROR_LEVELS)
     counts = (
         parsed.withWatermark("event_time", lateness)
@@ -102,7 +103,7 @@ def _rates(counts: DataFrame) -> DataFrame:
 
 
 def transform(lines: DataFrame, window: str = "5 minutes", lateness: str = "10 minutes") -> DataFrame:
-    """From log lines (``value``, ``timestamp``) to one JSON document a row (``value``, binary)."""
+    """Convert log lines (``value``, ``timestamp``) to one JSON document per row (``value``, binary)."""
     rates = count_errors(parse_lines(lines), window, lateness)
     return _as_json(rates)
 
@@ -112,16 +113,17 @@ def _as_json(rates: DataFrame) -> DataFrame:
 
 
 def waiting_windows(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """The windows that a stopped query has counted and not sent, in the form of ``transform``, from its checkpoint."""
+    """Return the windows that a stopped query has counted and not sent, in the form of ``transform``, from its
+    checkpoint.
+    """
     state = spark.read.format("statestore").load(checkpoint).select("key.window", "key.component", "value")
-    # The two counts have the same name in the state, so they are taken by their places.
+    # The two counts have the same name in the state, so they are selected by position.
     rows = [(tuple(row.window), row.component, row.value[0], row.value[1]) for row in state.collect()]
     kind = "window struct<start: timestamp, end: timestamp>, component string, lines bigint, errors bigint"
     return _as_json(_rates(spark.createDataFrame(rows, kind).coalesce(1)))
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """Start the query that reads, counts and sends."""
     lines = (
         spark.readStream.format("metaq")
         .option("brokers", arguments.brokers)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def pattern(text: str) -> str:
-    """A regular expression of Python's, for argparse."""
+    """Check a Python regular expression, for argparse."""
     try:
         re.compile(text)
     except re.error as error:
@@ -17,24 +17,24 @@ def pattern(text: str) -> str:
 
 
 def duration(text: str) -> str:
-    """A Spark interval such as ``5 minutes``, for argparse."""
+    """Check a Spark interval such as ``5 minutes``, for argparse."""
     if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
     return text
 
 
 def add_trigger(parser: Any) -> None:
-    """``--every``: how often a query has a batch."""
+    """Add ``--every``: how often a query has a batch."""
     parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
 
 
 def trigger(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What ``add_trigger``'s argument asks for, for ``DataStreamWriter.trigger``."""
+    """Return the arguments of ``DataStreamWriter.trigger`` for ``--every``."""
     return {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
 
 
 def add_source(parser: Any) -> None:
-    """``--brokers`` of MetaQ or ``--rocketmq`` name servers: one of them."""
+    """Add ``--brokers`` (MetaQ) and ``--rocketmq`` (name servers), of which one must be given."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--brokers", help="host:port of the MetaQ brokers, separated by commas")
     where.add_argument(
@@ -43,7 +43,7 @@ def add_source(parser: Any) -> None:
 
 
 def queue_system(arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
-    """The format that ``add_source``'s arguments name, and the option by which its brokers are found."""
+    """Return the format that the arguments of ``add_source`` select, and its option for finding the brokers."""
     if arguments.rocketmq is not None:
         return "rocketmq", {"nameServers": arguments.rocketmq}
     return "metaq", {"brokers": arguments.brokers}

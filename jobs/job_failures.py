@@ -12,7 +12,7 @@ _RAISED_BY_A_ROW = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+
 
 
 def sentence(problem: BaseException) -> str:
-    """The last error of the connector, of a job or of a row that the text quotes; all of it if there is none."""
+    """Return the last error of the connector, of a job or of a row that the text quotes; the whole text without one."""
     text = str(problem)
     for known in (_OURS, _RAISED_BY_A_ROW):
         if found := known.findall(text):

@@ -1,9 +1,9 @@
-"""What a job did, on standard error: a line every few seconds while it works, and one at its end.
+"""Reports the progress of a job on standard error: a line every few seconds, and one at its end.
 
     topic_to_parquet: 1200000 rows in, 1200000 rows out, 10 s
     topic_to_parquet: done: 2400000 rows in, 2400000 rows out, 19.4 s
 
-Rows out are those that were given to the target. A task that Spark ran twice may count twice.
+Rows out were written to the target. A task that Spark ran twice may count twice.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 EVERY_S: Final = 5.0
 POLL_S: Final = 1.0
-"""Spark remembers the last 100 micro-batches, so a second is often enough to miss none."""
+"""Spark keeps the last 100 micro-batches, so asking once a second is enough to miss none."""
 OBSERVED: Final = "rows_out"
 
 
 def count_rows_out(frame: DataFrame) -> DataFrame:
-    """``frame``, to be written by a query that ``JobReport.follow`` follows."""
+    """Return ``frame`` with a counter, for a query that ``JobReport.follow`` follows."""
     return frame.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))
 
 
 def append(frame: DataFrame, options: Mapping[str, Any]) -> None:
-    """Append the rows of ``frame`` to topics."""
     frame.write.format("metaq").mode("append").options(**options).save()
 
 
 class JobReport:
-    """Counts of one run; used as a context manager around the work."""
+    """The counts of one run; a context manager around the work."""
 
     def __init__(self, name: str, every_s: float = EVERY_S) -> None:
         self._name, self._every_s = name, every_s
@@ -67,7 +66,7 @@ class JobReport:
         self.rows_out += after.get["rows"]
 
     def follow(self, query: StreamingQuery, rows_out: Callable[[], int] | None = None) -> None:
-        """Wait for the end of ``query``. ``rows_out`` counts what a ``foreachBatch`` wrote.
+        """Wait for the end of ``query``. ``rows_out`` counts the rows that a ``foreachBatch`` wrote.
 
         Raises:
             StreamingQueryException: The query failed.
@@ -83,7 +82,7 @@ class JobReport:
                     self.rows_out = rows_out()
 
     def _add(self, query: StreamingQuery, seen: dict[int, tuple[int, int]]) -> None:
-        """Add the micro-batches that have ended. One without rows is reported with its number again and again."""
+        """Add the micro-batches that have ended. Spark reports an empty one repeatedly with the same number."""
         for progress in query.recentProgress:
             observed = progress.observedMetrics.get(OBSERVED)
             counts = progress.numInputRows, 0 if observed is None else observed["rows"]

@@ -1,18 +1,18 @@
 """Send the lines of text files to a topic, byte for byte.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \
         --brokers 127.0.0.1:8123 --topic lines /var/log/app.log
 
 With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topic is RocketMQ's, and its queues are its partitions.
 
 A message is a line *with* its line end, so the messages of a file, joined, are the file: CR LF, blank lines, bytes that
-are no UTF-8 and a last line without an end all come through. The input is a file, or a folder (all files in and below
+are no UTF-8 and a last line without an end are all preserved. The input is a file, or a folder (all files in and below
 it, in the order of their paths), local or at a URI that pyarrow opens (``s3://``, ``hdfs://``, ``gs://``); every
 executor must see it.
 
-The input is cut into blocks, which are dealt to the topic's partitions in turn, like cards. One task serves one
-partition, so within a partition lines stand in the order of the files; nothing is promised between partitions. A line
-belongs to the block that holds its first byte.
+The input is cut into blocks, which are distributed over the topic's partitions in turn. One task writes one partition,
+so the lines of a partition are in the order of the files; there is no order between partitions. A line belongs to the
+block with its first byte.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Block:
 
 
 def list_files(source: str) -> list[tuple[str, int]]:
-    """Path (as a URI or a local path) and size in bytes of every file of ``source``, in the order of their paths.
+    """Return path (a URI or a local path) and size in bytes of every file of ``source``, in the order of their paths.
 
     Raises:
-        FileNotFoundError: There is nothing at ``source``, or the folder holds no file.
+        FileNotFoundError: There is nothing at ``source``, or the folder has no file.
     """
     filesystem, root = open_filesystem(source)
     info = filesystem.get_file_info(root)
@@ -78,13 +78,13 @@ def list_files(source: str) -> list[tuple[str, int]]:
 
 
 def open_filesystem(source: str) -> tuple[fs.FileSystem, str]:
-    """The file system of ``source`` and the path within it."""
+    """Return the file system of ``source`` and the path within it."""
     filesystem, path = fs.FileSystem.from_uri(source if "://" in source else os.path.abspath(source))
     return filesystem, str(path)
 
 
 def deal(files: Iterable[tuple[str, int]], partitions: int, block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """Cut the files into blocks and deal them to the partitions 0 .. ``partitions`` - 1 in turn."""
+    """Cut the files into blocks and distribute them over the partitions 0 .. ``partitions`` - 1 in turn."""
     blocks: list[Block] = []
     for path, size in files:
         for start in range(0, size, block_bytes):
@@ -94,7 +94,7 @@ def deal(files: Iterable[tuple[str, int]], partitions: int, block_bytes: int = B
 
 
 def lines_of(stream: BinaryIO, start: int, end: int) -> list[bytes]:
-    """The lines whose first byte is in ``[start, end)``, each with its line end if it has one."""
+    """Return the lines whose first byte is in ``[start, end)``, with their line ends."""
     position = start
     if start:
         stream.seek(start - 1)
@@ -107,7 +107,7 @@ def lines_of(stream: BinaryIO, start: int, end: int) -> list[bytes]:
 
 
 def read_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows of ``BLOCK_SCHEMA`` to rows of ``LINE_SCHEMA``, a batch for each block. Runs in the tasks."""
+    """Convert rows of ``BLOCK_SCHEMA`` to rows of ``LINE_SCHEMA``, a batch for each block. Runs in the tasks."""
     for batch in batches:
         for row in batch.to_pylist():
             filesystem, path = open_filesystem(row["path"])
@@ -118,13 +118,13 @@ def read_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def transform(blocks: DataFrame, partitions: int) -> DataFrame:
-    """From blocks to lines: each partition's blocks in one task, in their order."""
+    """Convert blocks to lines: the blocks of a partition in one task, in order."""
     by_partition = blocks.repartitionByRange(partitions, "partition").sortWithinPartitions("partition", "sequence")
     return by_partition.mapInArrow(read_blocks, LINE_SCHEMA)
 
 
 def count_partitions(brokers: str, topic: str) -> int:
-    """How many partitions of the topic can be written to.
+    """Return how many partitions of the topic can be written to.
 
     Raises:
         ValueError: ``brokers`` is not host:port, separated by commas.
@@ -135,11 +135,11 @@ def count_partitions(brokers: str, topic: str) -> int:
 
 
 def count_queues(name_servers: str, topic: str) -> int:
-    """How many queues of a RocketMQ topic can be written to.
+    """Return how many queues of a RocketMQ topic can be written to.
 
     Raises:
         ValueError: ``name_servers`` is not host:port, separated by semicolons.
-        MetaqError: No name server can be reached, or none knows the topic.
+        MetaqError: No name server can be reached, or none has the topic.
     """
     with closing(RocketMQPool()) as pool:
         queues = NameServerDirectory(parse_name_servers(name_servers), pool).writable(topic)
@@ -150,7 +150,7 @@ def count_queues(name_servers: str, topic: str) -> int:
 
 def run(spark: SparkSession, arguments: argparse.Namespace, report: JobReport | None = None) -> None:
     """Read and send everything; ``report`` counts it."""
-    from job_arguments import queue_system  # here: the tasks import this module
+    from job_arguments import queue_system  # imported here: the tasks import this module
 
     system, options = queue_system(arguments)
     if system == "rocketmq":
@@ -171,7 +171,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, report: JobReport | 
 
 
 def bytes_of_a_block(text: str) -> int:
-    """A number of bytes of at least 1, alone or with a unit such as k or MB behind it, for argparse."""
+    """Parse a number of bytes of at least 1, with an optional unit such as k or MB, for argparse."""
     with suppress(ValueError):
         if (total := parse_size(text)) > 0:
             return total
@@ -194,7 +194,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("lines_to_topic").getOrCreate()
-    from job_report import JobReport  # here: the tasks import this module, and the report is the driver's
+    from job_report import JobReport  # imported here: the tasks import this module, and only the driver reports
 
     try:
         with JobReport("lines_to_topic") as report:

@@ -1,7 +1,7 @@
-"""Write log lines that look like those of a storage cluster and of SSH servers: the demo's input when it is given none.
+"""Writes log lines that look like those of a storage cluster and of SSH servers: the default input of the demo.
 
-The same seed gives the same bytes. So that a pipeline that is careless with bytes is caught, the lines are not all
-polite: some end in CR LF, some are blank, some hold bytes that are no UTF-8, and the last has no line end at all.
+The same seed gives the same bytes. Some lines are difficult, so that a pipeline that alters bytes is noticed: some end
+in CR LF, some are blank, some have bytes that are no UTF-8, and the last one has no line end.
 
     python jobs/log_generator.py --lines 300000 --seed 7 lines.log
 """
@@ -30,7 +30,7 @@ EVENTS = (
     (50, "sshd[{thread}]: Failed password for invalid user admin from {outsider}"),
     (12, "sshd[{thread}]: error: Received disconnect from {outsider}: 3: no more methods [preauth]"),
 )
-"""How often in a thousand lines, and the line behind its time; ``sshd`` lines get the time as syslog writes it."""
+"""Frequency in a thousand lines, and the text behind the time; ``sshd`` lines have the time in syslog's form."""
 
 DETAILS: dict[str, Callable[[random.Random], object]] = {
     "thread": lambda chance: chance.randint(13, 4999),
@@ -40,11 +40,11 @@ DETAILS: dict[str, Callable[[random.Random], object]] = {
     "node": lambda chance: f"10.251.{chance.randint(0, 255)}.{chance.randint(1, 254)}:50010",
     "outsider": lambda chance: f"203.0.113.{chance.randint(1, 254)} port {chance.randint(1024, 65535)} ssh2",
 }
-"""What stands for each word in braces, drawn anew every time."""
+"""Choices for each word in braces, drawn again for every line."""
 
 
 class _Drawn(dict[str, object]):
-    """Draws a detail when a template asks for it."""
+    """Draws a value when a template needs it."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -54,7 +54,7 @@ class _Drawn(dict[str, object]):
 
 
 def log_lines(count: int, seed: int) -> Iterator[bytes]:
-    """``count`` lines, each with its line end but for the last, in the order of their times."""
+    """Yield ``count`` lines in the order of their times, each but the last with its line end."""
     chance = random.Random(seed)
     drawn = _Drawn(chance)
     weights, templates = zip(*EVENTS, strict=True)

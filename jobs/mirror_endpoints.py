@@ -1,7 +1,7 @@
-"""The two endpoints of a mirror: MetaQ's brokers or RocketMQ's, asked in the same way, and rows in the form of either.
+"""The two endpoints of a mirror, MetaQ's brokers or RocketMQ's, with one interface, and the conversion of rows.
 
-A tag of RocketMQ is an attribute of MetaQ, and the other way round. From RocketMQ to RocketMQ, keys and properties go
-along.
+A tag of RocketMQ is an attribute of MetaQ, and vice versa. From RocketMQ to RocketMQ, keys and properties are copied,
+too.
 
 Used on the driver only.
 """
@@ -29,39 +29,39 @@ class Endpoint(Protocol):
 
     @property
     def format(self) -> str:
-        """What Spark calls the system."""
+        """Spark's name of the format."""
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The options that name its servers."""
+        ...
 
     def addresses(self) -> set[Address]:
-        """Servers that show whether two endpoints are the same."""
+        """Return servers that show whether two endpoints are the same cluster."""
 
     def topics(self) -> Collection[str]:
-        """All topics. Raises ``MetaqError`` if they cannot be listed."""
+        """Return all topics. Raises ``MetaqError`` if they cannot be listed."""
 
     def sources(self, topic: str) -> list[Partition]:
-        """The partitions of a topic that may hold messages."""
+        """Return the partitions of a topic that may have messages."""
 
     def targets(self, topic: str) -> list[Partition]:
-        """The partitions of a topic that take messages.
+        """Return the partitions of a topic that accept messages.
 
         Raises:
             TopicNotFound: There are none.
         """
 
     def unseen_partitions(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
-        """Partitions that have messages, or may have, of those servers that answer."""
+        """Return partitions that have messages, or may have, at the servers that answer."""
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
-        """By topic and partition of the source: the number that a write gives to its target."""
+        """Return by topic and partition of the source the number of its target in a write."""
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
-        """The options of a write of a micro-batch, beyond those that name the servers."""
+        """Return the options for writing a micro-batch, beyond ``options``."""
 
     def close(self) -> None:
-        """Close the connections that are the endpoint's own."""
+        """Close the connections that belong to the endpoint."""
 
 
 class MetaQEndpoint:
@@ -96,7 +96,7 @@ class MetaQEndpoint:
         return exactly_once(assigned, name, batch_id)
 
     def close(self) -> None:
-        """See ``Endpoint``: its connections are those of the whole process."""
+        """Do nothing: its connections belong to the whole process."""
 
 
 class RocketMQEndpoint:
@@ -128,7 +128,7 @@ class RocketMQEndpoint:
         return [TopicPartition(topic, queue) for topic in topics for queue in self._directory.queues(topic)]
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
-        """See ``Endpoint``: where each queue stands now in the list of those that take messages."""
+        """Return the current position of each queue among those that accept messages."""
         found: dict[str, dict[str, int]] = {}
         for topic, of_topic in assigned.items():
             queues = {queue: number for number, queue in enumerate(self.targets(prefix + topic))}
@@ -139,21 +139,20 @@ class RocketMQEndpoint:
         return {}
 
     def close(self) -> None:
-        """See ``Endpoint``."""
         self._pool.close()
 
 
 def endpoint(brokers: str | None, name_servers: str | None) -> Endpoint:
-    """The endpoint that the arguments name."""
+    """Return the endpoint that the arguments name."""
     return RocketMQEndpoint(name_servers) if name_servers is not None else MetaQEndpoint(brokers or "")
 
 
 def copies_between(
     messages: DataFrame, numbers: Mapping[str, Mapping[str, int]], target: str, prefix: str
 ) -> DataFrame:
-    """From a read's rows, of either format, to the rows of a write of format ``target``.
+    """Convert the rows of a read, of either format, to the rows of a write of format ``target``.
 
-    ``numbers``: what ``Endpoint.numbers`` of the target says. A message without one fails the write.
+    ``numbers`` are ``Endpoint.numbers`` of the target. A message without a number fails the write.
     """
     of_rocketmq = "queue_id" in messages.columns
     name = F.concat_ws(":", "broker_name", "queue_id") if of_rocketmq else F.concat_ws("-", "broker_id", "partition")

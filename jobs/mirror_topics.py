@@ -1,21 +1,21 @@
-"""Mirror topics to other brokers, keeping partition and order; each message exactly once, where the target is MetaQ.
+"""Mirrors topics to other brokers, keeping partition and order; each message exactly once if the target is MetaQ.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \
         --from-brokers 10.0.0.1:8123 --to-brokers 10.1.0.1:8123 --topics orders,payments --checkpoint progress/mirror
 
-Payload and attribute are what they were; message ids and timestamps are those that the target gives. Run it again to go
-on where it was; with ``--every`` it keeps running. ``docs/jobs.md`` says what is promised.
+Payload and attribute are unchanged; message ids and timestamps are the target's. Run it again to continue; with
+``--every`` it keeps running. ``docs/jobs.md`` describes its guarantees.
 
 ``--from-rocketmq`` and ``--to-rocketmq`` name the name servers of a RocketMQ cluster instead: in either direction, a
 tag is an attribute. RocketMQ has no transaction over several messages, so there a repeated batch is written again.
 
-Which partition goes where is settled when a partition is first seen (``metaq.operate.mirror.targets``) and remembered
-in the folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
+The target of a partition is chosen when the partition is first seen (``metaq.operate.mirror.targets``) and stored in
+the folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
 
     {"v": 1, "name": "mirror-0f9c...", "prefix": "", "topics": {"orders": {"0-0": "7-0", "0-1": "7-1"}}}
 
-Each micro-batch is one transaction at the target, named by that and by its number: one that Spark runs again after a
-crash changes nothing, or takes the place of the one that was not finished.
+Each micro-batch is one transaction at the target, identified by that name and its number: if Spark repeats it after a
+crash, it changes nothing, or replaces the unfinished one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from metaq.operate.mirror.targets import assign
 
 
 class Memory:
-    """What the mirror has settled: its name, the prefix of its topics, and the place of every partition seen.
+    """The stored state of the mirror: its name, the prefix of its topics, and the target of every partition.
 
     Raises:
-        ValueError: The checkpoint is that of a mirror with another prefix, or of a newer version of this job.
+        ValueError: The checkpoint is from a mirror with another prefix, or from a newer version of this job.
     """
 
     def __init__(self, checkpoint: str, prefix: str) -> None:
@@ -68,7 +68,7 @@ class Memory:
         self.assigned = targets_from_tree(tree.get("topics", {}))
 
     def keep(self, assigned: Mapping[str, PartitionTargets]) -> None:
-        """Store the places, if any is new, before a message goes there."""
+        """Store the targets, if any is new, before a message is written."""
         if self._next and assigned == self.assigned:
             return
         tree = {"v": 1, "name": self.name, "prefix": self._prefix, "topics": targets_to_tree(assigned)}
@@ -78,7 +78,7 @@ class Memory:
 
 
 def targets_to_tree(assigned: Mapping[str, PartitionTargets]) -> dict[str, dict[str, str]]:
-    """Ready for JSON, in the order of topics and partitions."""
+    """Return the targets as a JSON tree, in the order of topics and partitions."""
     return {
         topic: {str(source): str(target) for source, target in sorted(of_topic.items())}
         for topic, of_topic in sorted(assigned.items())
@@ -86,7 +86,7 @@ def targets_to_tree(assigned: Mapping[str, PartitionTargets]) -> dict[str, dict[
 
 
 def targets_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, PartitionTargets]:
-    """The reverse of ``targets_to_tree``."""
+    """Convert the result of ``targets_to_tree`` back."""
     return {
         topic: {Partition.parse_any(source): Partition.parse_any(target) for source, target in of_topic.items()}
         for topic, of_topic in tree.items()
@@ -96,9 +96,10 @@ def targets_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, Partit
 def transform(
     messages: DataFrame, assigned: Mapping[str, PartitionTargets], prefix: str, replaced: bool = False
 ) -> DataFrame:
-    """From a read's rows to a write's: ``topic``, ``partition`` (a place number), ``attribute``, ``value``.
+    """Convert the rows of a read to those of a write: ``topic``, ``partition`` (a target's number), ``attribute``,
+    ``value``.
 
-    An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    An attribute with replaced bytes fails the write, unless ``replaced`` allows it.
     """
     whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
     topic = F.concat(F.lit(prefix), F.col("topic")).alias("topic")
@@ -106,7 +107,7 @@ def transform(
 
 
 class Mirror:
-    """Writes micro-batches, and settles the places of partitions that are new. Has connections until it is closed."""
+    """Writes micro-batches, and chooses the targets of new partitions. Has connections until it is closed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -123,7 +124,7 @@ class Mirror:
         self.target.close()
 
     def settle_targets(self) -> None:
-        """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.
+        """Give every partition of the mirrored topics a target; retries a few times if a broker does not answer.
 
         Raises:
             ValueError: The target has too few partitions, or a topic would be mirrored to itself or is a mirror.
@@ -151,7 +152,8 @@ class Mirror:
         return assigned
 
     def _has_unread(self) -> bool:
-        """Whether a broker that answers holds messages of a partition that has no place. Others do not stop a batch."""
+        """Return whether a broker has messages of a partition without a target. Brokers that do not answer are ignored.
+        """
         known = self._memory.assigned
         return any(
             where.partition not in known.get(where.topic, {})
@@ -177,14 +179,14 @@ class Mirror:
 
 
 def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
-    """Whether the topic of the source is to be mirrored."""
+    """Return whether a topic of the source is mirrored."""
     if arguments.topics is not None:
         return topic in arguments.topics.split(",")
     return re.fullmatch(arguments.pattern, topic) is not None
 
 
 def refuse_circles(topics: list[str], prefix: str) -> None:
-    """A mirror among the same brokers must not read what it writes.
+    """Refuse to read what the mirror writes, if both endpoints are the same brokers.
 
     Raises:
         ValueError: A topic would be mirrored to itself, or is the mirror of another.
@@ -200,7 +202,7 @@ def refuse_circles(topics: list[str], prefix: str) -> None:
 
 
 def run(spark: SparkSession, mirror: Mirror) -> StreamingQuery:
-    """Start the query of ``mirror``. What stands against it is said before anything is written."""
+    """Start the query of ``mirror``. Errors are raised before anything is written."""
     mirror.settle_targets()
     arguments = mirror.arguments
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}

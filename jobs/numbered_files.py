@@ -1,6 +1,6 @@
-"""What a job remembers between runs: JSON documents with a number each, in a folder, written whole and never changed.
+"""The stored state of a job: numbered JSON documents in a folder, written atomically and never changed.
 
-``00000000.json``, ``00000001.json`` and so on; other names are none of ours. The folder is a local path or a URI that
+``00000000.json``, ``00000001.json`` and so on; other files are ignored. The folder is a local path or a URI that
 pyarrow opens (``s3://``, ``hdfs://``, ``gs://``). A document gets its name when it is complete.
 """
 
@@ -22,13 +22,13 @@ class NumberedFiles:
         self._files, self._root = open_folder(folder)
 
     def numbers(self) -> list[int]:
-        """Of all documents, ascending."""
+        """Return the numbers of all documents, ascending."""
         found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
         matches = (re.fullmatch(r"(\d{8,})\.json", file.base_name) for file in found)
         return sorted(int(match[1]) for match in matches if match)
 
     def read(self, number: int) -> Any:
-        """One document.
+        """Return one document.
 
         Raises:
             FileNotFoundError: There is none with this number.
@@ -45,7 +45,7 @@ class NumberedFiles:
         """Store a document.
 
         Raises:
-            FileExistsError: There is one with this number; somebody else writes to this folder.
+            FileExistsError: There is one with this number; another process writes to this folder.
         """
         self._files.create_dir(self._root, recursive=True)
         draft = f"{self._root}/.{number:08}.{os.getpid()}.draft"
@@ -61,10 +61,10 @@ class NumberedFiles:
 
 
 def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a folder, and the path within it."""
+    """Return the file system of a folder, and the path within it."""
     return fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), os.path.abspath(folder))
 
 
 def spark_path(folder: str) -> str:
-    """The folder as Spark has to be given it, whose own idea of a path without a scheme is the cluster's default."""
+    """Return the folder as a path for Spark, whose default for paths without a scheme is the cluster's file system."""
     return folder if "://" in folder else f"file://{os.path.abspath(folder)}"

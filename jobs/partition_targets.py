@@ -1,12 +1,12 @@
-"""Which partition a copy of a message goes to, for jobs that copy topics and keep partitions and order.
+"""Chooses the target partition of copied messages, for jobs that keep partitions and order.
 
-A *target* is settled once for each partition of the source and never changes, so that the copies of a partition's
-messages stay in one partition, one behind the other, whatever partitions come later on either side. The rule is
-``metaq.operate.mirror.targets.assign``. ``assign_partitions`` makes a column of it, ``ordered_partitions`` the
-connector's option that belongs to it: a list of names, so that a message whose partition is away fails the write
-instead of going elsewhere.
+A *target* is chosen once for each partition of the source and never changes, so that the copies of a partition's
+messages stay in one partition, in order, whatever partitions are added later on either side. The rule is
+``metaq.operate.mirror.targets.assign``. ``assign_partitions`` makes a column of the targets, ``ordered_partitions`` the
+connector's option for it: a list of names, so that a message whose partition is missing fails the write instead of
+going elsewhere.
 
-Used on the driver only; executors need nothing of this file.
+Used on the driver only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from metaq.errors import TopicNotFound
 from metaq.model import Partition
 
 PartitionTargets = Mapping[Partition, Partition]
-"""Partitions of one topic at the source, each with the partition of the target that takes its messages."""
+"""Partitions of one topic at the source -> partitions of the target for their messages."""
 
 REPLACEMENT_CHARACTER = "\ufffd"
-"""What the connector shows for bytes of an attribute that are not UTF-8."""
+"""The character that the connector shows for bytes of an attribute that are not UTF-8."""
 
 
 def partitions_of(directory: Directory, topic: str) -> list[Partition]:
-    """The partitions that ``topic`` is configured to have, and those that hold messages.
+    """Return the partitions that ``topic`` is configured to have, and other ones with messages.
 
     Raises:
         MetaqError: A broker could not be asked.
@@ -38,17 +38,17 @@ def partitions_of(directory: Directory, topic: str) -> list[Partition]:
     stored = set(directory.partitions(topic))
     try:
         return sorted(stored | set(directory.writable(topic)))
-    except TopicNotFound:  # it takes no messages any more, and may still hold some
+    except TopicNotFound:  # it accepts no messages any more, and may still have some
         return sorted(stored)
 
 
 def ordered_partitions(targets: Iterable[Partition]) -> str:
-    """The value of the option ``orderedPartitions`` that has every one of ``targets`` (at least one) in its list."""
+    """Return the value of the option ``orderedPartitions`` that lists all of ``targets`` (at least one)."""
     return ";".join(f"{broker_id}:{count}" for broker_id, count in sorted(_counts(targets).items()))
 
 
 def partition_numbers(targets: Iterable[Partition]) -> dict[Partition, int]:
-    """Where each partition stands in the list that ``ordered_partitions`` describes."""
+    """Return the position of each partition in the list of ``ordered_partitions``."""
     listed = [
         Partition(broker_id, index)
         for broker_id, count in sorted(_counts(targets).items())
@@ -65,8 +65,9 @@ def _counts(targets: Iterable[Partition]) -> dict[int, int]:
 
 
 def exactly_once(assigned: Mapping[str, PartitionTargets], name: str, version: int = 0) -> dict[str, Any]:
-    """The connector's options for a write of copies in one transaction: the same ``name`` and ``version`` again writes
-    nothing."""
+    """Return the connector's options for writing copies in one transaction; it is written once per ``name`` and
+    ``version``.
+    """
     return {
         "orderedPartitions": ordered_partitions(all_targets(assigned)),
         "delivery": "exactly_once",
@@ -76,14 +77,14 @@ def exactly_once(assigned: Mapping[str, PartitionTargets], name: str, version: i
 
 
 def all_targets(assigned: Mapping[str, PartitionTargets]) -> set[Partition]:
-    """The partitions of the target that any topic uses."""
+    """Return the partitions of the target that any topic uses."""
     return {target for of_topic in assigned.values() for target in of_topic.values()}
 
 
 def assign_partitions(messages: DataFrame, assigned: Mapping[str, PartitionTargets]) -> DataFrame:
-    """``partition`` becomes the place number of the message's target. A message without a place fails the write.
+    """Replace ``partition`` by the number of the message's target. A message without a target fails the write.
 
-    ``messages`` has ``topic``, ``broker_id`` and ``partition`` as a read gives them; other columns are kept.
+    ``messages`` has ``topic``, ``broker_id`` and ``partition`` as in a read; other columns are kept.
     """
     numbers = partition_numbers(all_targets(assigned))
     tree = {
@@ -97,7 +98,7 @@ def assign_partitions(messages: DataFrame, assigned: Mapping[str, PartitionTarge
 
 
 def whole_attribute() -> Column:
-    """``attribute``, failing where bytes that are not UTF-8 were replaced: a copy would not be what the message was."""
+    """Return ``attribute``; bytes that are not UTF-8 fail the query, because the copy would differ from the message."""
     at = F.concat(F.col("topic"), F.lit("/"), F.concat_ws("-", "broker_id", "partition"), F.lit(", offset "), "offset")
     problem = F.concat(
         at,

@@ -1,14 +1,14 @@
 """Replay a part of a topic into another topic, or into the same one, exactly once.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/replay_range.py \\
-        --brokers 127.0.0.1:8123 --topic orders --to-topic orders_again \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/replay_range.py \
+        --brokers 127.0.0.1:8123 --topic orders --to-topic orders_again \
         --from-time 2026-11-20T06:00:00Z --to-time 2026-11-20T07:00:00Z --types paid,refunded
 
 Payload, attribute, partition and order are kept; ids and timestamps are new. With ``--dry-run`` the messages are only
 counted.
 
-A replay has a name, made of what it is asked to do unless ``--name`` gives one. The brokers remember it: the same
-replay again, after a crash or by mistake, writes nothing twice. ``docs/jobs.md`` says what is promised.
+A replay has a name, derived from its arguments unless ``--name`` gives one. The brokers remember it: repeating a
+replay, after a crash or by mistake, writes nothing twice. ``docs/jobs.md`` describes its guarantees.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from metaq.operate.mirror.targets import assign
 
 SOURCE = ("brokers", "topic", "from_time", "from_offsets", "to_time", "to_offsets", "types")
 TARGET = ("to_brokers", "to_topic")
-"""What a replay is asked to do; its name is made of it."""
+"""The arguments from which the name of a replay is derived."""
 
 
 def replay_name(arguments: argparse.Namespace) -> str:
-    """The name given, else one that is the same for the same replay, however its options are ordered."""
+    """Return the given name, or a name derived from the arguments, independent of their order."""
     if arguments.name is not None:
         return str(arguments.name)
     asked = {key: getattr(arguments, key) for key in SOURCE + TARGET}
@@ -53,7 +53,7 @@ def replay_name(arguments: argparse.Namespace) -> str:
 
 
 def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The connector's options for the part that is asked for."""
+    """Return the connector's options for the selected range."""
     options = {
         "brokers": arguments.brokers,
         "subscribe": arguments.topic,
@@ -68,7 +68,7 @@ def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def settle_targets(arguments: argparse.Namespace) -> PartitionTargets:
-    """Where each partition's messages go: among the same brokers to that of the same name, else by place.
+    """Choose the targets: among the same brokers the partition of the same name, else by position.
 
     Raises:
         ValueError: The target has too few partitions.
@@ -85,16 +85,17 @@ def settle_targets(arguments: argparse.Namespace) -> PartitionTargets:
 
 
 def transform(messages: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
-    """From a read's rows of ``topic`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
+    """Convert the rows of a read of ``topic`` to those of a write: ``partition`` (a target's number), ``attribute``,
+    ``value``.
 
-    An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    An attribute with replaced bytes fails the write, unless ``replaced`` allows it.
     """
     whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
     return assign_partitions(whole, {topic: assigned}).select("partition", "attribute", "value")
 
 
 def count(messages: DataFrame) -> DataFrame:
-    """For each partition: messages, first and last offset and time. Sorted."""
+    """Return for each partition the number of messages, and first and last offset and time, sorted."""
     return (
         messages.groupBy("broker_id", "partition")
         .agg(
@@ -109,7 +110,7 @@ def count(messages: DataFrame) -> DataFrame:
 
 
 def dry_run(spark: SparkSession, arguments: argparse.Namespace) -> Mapping[Partition, int]:
-    """Print what would be replayed, and return how many messages of each partition."""
+    """Print what would be replayed, and return the number of messages of each partition."""
     columns = "broker_id,partition,offset,timestamp"
     counted = count(spark.read.format("metaq").options(columns=columns, **read_options(arguments)).load()).collect()
     for row in counted:
@@ -123,7 +124,7 @@ def dry_run(spark: SparkSession, arguments: argparse.Namespace) -> Mapping[Parti
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    """Replay, and say under which name."""
+    """Replay, and print the name of the replay."""
     assigned, name = settle_targets(arguments), replay_name(arguments)
     messages = spark.read.format("metaq").options(**read_options(arguments)).load()
     if assigned:
@@ -142,10 +143,10 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def addresses(brokers: str) -> list[Address]:
-    """Read ``host:port,host:port``.
+    """Parse ``host:port,host:port``.
 
     Raises:
-        ValueError: It is not that.
+        ValueError: It has another form.
     """
     return [Address.parse(broker) for broker in brokers.split(",")]
 

@@ -1,13 +1,13 @@
-"""Write a topic from an archive (``archive_topics.py``) to brokers again, exactly once, keeping partition and order.
+"""Writes a topic from an archive (``archive_topics.py``) to brokers, exactly once, keeping partition and order.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/restore_topic.py \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/restore_topic.py \
         --archive archive --topic orders --brokers 10.1.0.1:8123 --to-topic orders
 
 Only files that a manifest names are read, and nothing is written if the manifests are not in order. Payload and
-attribute are what they were; ids and timestamps are new. Partitions go by place, see ``partition_targets``.
+attribute are unchanged; ids and timestamps are new. Partitions are assigned by position, see ``partition_targets``.
 
-Like a replay, a restore has a name, made of what it is asked to do unless ``--name`` gives one. The brokers remember
-it: the same again, after a crash or by mistake, writes nothing twice.
+Like a replay, a restore has a name, derived from its arguments unless ``--name`` gives one. The brokers remember it:
+repeating a restore, after a crash or by mistake, writes nothing twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from metaq.operate.mirror.targets import assign
 
 
 def files_of(topic: str, manifests: Sequence[Manifest]) -> list[str]:
-    """Below the archive's folder, the files that hold messages of the topic."""
+    """Return the paths, below the archive's folder, of the files with messages of the topic."""
     return sorted(
         {
             f"data/batch={manifest['batch']:08}/{name}"
@@ -50,7 +50,7 @@ def files_of(topic: str, manifests: Sequence[Manifest]) -> list[str]:
 
 
 def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
-    """The name given, else one that is the same for the same archive, up to the same batch, to the same topic."""
+    """Return the given name, or one derived from the archive, its last batch, and the target topic."""
     if arguments.name is not None:
         return str(arguments.name)
     asked = [arguments.archive, arguments.topic, arguments.brokers, arguments.to_topic, batch_count]
@@ -58,10 +58,11 @@ def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
 
 
 def transform(archived: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
-    """From archived rows with their ``batch`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
+    """Convert archived rows with their ``batch`` to those of a write: ``partition`` (a target's number), ``attribute``,
+    ``value``.
 
     The messages of a partition are in one task, in the order of batches (a later incarnation of a partition is in a
-    later batch) and offsets. An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    later batch) and offsets. An attribute with replaced bytes fails the write, unless ``replaced`` allows it.
     """
     wanted = archived.where(F.col("topic") == topic)
     ordered = wanted.repartition(max(1, len(assigned)), "broker_id", "partition").sortWithinPartitions(
@@ -72,7 +73,7 @@ def transform(archived: DataFrame, topic: str, assigned: PartitionTargets, repla
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    """Restore, and say under which name.
+    """Restore, and print the name of the restore.
 
     Raises:
         ArchiveError: The archive is not in order, or has nothing of the topic.

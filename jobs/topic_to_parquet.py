@@ -1,17 +1,17 @@
 """Store the messages of topics as Parquet, in folders by topic, day and hour.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \\
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \
         --brokers 127.0.0.1:8123 --topics lines --output lake --checkpoint progress/lake
 
     lake/topic=lines/date=2026-11-20/hour=21/part-....parquet
 
 With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topics are RocketMQ's.
 
-Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id holds no time goes
-to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add what has come since; with ``--every`` it keeps running.
+Day and hour are those of a message's timestamp (when the broker stored it), in UTC; a message whose id has no time goes
+to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add newer messages; with ``--every`` it keeps running.
 
-Each message is in the files once: Spark lists in ``_spark_metadata`` which files count, and obeys that list when it
-reads the folder.
+Each message is in the files once: Spark lists the valid files in ``_spark_metadata``, and uses that list when it reads
+the folder.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ HOUR_S, DAY_S = 3600, 86_400
 
 
 def transform(messages: DataFrame) -> DataFrame:
-    """Adds ``date`` (date) and ``hour`` (text, two digits) of ``timestamp``, in UTC in every session time zone.
-
-    Of RocketMQ's messages, of ``store_timestamp``.
+    """Add ``date`` (date) and ``hour`` (text, two digits) of ``timestamp``, or RocketMQ's ``store_timestamp``, in UTC
+    in every session time zone.
     """
     seconds = F.unix_seconds("timestamp" if "timestamp" in messages.columns else "store_timestamp")
     date = F.date_from_unix_date(F.floor(seconds / DAY_S).cast("int"))
@@ -40,7 +39,6 @@ def transform(messages: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """Start the query that reads and stores."""
     system, options = queue_system(arguments)
     messages = (
         spark.readStream.format(system)

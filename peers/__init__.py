@@ -1,1 +1,1 @@
-"""Other products beside this one, for tests and benchmarks: their servers and clients, fetched by package name."""
+"""Other products, for tests and benchmarks: their servers and clients, fetched by package name."""

@@ -1,7 +1,7 @@
 """Runs a command in a network namespace of its own, which has only a loopback interface (Linux).
 
-Servers that listen on every address can be reached there by the command and by nobody else. Other users than root need
-a kernel that lets them make user namespaces; the command then sees itself as root.
+Servers that listen on every address can be reached only by the command there. Users other than root need a kernel that
+allows user namespaces; the command then runs as root of its namespace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def isolated(command: Sequence[str]) -> list[str]:
     The command calls ``raise_loopback`` before it opens a socket.
 
     Raises:
-        Unavailable: This machine does not let us make a namespace.
+        Unavailable: This machine does not allow new namespaces.
     """
     unshare = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     if shutil.which("unshare") is None:
@@ -40,16 +40,16 @@ def isolated(command: Sequence[str]) -> list[str]:
 
 
 def in_one_of_its_own(command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command``, which need know nothing of namespaces, in a new one.
+    """Return the command line that runs ``command`` in a new namespace whose loopback interface is up.
 
     Raises:
-        Unavailable: This machine does not let us make a namespace.
+        Unavailable: This machine does not allow new namespaces.
     """
     return isolated([sys.executable, "-m", "peers.isolation", *command])
 
 
 def raise_loopback() -> None:
-    """Set the loopback interface of a new namespace up.
+    """Bring up the loopback interface of a new namespace.
 
     Raises:
         OSError: The process may not do that.

@@ -1,4 +1,4 @@
-"""A Java server as a process: started on a port that stays the same, waited for, stopped, killed, started again."""
+"""A Java server as a process: started on a port that it keeps, awaited, stopped, killed, started again."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ OPENED: Final = tuple(
     for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref", "java.lang", "java.util")
 )
 SMALL: Final = ("-Xmx384m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""A server of a test: most of its time is its start, so the optimising compiler has nothing to do."""
+"""Options for a server of a test: most of its time is its start, so the optimising compiler does not help."""
 
 FAST: Final = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
-"""A server that is measured."""
+"""Options for a server that is measured."""
 
 
 class JavaServer:
-    """One server. ``folder`` has its log; ``command`` is what ``java`` is given; ``ready`` says when it answers."""
+    """One server. Its log is in ``folder``; ``command`` is the arguments of ``java``; ``ready`` says when it answers.
+    """
 
     def __init__(self, name: str, folder: Path, port: int, command: Sequence[str], ready: Callable[[], bool]) -> None:
         self.name = name
@@ -41,12 +42,11 @@ class JavaServer:
 
     @property
     def address(self) -> str:
-        """``127.0.0.1:port``."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process.
+        """The process id.
 
         Raises:
             RuntimeError: It does not run.
@@ -57,7 +57,7 @@ class JavaServer:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not been stopped or killed from here."""
+        """Whether it was started, and not stopped or killed since."""
         return self._process is not None
 
     @property
@@ -66,7 +66,7 @@ class JavaServer:
         return (self.folder / "log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start it, again if need be, and wait until it answers.
+        """Start it and wait until it answers.
 
         Raises:
             RuntimeError: It ended, or did not answer in time; with the end of its log.
@@ -83,7 +83,7 @@ class JavaServer:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """Ask it to stop, as an operator does, and wait; kill it if it does not."""
+        """Terminate it and wait; kill it if it does not end."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,7 +91,7 @@ class JavaServer:
             self.kill()
 
     def kill(self) -> None:
-        """``kill -9``; its files stay as they are."""
+        """Send SIGKILL; its files stay."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -99,21 +99,21 @@ class JavaServer:
 
 
 def ends_with_us() -> Sequence[str]:
-    """What goes before a command so that its process is killed when this one is, where Linux has it."""
+    """Return a prefix for a command, so that its process is killed when this one ends (Linux)."""
     return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 def fresh(folder: Path) -> Path:
-    """Make the folder, empty."""
+    """Create an empty folder, or empty an existing one."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
 def free_port(offsets: Sequence[int] = (0,)) -> int:
-    """A port that is free, as those are that lie at these distances from it.
+    """Return a free port such that the ports at these distances are free, too.
 
-    It is below those that the system gives to clients, so that it is free again when its server comes back.
+    It is below the range of ports for outgoing connections, so it is still free when its server starts again.
     """
     for _ in range(1000):
         port = random.randrange(12_000, 32_000)

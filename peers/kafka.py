@@ -1,6 +1,6 @@
 """A Kafka broker of one node (KRaft) on 127.0.0.1 with its files in a temporary folder, from jars of Maven Central.
 
-Spark's own Ivy fetches the jars, once; they stay in the user's cache.
+Spark's own Ivy fetches the jars once; they stay in the user's cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FETCH_DEADLINE_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """``group:name:version``; ``whole`` says whether what it depends on comes along."""
+    """``group:name:version``; ``whole``: with its dependencies."""
 
     group: str
     name: str
@@ -35,10 +35,10 @@ class Artifact:
 
     @classmethod
     def parse(cls, text: str, whole: bool = False) -> Artifact:
-        """Read ``group:name:version``.
+        """Parse ``group:name:version``.
 
         Raises:
-            ValueError: The text has not three parts.
+            ValueError: The text does not have three parts.
         """
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
@@ -51,14 +51,14 @@ class Artifact:
 
 
 class NoJars(Exception):
-    """What could not be fetched, and what Ivy said at the end."""
+    """Jars could not be fetched; the text names them and has the end of Ivy's output."""
 
 
 def fetch(artifacts: Iterable[Artifact], cache: Path = CACHE) -> list[Path]:
-    """The jars of these artifacts; taken from the folder of an earlier time if they are there.
+    """Return the jars of these artifacts; fetch them if they are not in the cache.
 
     Raises:
-        NoJars: Maven Central has not got one, or cannot be reached.
+        NoJars: Maven Central does not have one, or cannot be reached.
     """
     return [jar for artifact in artifacts for jar in _jars(artifact, cache)]
 
@@ -103,21 +103,21 @@ transaction.state.log.min.isr=1
 {more}
 """
 FLUSH_EACH: Final = "log.flush.interval.messages=1"
-"""Makes Kafka sync a partition's log before it acknowledges anything."""
+"""Configuration with which Kafka syncs a partition's log before it acknowledges."""
 
 
 def kafka_jars(version: str = KAFKA) -> list[Path]:
-    """The jars of the server.
+    """Return the jars of the server.
 
     Raises:
-        NoJars: as ``fetch``.
+        NoJars: As ``fetch``.
     """
     return fetch([Artifact.parse(version, whole=True)])
 
 
 @contextmanager
 def local_kafka(jars: Sequence[Path], partitions: int, more: str = "") -> Iterator[str]:
-    """Run one with ``more`` lines of configuration; yields its address. Topics are made when first used."""
+    """Run a broker with ``more`` lines of configuration; yields its address. Topics are created when first used."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-kafka-") as name:
         folder = Path(name)
         port, controller = _free_ports(2)
@@ -143,7 +143,7 @@ def local_kafka(jars: Sequence[Path], partitions: int, more: str = "") -> Iterat
 
 
 def cluster_id(random: bytes) -> str:
-    """Return 16 random bytes as Kafka writes a cluster id; never one that the command line takes for an option."""
+    """Return 16 random bytes as a Kafka cluster id that does not look like a command-line option."""
     text = base64.urlsafe_b64encode(random).decode().rstrip("=")
     return "A" + text[1:] if text.startswith("-") else text
 

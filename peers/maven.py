@@ -1,4 +1,4 @@
-"""Packages of Maven's repository in a folder outside this repository, fetched once, for tests and benchmarks."""
+"""Packages of Maven's repository, fetched once into a folder outside this repository, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ DEPENDENCY: Final = "    <dependency><groupId>{}</groupId><artifactId>{}</artifa
 
 
 class Unavailable(Exception):
-    """Packages cannot be had here; the text says why."""
+    """Packages are not available here; the text says why."""
 
 
 def cache() -> Path:
-    """The folder below which packages are kept: in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
+    """Return the folder for packages: in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metaq-spark"
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process is in here."""
+    """Hold a lock that other processes wait for."""
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def fetched(what: str, folder: Path, packages: Sequence[str]) -> Path:
-    """Return the folder with the jars of ``packages`` (``GROUP:NAME:VERSION``) and of all that they need.
+    """Return the folder with the jars of ``packages`` (``GROUP:NAME:VERSION``) and their dependencies.
 
-    They are in ``folder``, and fetched now if they are not. ``what`` names them in errors.
+    They are fetched into ``folder`` if they are not there. ``what`` names them in errors.
 
     Raises:
-        Unavailable: There is no Maven, or it did not get them.
+        Unavailable: There is no Maven, or it could not fetch them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lib, complete = folder / "lib", folder / "complete"

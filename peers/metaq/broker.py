@@ -2,10 +2,10 @@
 
     python -m peers.metaq.broker COMMAND [ARGUMENTS]
 
-The broker listens on every address of the machine, so all three run in a network namespace of their own (see
-``peers.isolation``). It is at 127.0.0.1:8123 there, with two partitions of the topic ``test``, and acknowledges after
-fsync. The command finds ``METAQ_JAVA_BROKER``, ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` in its environment.
-Its exit status is that of this program; what was started ends with it.
+The broker listens on every address of the machine, so all three run in a network namespace (see ``peers.isolation``).
+There it has the address 127.0.0.1:8123 and two partitions of the topic ``test``, and acknowledges after fsync. The
+command finds ``METAQ_JAVA_BROKER``, ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` in its environment. Its exit status
+is that of this program; broker and ZooKeeper end with it.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ log4j.appender.output=org.apache.log4j.ConsoleAppender
 log4j.appender.output.layout=org.apache.log4j.SimpleLayout
 """
 STARTED: Final = "Start metamorphosis server successfully"
-"""What the log says when transactions may begin: until then, a Java broker rolls back those that it finds open."""
+"""Logged when transactions may begin: until then, a Java broker rolls back open ones."""
 
 
 @contextmanager
 def java_broker(folder: Path, lib: Path) -> Iterator[JavaServer]:
-    """Run ZooKeeper and the broker, with their files in ``folder``, as long as the block lasts; yields the broker.
+    """Run ZooKeeper and the broker during the block, with their files in ``folder``; yields the broker.
 
     Raises:
         RuntimeError: One of them did not start.
@@ -80,7 +80,7 @@ def java_broker(folder: Path, lib: Path) -> Iterator[JavaServer]:
         broker.start()
         yield broker
     finally:
-        broker.stop()  # before its ZooKeeper, which would keep its id for the time of a session
+        broker.stop()  # before its ZooKeeper, which would keep its id until the session expires
         zookeeper.stop()
 
 
@@ -90,7 +90,8 @@ def _zookeeper(folder: Path) -> JavaServer:
 
 
 def metaq_server(folder: Path, lib: Path, broker_id: int = 0, port: int = PORT) -> JavaServer:
-    """Return a broker that has its files in ``folder``, the messages in ``data``, and its ZooKeeper beside it."""
+    """Return a broker with its files in ``folder``, its messages in ``folder/data``, and its ZooKeeper on this machine.
+    """
     config, logging = folder / "server.ini", folder / "log4j.properties"
     logging.write_text(LOGGING)
     config.write_text(BROKER.format(id=broker_id, port=port, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
@@ -122,7 +123,7 @@ def _run_beside(command: Sequence[str], lib: Path) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status, or 2 if there is none or the broker cannot be had."""
+    """Run the command; return its exit status, or 2 if there is none or the broker is not available."""
     if not arguments:
         print(f"usage: python -m {MODULE} COMMAND [ARGUMENTS]", file=sys.stderr)
         return 2

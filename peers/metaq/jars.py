@@ -1,8 +1,8 @@
-"""Fetches MetaQ's Java client, with a driver by which it keeps offsets in MariaDB, and its broker, with Maven.
+"""Fetches MetaQ's Java client, with a driver for storing offsets in MariaDB, and its broker, with Maven.
 
 They are kept outside the repository, in ``~/.cache/metaq-spark`` (``$XDG_CACHE_HOME``): ``java-metaq`` has the client
-and the driver, ``java-metaq-server`` the broker and the client. A folder that ``METAQ_JAVA_LIB`` names is used instead
-of the first if it has both.
+and the driver, ``java-metaq-server`` the broker and the client. A folder that ``METAQ_JAVA_LIB`` names replaces the
+first if it has both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def client_jars() -> Path:
     """Return the folder with the jars of the client and the driver.
 
     Raises:
-        Unavailable: There is no JDK, or Maven is missing or did not get the packages.
+        Unavailable: There is no JDK or no Maven, or Maven could not fetch the packages.
     """
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
@@ -41,7 +41,7 @@ def server_jars() -> Path:
     """Return the folder with the jars of the broker and of the client.
 
     Raises:
-        Unavailable: There is no Java, or Maven is missing or did not get the packages.
+        Unavailable: There is no Java or no Maven, or Maven could not fetch the packages.
     """
     if shutil.which("java") is None:
         raise Unavailable("MetaQ's Java broker: there is no java on this machine")

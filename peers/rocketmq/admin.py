@@ -25,10 +25,10 @@ class Admin:
     name_servers: str
 
     def run(self, command: str, *options: str) -> str:
-        """Run a command and return what it printed.
+        """Run a command and return its output.
 
         Raises:
-            RuntimeError: It failed; the tool itself tells so only by what it prints.
+            RuntimeError: It failed, which the tool reports only in its output.
         """
         write_logging(self.folder)
         home = [f"-Drocketmq.home.dir={self.folder}", f"-Duser.home={self.folder}"]

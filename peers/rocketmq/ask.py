@@ -1,6 +1,6 @@
-"""One request to a RocketMQ server over a connection of its own: what the harness needs to set up and to wait.
+"""One request to a RocketMQ server over a connection of its own, for set-up and waiting.
 
-Plain on purpose, and independent of the protocol code of ``metaq``, so that it cannot share a mistake with it.
+It is independent of the protocol code of ``metaq`` on purpose, so that both cannot have the same bug.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ VERSION: Final = 407
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An access key and its secret."""
-
     access_key: str
     secret_key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: 0 is success; ``remark`` says what is wrong otherwise."""
+    """A response: 0 is success; otherwise ``remark`` says what is wrong."""
 
     code: int
     remark: str
@@ -37,10 +35,10 @@ class Answer:
     body: bytes
 
     def checked(self) -> Answer:
-        """Return it if it is a success.
+        """Return this answer if it is a success.
 
         Raises:
-            RuntimeError: It is none.
+            RuntimeError: It is an error.
         """
         if self.code:
             raise RuntimeError(f"RocketMQ answered {self.code}: {self.remark}")
@@ -72,7 +70,6 @@ def ask(
 def request(
     code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", account: Account | None = None
 ) -> bytes:
-    """The bytes of a request."""
     extended = {name: str(value) for name, value in (fields or {}).items()}
     if account is not None:
         extended |= signature(account, extended, body)
@@ -82,7 +79,7 @@ def request(
 
 
 def signature(account: Account, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
-    """The fields that sign a request: HMAC-SHA1 over the values in the order of their names, then the body."""
+    """Return the fields that sign a request: HMAC-SHA1 over the values in the order of their names, then the body."""
     signed = {**fields, "AccessKey": account.access_key}
     content = "".join(signed[name] for name in sorted(signed)).encode() + body
     digest = hmac.digest(account.secret_key.encode(), content, hashlib.sha1)

@@ -29,7 +29,7 @@ SYSTEM: Final = {
     "diskFreeMinBytes": 0,
 }
 ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "broker-a"}
-"""What a broker is given unless it is configured otherwise."""
+"""Default keys of ``[rocketmq]``."""
 
 
 class BundledServer:
@@ -67,17 +67,17 @@ class BundledServer:
 
     @property
     def address(self) -> str:
-        """Of name server and broker, ``host:port``."""
+        """The address of name server and broker, ``host:port``."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def metaq_address(self) -> str:
-        """For MetaQ's clients."""
+        """The address for MetaQ's clients."""
         return f"127.0.0.1:{self.metaq_port}"
 
     @property
     def pid(self) -> int:
-        """The process.
+        """The process id.
 
         Raises:
             RuntimeError: It does not run.
@@ -88,14 +88,14 @@ class BundledServer:
 
     @property
     def log(self) -> str:
-        """What it wrote to standard error."""
+        """What it has written to standard error."""
         return (self._folder / "broker.log").read_text()
 
     def start(self) -> None:
-        """Start it, again if need be, and wait until it says that it is ready.
+        """Start it and wait until it is ready.
 
         Raises:
-            RuntimeError: It ended, or did not say so in time; with its log.
+            RuntimeError: It ended, or is not ready in time; with its log.
         """
         command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._file)]
         with (self._folder / "broker.log").open("a") as log:
@@ -108,10 +108,10 @@ class BundledServer:
             raise RuntimeError(f"the broker did not start: {said}{self.log}")
 
     def stop(self) -> None:
-        """Stop it as an operator does.
+        """Terminate it and wait.
 
         Raises:
-            RuntimeError: It did not end well.
+            RuntimeError: Its exit status is not 0.
         """
         assert self._process is not None
         self._process.terminate()
@@ -121,7 +121,7 @@ class BundledServer:
             raise RuntimeError(f"the broker ended with {status}: {self.log}")
 
     def kill(self) -> None:
-        """``kill -9`` if it runs."""
+        """Send SIGKILL if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(DEADLINE_S)
@@ -130,10 +130,10 @@ class BundledServer:
             self._process = None
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic, or change it, and wait until it has a route.
+        """Create or change a topic, and wait until it has a route.
 
         Raises:
-            RuntimeError: It is refused, or has none in time.
+            RuntimeError: It is refused, or has no route in time.
         """
         fields = {
             "topic": topic,

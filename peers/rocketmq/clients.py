@@ -3,7 +3,7 @@
     client("go").command("127.0.0.1:9876", role="producer", group="shop")
 
 Each is a small program beside this file (``java``, ``python``, ``javascript``, ``go``) that speaks the line protocol of
-``conversation``. What is fetched or built is kept in the cache of ``jars``, and one process fetches it at a time.
+``conversation``. Fetched and built files are kept in the cache of ``jars``; only one process fetches at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PYTHON_PACKAGE: Final = "rocketmq==0.4.4"
 FETCH_DEADLINE_S: Final = 300
 
 SENDS: Final = frozenset({"send", "tags", "ordered", "delay", "groups", "retry", "restart"})
-"""What every client has."""
+"""Features of every client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One kind of client that can be started. ``features`` are those that it has: the columns of the docs' table."""
+    """One kind of client. ``features`` are the columns of the table in the docs that it supports."""
 
     name: str
     program: tuple[str, ...]
@@ -39,13 +39,13 @@ class Client:
     features: frozenset[str]
 
     def command(self, name_servers: str, **arguments: object) -> list[str]:
-        """The command line of the program."""
+        """Return the command line of the program."""
         given = {"nameServers": name_servers, **arguments}
         return [*self.program, *(f"{key}={value}" for key, value in given.items())]
 
 
 def client(name: str) -> Client:
-    """Return a client, fetched and built now unless it was before.
+    """Return a client; fetch and build it if necessary.
 
     Raises:
         Unavailable: Its language is not on this machine, or its packages cannot be fetched.
@@ -69,7 +69,7 @@ def _python(name: str) -> Client:
         _run([str(python), "-m", "pip", "install", "--quiet", PYTHON_PACKAGE], environment)
 
     _made(environment, PYTHON_PACKAGE, fetch)
-    # Its batches arrive as one message without a body, at RocketMQ 4.9.7 too, so they are no feature that it has.
+    # Its batches arrive as one message without a body, at RocketMQ 4.9.7 as well, so they are not in the list.
     return Client(name, (str(python), str(HERE / "python" / "client.py")), {}, SENDS)
 
 
@@ -120,7 +120,7 @@ def _tool(name: str) -> str:
 
 
 def _made(folder: Path, content: str, make: Callable[[], None]) -> None:
-    """Make ``folder`` unless it was made of the same ``content`` before."""
+    """Call ``make`` for ``folder`` unless it was made of the same ``content`` before."""
     folder.mkdir(parents=True, exist_ok=True)
     mark = hashlib.sha256(content.encode()).hexdigest()
     with alone(folder.with_name(f"{folder.name}.lock")):

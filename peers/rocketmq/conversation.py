@@ -1,4 +1,4 @@
-"""A client program as a process that is told what to do: the line protocol that all of ``clients`` speak.
+"""A client program as a process that gets commands: the line protocol of all programs of ``clients``.
 
 A line is an event or a command, then ``key=value`` fields, with tabs between them. Values have no tab and no line end.
 
@@ -12,8 +12,9 @@ A line is an event or a command, then ``key=value`` fields, with tabs between th
                                                   checked body  (the broker asked for a transaction's state)
 
 Roles: ``producer``, ``transactions``, ``push``, ``ordered`` (a push consumer that takes each queue in order), ``lite``.
-``order`` is a number; sends with the same one go to the same queue. ``state`` and ``then`` are what a transaction
-answers at once and when it is checked: commit, rollback or unknown. A consumer refuses a body that begins with "fail".
+``order`` is a number; sends with the same one go to the same queue. ``state`` and ``then`` are the answers of a
+transaction at once and when it is checked: commit, rollback or unknown. A consumer refuses a body that begins with
+"fail".
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LOG_TAIL: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a program. Fields that its client does not tell are empty."""
+    """One line of a program. Fields that its client does not report are empty."""
 
     kind: str
     fields: Mapping[str, str]
@@ -47,7 +48,7 @@ class Event:
 
 
 class Conversation:
-    """A running program. Use it as a context manager: what is left of the process ends with it."""
+    """A running program. Use it as a context manager: the process ends with the block."""
 
     def __init__(self, client: Client, name_servers: str, folder: Path, **arguments: object) -> None:
         self.events: list[Event] = []
@@ -55,7 +56,7 @@ class Conversation:
         self._log = folder / f"{client.name}-{time.monotonic_ns()}.log"
         self._name = f"{client.name} {arguments.get('role')}"
         command = client.command(name_servers, **arguments)
-        # The clients keep logs and positions below the home folder.
+        # The clients keep logs and offsets below the home folder.
         environment = {**os.environ, **client.environment, "HOME": str(folder), "JAVA_TOOL_OPTIONS": ""}
         if command[0] == "java":
             command.insert(1, f"-Duser.home={folder}")
@@ -91,16 +92,16 @@ class Conversation:
         return self
 
     def of(self, kind: str) -> list[Event]:
-        """The events of a kind so far."""
+        """Return the events of a kind so far."""
         with self._changed:
             return [event for event in self.events if event.kind == kind]
 
     def bodies(self) -> list[str]:
-        """The bodies of the messages so far, in the order of their arrival."""
+        """Return the bodies of the messages so far, in the order of their arrival."""
         return [event["body"] for event in self.of("message")]
 
     def send(self, topic: str, body: str, **fields: object) -> Event:
-        """Send a message and return what came of it: an event ``sent``.
+        """Send a message and return its event ``sent``.
 
         Raises:
             RuntimeError: It failed, with the client's reason.
@@ -112,16 +113,16 @@ class Conversation:
         return self._send({"topic": topic, "bodies": ",".join(bodies), **fields})
 
     def close(self) -> None:
-        """Let it close its client as an application does, and wait."""
+        """Let it close its client, and wait."""
         self._say("close")
         self.wait_for(lambda: self.of("closed"), "closed", CLOSE_DEADLINE_S)
         self._process.wait(CLOSE_DEADLINE_S)
 
     def wait_for(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until the condition is true; it is looked at when something happens, and now and then.
+        """Wait until the condition holds; it is checked after each event, and from time to time.
 
         Raises:
-            RuntimeError: It is not true in time, or the program ended.
+            RuntimeError: It does not hold in time, or the program ended.
         """
         end = time.monotonic() + deadline_s
         with self._changed:

@@ -1,7 +1,7 @@
 """Fetches a release of RocketMQ by package name with Maven, and compiles the Java programs beside this file against it.
 
 Both are kept outside the repository, in ``$METAQ_ROCKETMQ_CACHE/VERSION`` or, without it, below ``$XDG_CACHE_HOME`` or
-``~/.cache`` in ``metaq-spark/rocketmq/VERSION``. Processes that want the same release at a time fetch it once.
+``~/.cache`` in ``metaq-spark/rocketmq/VERSION``. Concurrent processes fetch a release only once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROGRAMS: Final = Path(__file__).with_name("java")
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release that is there: ``lib`` has its jars, ``classes`` the compiled programs."""
+    """A fetched release: ``lib`` has its jars, ``classes`` the compiled programs."""
 
     version: str
     lib: Path
@@ -39,12 +39,12 @@ class Release:
 
     @property
     def class_path(self) -> str:
-        """What ``java -cp`` takes: the programs first."""
+        """The class path for ``java -cp``, the programs first."""
         return f"{self.classes}:{self.lib}/*"
 
 
 def cache() -> Path:
-    """The folder that keeps all releases."""
+    """Return the folder of all releases."""
     named = os.environ.get("METAQ_ROCKETMQ_CACHE")
     if named:
         return Path(named)
@@ -52,10 +52,10 @@ def cache() -> Path:
 
 
 def release(version: str) -> Release:
-    """Return a release, fetched now unless it was before.
+    """Return a release; fetch it if necessary.
 
     Raises:
-        Unavailable: The release is not known, there is no JDK or no Maven, or Maven did not get the packages.
+        Unavailable: The release is not known, there is no JDK or no Maven, or Maven could not fetch the packages.
     """
     if version not in MODULES:
         raise Unavailable(f"RocketMQ {version}: known releases are {', '.join(MODULES)}")

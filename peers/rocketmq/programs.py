@@ -1,4 +1,4 @@
-"""Java clients as programs: what an application does with RocketMQ's own client. Their arguments: ``java/*.java``."""
+"""Programs with RocketMQ's own Java client. Their arguments: ``java/*.java``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Rate:
 
     @property
     def per_s(self) -> float:
-        """Messages a second."""
         return self.messages / self.seconds
 
 
@@ -40,51 +39,57 @@ class Programs:
     deadline_s: float = DEADLINE_S
 
     def write(self, topic: str, count: int, **more: object) -> None:
-        """Write messages: number n to queue n % queues; in order with ``underWay=1`` or in batches.
+        """Write messages, number n to queue n % queues. They are in order with ``underWay=1`` or in batches.
 
         More: first, size, batch, compressAbove, tags, keys, properties, delayLevel, flag.
         """
         self._run("Write", QUICK, topic=topic, count=count, **more)
 
     def dump(self, topic: str, file: Path, **more: object) -> int:
-        """Write all messages of the topic to a file, a JSON object a line; ``value`` is base64. Returns how many."""
+        """Write all messages of the topic to a file, a JSON object per line with ``value`` in base64. Return their
+        number.
+        """
         lines = self._run("Dump", QUICK, topic=topic, file=file, **more)
         return int(lines[-1][1])
 
     def pull_rates(self, topic: str, queue: int = -1, runs: int = 3, **more: object) -> list[Rate]:
-        """How fast a pull consumer reads the topic, or one queue of it, when it throws everything away."""
+        """Measure how fast a pull consumer reads the topic, or one queue of it, and discards the messages."""
         lines = self._run("PullRate", MEASURED, topic=topic, queue=queue, runs=runs, **more)
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
     def send_rates(self, topic: str, count: int, runs: int = 3, **more: object) -> list[Rate]:
-        """How fast a producer sends batches if its threads wait for each. More: threads, batch, ... as ``write``."""
+        """Measure how fast a producer sends batches whose threads wait for each. More: threads, batch, ... as
+        ``write``.
+        """
         lines = self._run("SendRate", MEASURED, topic=topic, count=count, runs=runs, **more)
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
     def send_singles(self, topic: str, count: int, threads: int, runs: int = 3, **more: object) -> list[Rate]:
-        """How fast so many threads send single messages if each waits for its answers."""
+        """Measure how fast ``threads`` threads send single messages and wait for each answer."""
         lines = self._run("Senders", MEASURED, topic=topic, count=count, threads=threads, runs=runs, **more)
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
     def push_rate(self, topic: str, group: str, count: int) -> Rate:
-        """How fast a push consumer of a new group takes ``count`` messages, from the first to the last."""
+        """Measure how fast a push consumer of a new group gets ``count`` messages, from the first to the last."""
         lines = self._run("PushRate", MEASURED, topic=topic, group=group, count=count)
         (rate,) = (Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate")
         return rate
 
     def latency_ms(self, topic: str, group: str, count: int, **more: object) -> tuple[float, float]:
-        """Median and 99th percentile from before a send to the delivery, in milliseconds. More: perSecond, warmUp."""
+        """Return median and 99th percentile of the time from a send to its delivery, in milliseconds. More: perSecond,
+        warmUp.
+        """
         lines = self._run("Latency", MEASURED, topic=topic, group=group, count=count, **more)
         ((median, slowest),) = ((float(line[1]), float(line[2])) for line in lines if line[0] == "latency")
         return median, slowest
 
     def push(self, topic: str, group: str, count: int, **more: object) -> list[list[str]]:
-        """What a push consumer of a group gets, until there are so many: broker, queue, offset, tags, body."""
+        """Return ``count`` messages that a push consumer of a group gets: broker, queue, offset, tags, body."""
         lines = self._run("Push", QUICK, topic=topic, group=group, count=count, **more)
         return [line[1:] for line in lines if line[0] == "message"]
 
     def command(self, program: str, options: Sequence[str] = QUICK, **arguments: object) -> list[str]:
-        """The command line of a program, for those that start it themselves."""
+        """Return the command line of a program."""
         given = {"nameServers": self.name_servers, **arguments}
         if self.account is not None:
             given |= {"accessKey": self.account.access_key, "secretKey": self.account.secret_key}

@@ -8,8 +8,8 @@
         broker.kill()
         broker.start()
 
-All ports are free ones and stay the same over restarts. Brokers and proxies are told to be known, and as far as their
-version can, to listen, on 127.0.0.1 only. What the cluster has started ends with it.
+Servers use free ports and keep them over restarts. Brokers and proxies register with 127.0.0.1 and, if their version
+can, listen there only. All servers end with the cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from peers.rocketmq.ask import Account, Answer, ask
 from peers.rocketmq.jars import Release
 
 ADMINISTRATOR: Final = Account("administrator", "administrator-secret")
-"""May do everything where there are accounts."""
+"""The account that may do everything, if there are accounts."""
 
 TOPIC_DEADLINE_S: Final = 30.0
 ASK_TIMEOUT_S: Final = 2.0
@@ -35,7 +35,7 @@ DISK: Final = (
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
 )
-"""So that a disk which others have filled does not make the broker refuse or delete."""
+"""Keeps a disk that others have filled from making the broker refuse or delete messages."""
 
 BROKER_DEFAULTS: Final = {
     "brokerClusterName": "DefaultCluster",
@@ -47,11 +47,11 @@ BROKER_DEFAULTS: Final = {
     "mappedFileSizeConsumeQueue": "600000",
     "diskMaxUsedSpaceRatio": "95",
     "enablePropertyFilter": "true",
-    "waitTimeMillsInSendQueue": "20000",  # a busy machine is not to look like a busy broker
+    "waitTimeMillsInSendQueue": "20000",  # a busy machine must not look like a busy broker
     "waitTimeMillsInPullQueue": "20000",
     "osPageCacheBusyTimeOutMills": "20000",
 }
-"""``start_broker`` takes other values."""
+"""Defaults of ``start_broker``'s settings."""
 
 LOGGING: Final = {
     "logback_namesrv.xml": "ch.qos.logback",
@@ -73,7 +73,7 @@ LOGBACK: Final = """\
 
 
 class Cluster:
-    """All servers of one release below one folder. Name servers come first; brokers register with all of them."""
+    """All servers of one release below one folder. Start name servers first; brokers register with all of them."""
 
     def __init__(self, release: Release, folder: Path, jvm: Sequence[str] = SMALL) -> None:
         self.release = release
@@ -98,11 +98,11 @@ class Cluster:
 
     @property
     def administrator(self) -> Account | None:
-        """Who may do everything; None as long as nobody needs an account."""
+        """The account that may do everything; ``None`` if no accounts are needed."""
         return ADMINISTRATOR if self._accounts else None
 
     def start_name_server(self) -> JavaServer:
-        """Add one and wait until it answers. Brokers that run already do not learn of it."""
+        """Add a name server and wait until it answers. Running brokers do not register there."""
         folder, port = self._home(f"namesrv-{len(self.names)}"), free_port()
         lines = {
             "listenPort": port,
@@ -158,7 +158,7 @@ class Cluster:
         return server
 
     def start_proxy(self) -> JavaServer:
-        """Start the proxy (5.x) and wait until its remoting port answers; its address is that port's."""
+        """Start the proxy (5.x) and wait until its remoting port answers; ``address`` is that port's."""
         folder, port = self._home("proxy"), free_port((0, 1))
         settings = {
             "rocketMQClusterName": BROKER_DEFAULTS["brokerClusterName"],
@@ -175,7 +175,7 @@ class Cluster:
         return self.proxy
 
     def create_topic(self, topic: str, queues: int = 8, perm: int = 6, **attributes: str) -> None:
-        """Make a topic, or change it, on every running master, and wait until the name servers have its route.
+        """Create or change a topic on every running master, and wait until the name servers have its route.
 
         ``attributes`` are 5.x's, e.g. ``message_type="DELAY"``.
         """
@@ -198,23 +198,23 @@ class Cluster:
         _wait(lambda: all(self._has_queues(each, topic, names, queues) for each in self.names if each.running), topic)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete it at every running master; the name servers keep its route until they are told."""
+        """Delete it on every running master; the name servers keep its route until they are told."""
         for broker in self.brokers:
             if broker.running and broker.folder.name.endswith("-0"):
                 ask(broker.address, DELETE_TOPIC, {"topic": topic}, account=self.administrator).checked()
 
     def knows(self, name_server: JavaServer) -> bool:
-        """Whether a name server lists all brokers that run."""
+        """Return whether a name server lists all running brokers."""
         listed = _asked(name_server.address, GET_CLUSTER).body
         return all(f'"{each.address}"'.encode() in listed for each in self.brokers if each.running)
 
     def route_of(self, topic: str) -> set[str]:
-        """The names of the brokers that have a topic, as the first name server says."""
+        """Return the names of the brokers with a topic, according to the first name server."""
         answer = _asked(self.names[0].address, GET_ROUTE, topic=topic, acceptStandardJsonOnly="true")
         return set() if answer.code else {each["brokerName"] for each in json.loads(answer.body)["queueDatas"]}
 
     def gives(self, server: JavaServer, topic: str, queue: int, offset: int) -> bool:
-        """Whether a server, such as a slave that copies, gives the message at an offset to those who pull it."""
+        """Return whether a pull from a server, such as a slave, finds the message at an offset."""
         asked = {"consumerGroup": "g", "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": 1}
         asked |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0}
         return self.ask(server, PULL, asked).code == 0
@@ -222,11 +222,11 @@ class Cluster:
     def ask(
         self, server: JavaServer, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
     ) -> Answer:
-        """One request to one of the servers, signed where accounts are needed."""
+        """Send one request to a server, signed if accounts are needed."""
         return ask(server.address, code, fields, body, self.administrator)
 
     def _home(self, name: str) -> Path:
-        """The server's folder, with what RocketMQ expects in ``ROCKETMQ_HOME/conf``."""
+        """Create the server's folder with the files that RocketMQ expects in ``ROCKETMQ_HOME/conf``."""
         folder = fresh(self.folder / name)
         write_logging(folder)
         return folder
@@ -244,7 +244,7 @@ class Cluster:
         return JavaServer(folder.name, folder, port, command, ready)
 
     def _is_known(self, address: str) -> bool:
-        """Whether the broker listens and all name servers that run list its address."""
+        """Return whether the broker listens and all running name servers list its address."""
         running = [each for each in self.names if each.running]
         return _answers(address, ANYTHING) and all(
             f'"{address}"'.encode() in _asked(each.address, GET_CLUSTER).body for each in running
@@ -259,7 +259,7 @@ class Cluster:
 
 
 def write_logging(folder: Path) -> None:
-    """Write what RocketMQ's programs expect in ``ROCKETMQ_HOME/conf``."""
+    """Write the logging configuration that RocketMQ's programs expect in ``ROCKETMQ_HOME/conf``."""
     (folder / "conf").mkdir(exist_ok=True)
     for file, package in LOGGING.items():
         (folder / "conf" / file).write_text(LOGBACK.format(package=package))
@@ -273,7 +273,7 @@ def _asked(address: str, code: int, **fields: object) -> Answer:
 
 
 def _answers(address: str, code: int, **fields: object) -> bool:
-    """Whether there is any response, an error included."""
+    """Return whether there is any response, even an error."""
     return _asked(address, code, **fields).code != -1
 
 
@@ -291,6 +291,6 @@ def _properties(path: Path, lines: Mapping[str, object]) -> str:
 
 
 def _acl(accounts: str) -> str:
-    """``plain_acl.yml`` with the administrator before these accounts."""
+    """Return ``plain_acl.yml`` with the administrator before these accounts."""
     first = f"- accessKey: {ADMINISTRATOR.access_key}\n  secretKey: {ADMINISTRATOR.secret_key}\n  admin: true\n"
     return f"accounts:\n{first}{accounts}"

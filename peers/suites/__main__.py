@@ -1,8 +1,8 @@
-"""``python -m peers.suites [SUITE ...] --suites FOLDER``: what ``make test-peer-suites`` runs.
+"""``python -m peers.suites [SUITE ...] --suites FOLDER``, which ``make test-peer-suites`` runs.
 
-The servers of the originals listen on every address, and the suites expect fixed ports, so all runs in a network
-namespace of its own (``peers.isolation``). The exit status is 0 if every test did what is expected of it, 1 if one did
-not, 2 if something is missing.
+The original servers listen on every address, and the suites expect fixed ports, so everything runs in a network
+namespace (``peers.isolation``). The exit status is 0 if every test had the expected outcome, 1 if one did not, 2 if
+something is missing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fault(asked: argparse.Namespace) -> str | None:
-    """What is wrong with the arguments."""
+    """Return what is wrong with the arguments, or ``None``."""
     wrong = [each for each in asked.names if each not in {suite.name for suite in SUITES}]
     if wrong:
         return f"{wrong[0]}: suites are {', '.join(each.name for each in SUITES)}"

@@ -1,7 +1,7 @@
-"""Every command of mqadmin with arguments that make sense, in an order in which later ones find what earlier ones left.
+"""Every command of mqadmin with useful arguments, ordered so that later commands find what earlier ones created.
 
-A line is a command with its arguments; a second line of the same command has ``#`` and a word behind it. In braces is
-what the sweep fills in.
+A line is a command with its arguments; a second line of the same command has ``#`` and a word after its name. The sweep
+replaces the words in braces.
 """
 
 from __future__ import annotations
@@ -133,4 +133,4 @@ triggerLiteDispatch -p {topic} -g {group}
 COMMANDS: Final = {
     version: [line for line in (BOTH + more).splitlines() if line] for version, more in (("4.9.7", OLD), ("5.5.0", NEW))
 }
-"""By the tool's release."""
+"""Commands by the release of the tool."""

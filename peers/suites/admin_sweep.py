@@ -1,7 +1,7 @@
 """Runs every command of mqadmin, of 4.9.7 and of 5.5.0, on RocketMQ of the same release and on this project's broker.
 
-A command's verdict is how it ended: what it complained of, or that it did not. On the original, a command that is
-refused counts as skipped: the answer is what the other side is compared with.
+A command's verdict is its outcome: the error that it reported, or none. On the original, a refused command counts as
+skipped; its answer is what the other side must give, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from peers.suites.results import Outcome, Result, Results
 
 PATIENCE_MS: Final = 30_000
 TRIES: Final = 3
-"""For a command that ran into a deadline of its own, as on a busy machine."""
+"""Attempts for a command that ran into a deadline of its own, as on a busy machine."""
 COMPILE_DEADLINE_S, SEND_DEADLINE_S = 120, 60.0
 TOPIC, GROUP, MESSAGES = "sweep", "sweep-consumers", 4
 SOURCE: Final = Path(__file__).with_name("java") / "admin" / "AdminSweep.java"
 WORKED: Final = "worked"
 
 LATE: Final = "Remoting"
-"""In the names of the exceptions when there was no answer in time."""
+"""In the names of exceptions for a missing answer."""
 
 _LOGGED: Final = re.compile(r"^\d\d:\d\d:\d\d\.\d+ .*$", re.MULTILINE)
 _COMPLAINTS: Final = (
@@ -50,7 +50,7 @@ _COMPLAINTS: Final = (
 
 
 def compare(version: str, ours: bool) -> Results:
-    """What the sweep of a release found on a side."""
+    """Return the results of a release's sweep on one side."""
     original = verdicts(version, ours=False)
     if not ours:
         return {name: _on_original(verdict) for name, verdict in original.items()}
@@ -67,7 +67,7 @@ def _on_original(verdict: str) -> Result:
 
 
 def verdict_of(state: str, said: str) -> str:
-    """How a command ended, from what it printed."""
+    """Return the outcome of a command from its output."""
     said = _LOGGED.sub("", said)
     for pattern in _COMPLAINTS:
         if found := pattern.search(said):
@@ -77,7 +77,7 @@ def verdict_of(state: str, said: str) -> str:
 
 @cache
 def verdicts(version: str, ours: bool) -> Mapping[str, str]:
-    """The verdict of each command of a release's tool on a side, found once."""
+    """Return the verdict of each command of a release's tool on one side; computed once."""
     with TemporaryDirectory(prefix="metaq-admin-") as folder:
         return _sweep(version, ours, Path(folder))
 
@@ -99,7 +99,7 @@ def _sweep(version: str, ours: bool, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _served(version: str, ours: bool, folder: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of the name server and of the broker, with the topic made."""
+    """Yield the addresses of name server and broker, with the topic created."""
     if ours:
         with BundledServer(folder / "broker", {}) as server:
             server.create_topic(TOPIC, 2)
@@ -113,7 +113,7 @@ def _served(version: str, ours: bool, folder: Path) -> Iterator[tuple[str, str]]
 
 
 def _filled(name_server: str, broker: str, folder: Path, clients: ExitStack) -> dict[str, str]:
-    """What stands in the commands' braces. A producer and a consumer run on, and the topic has messages."""
+    """Return the values of the words in braces. A producer and a consumer keep running, and the topic has messages."""
     java = client("java-4.9.7")
     consumer = Conversation(java, name_server, folder, role="push", group=GROUP, topic=TOPIC)
     clients.enter_context(consumer).ready()
@@ -143,7 +143,7 @@ def _filled(name_server: str, broker: str, folder: Path, clients: ExitStack) -> 
 
 
 def _send(producer: Conversation, number: int) -> Event:
-    """Send a message, again for a while: on a busy machine a client gives up its first look-up of a route early."""
+    """Send a message, with retries: on a busy machine a client gives up its first look-up of a route early."""
     end = time.monotonic() + SEND_DEADLINE_S
     while True:
         try:
@@ -154,7 +154,7 @@ def _send(producer: Conversation, number: int) -> Event:
 
 
 class _Tool:
-    """The tool as a process that runs a command after the other; started again where a command ends the process."""
+    """The tool as a process that runs one command after the other; started again if a command ends the process."""
 
     def __init__(self, version: str, folder: Path) -> None:
         self._folder = folder / "tool"
@@ -177,7 +177,7 @@ class _Tool:
             self._process.communicate()
 
     def run(self, words: Sequence[str]) -> tuple[str, str]:
-        """The state in which a command was left, and what it printed."""
+        """Return the state after a command, and its output."""
         if self._process is None:
             with (self._folder / "log").open("a") as log:
                 pipe = subprocess.PIPE

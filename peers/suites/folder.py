@@ -10,14 +10,14 @@ from typing import Final
 from peers.maven import Unavailable
 
 BUNDLED: Final = ("junit", "opentest4j", "apiguardian", "hamcrest")
-"""Jars that JUnit's console has itself, in one version for all suites."""
+"""Jars of JUnit's console, in one version for all suites."""
 
 TEST_NAMES: Final = ("*Test.class", "*Test2.class", "*IT.class")
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledSuite:
-    """One suite: ``test-classes``, ``lib`` with the jars that it needs, and ``classes`` if it has any."""
+    """One suite: ``test-classes``, ``lib`` with its dependencies, and ``classes`` if it has any."""
 
     name: str
     folder: Path
@@ -29,7 +29,7 @@ class CompiledSuite:
         return [str(self.folder / "classes"), str(self.folder / "test-classes"), *map(str, jars)]
 
     def test_classes(self) -> Iterator[str]:
-        """The names of the classes that may have tests, in the order of the alphabet."""
+        """Yield the names of the classes that may have tests, in alphabetical order."""
         root = self.folder / "test-classes"
         files = {file for pattern in TEST_NAMES for file in root.rglob(pattern) if "$" not in file.name}
         for file in sorted(files):
@@ -40,7 +40,7 @@ def compiled_suite(folder: Path, name: str) -> CompiledSuite:
     """Return the suite in ``folder/name``.
 
     Raises:
-        Unavailable: It is not there, or not compiled.
+        Unavailable: It is missing, or not compiled.
     """
     suite = CompiledSuite(name, (folder / name).resolve())
     for part in ("test-classes", "lib"):

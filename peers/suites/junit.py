@@ -23,9 +23,9 @@ ENDED_WELL: Final = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """How tests of a suite are run: class path, system properties, JUnit's settings, and how long all may take.
+    """How to run the tests of a suite: class path, system properties, JUnit's settings, and a limit of time for all.
 
-    ``alone``: in a network namespace of its own, as tests with fixed ports need it that run at the same time.
+    ``alone``: in a network namespace, which concurrent tests with fixed ports need.
     """
 
     __test__ = False
@@ -39,16 +39,16 @@ class TestRun:
     alone: bool = False
 
     def run(self, classes: Sequence[str], again: int = 1) -> Results:
-        """Run the tests of the classes, those that fail up to ``again`` times more, as the suites' own builds do."""
+        """Run the tests of the classes; repeat failed ones up to ``again`` times, as the suites' own builds do."""
         parts = [self._run([option for each in classes for option in ("--select-class", each)], classes)]
         for _ in range(again):
-            missed = [name for name in failed(merged(parts)) if "." in name]  # not a class that did not end
+            missed = [name for name in failed(merged(parts)) if "." in name]  # not classes that did not end
             if missed:
                 parts.append(self._run(self._selected(missed, classes), classes))
         return merged(parts)
 
     def _selected(self, tests: Sequence[str], classes: Sequence[str]) -> list[str]:
-        """The options that select tests by name."""
+        """Return the options that select tests by name."""
         full = {each.rpartition(".")[2]: each for each in classes}
         names = (test.split(".", 1) for test in tests)
         return [word for short, method in names for word in ("--select-method", f"{full[short]}#{method}")]
@@ -74,10 +74,10 @@ class TestRun:
 
 
 def console() -> Path:
-    """JUnit's console, fetched now unless it was before.
+    """Return JUnit's console; fetch it if necessary.
 
     Raises:
-        Unavailable: There is no Maven, or it did not get it.
+        Unavailable: There is no Maven, or it could not fetch it.
     """
     (jar,) = fetched("JUnit's console", cache() / "junit-console", [CONSOLE]).glob("*.jar")
     return jar

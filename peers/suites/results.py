@@ -1,4 +1,4 @@
-"""What tests did on two sides, and how that differs from what is expected. Pure: values in, values out."""
+"""Results of tests on two sides, and how they differ from the expected ones. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ MESSAGE_CHARACTERS: Final = 160
 
 
 class Outcome(Enum):
-    """What a test did."""
-
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -40,17 +38,17 @@ class Exceptions:
     failing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, side: str) -> Mapping[str, str]:
-        """Names and reasons of the tests that fail on a side."""
+        """Return names and reasons of the tests that fail on a side."""
         return self.failing.get(side, {})
 
 
 def read_exceptions(file: Path) -> dict[str, Exceptions]:
-    """The named exceptions by suite: ``[suite.side]`` with lines ``"Class.method" = "reason"``."""
+    """Read the named exceptions by suite: ``[suite.side]`` with lines ``"Class.method" = "reason"``."""
     return {suite: Exceptions(sides) for suite, sides in tomllib.loads(file.read_text()).items()}
 
 
 def parse_report(text: str) -> Results:
-    """The results in a report that JUnit wrote, in the XML that all of its runners write."""
+    """Return the results in a JUnit report, in the XML that all of its runners write."""
     results: Results = {}
     for case in ElementTree.fromstring(text).iter("testcase"):
         name = case.get("classname", "").rpartition(".")[2] + "." + case.get("name", "").removesuffix("()")
@@ -66,17 +64,15 @@ def parse_report(text: str) -> Results:
 
 
 def count(results: Results, outcome: Outcome) -> int:
-    """How many tests had the outcome."""
     return sum(each.outcome is outcome for each in results.values())
 
 
 def failed(results: Results) -> list[str]:
-    """The names of the tests that failed."""
     return sorted(name for name, each in results.items() if each.outcome is Outcome.FAILED)
 
 
 def surprises(suite: str, side: str, results: Results, expected: Mapping[str, str]) -> list[str]:
-    """A sentence for each test that did not do what is expected of it."""
+    """Return a sentence for each test with an unexpected outcome."""
     found = [
         f"{suite}, {side}: {name} failed and is no named exception: {results[name].why}"
         for name in failed(results)
@@ -91,7 +87,7 @@ def surprises(suite: str, side: str, results: Results, expected: Mapping[str, st
 
 
 def table(suite: str, sides: Mapping[str, Results], exceptions: Exceptions) -> list[str]:
-    """The lines that are printed for a suite: passed on each side, and the named exceptions with their reasons."""
+    """Return the lines for a suite: passed tests on each side, and the named exceptions with their reasons."""
     original, *others = sides
     lines = [f"{suite}: {sum(each.outcome is not Outcome.SKIPPED for each in sides[original].values())} tests"]
     for side, results in sides.items():
@@ -110,5 +106,5 @@ def _passed(results: Results) -> set[str]:
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """The results of several runs; of a test that ran again, the last one."""
+    """Return the results of several runs; of a repeated test, the last one."""
     return {name: result for part in parts for name, result in part.items()}

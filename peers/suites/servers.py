@@ -1,4 +1,4 @@
-"""How each suite is run on each side: the servers that it needs, and the classes that take the place of others."""
+"""How each suite runs on each side: the servers that it needs, and the classes that replace others."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ALL_DEADLINE_S, CLASS_DEADLINE_S = 3600.0, 900.0
 AT_A_TIME: Final = 6
 """Tests of the end-to-end suite mostly wait; its own build runs them concurrently, too."""
 CLASSES_AT_A_TIME: Final = 3
-"""Those of RocketMQ's module ``test`` mostly wait, too, and each has its own servers."""
+"""Tests of RocketMQ's module ``test`` mostly wait, too, and each has its own servers."""
 
 ZOOKEEPER_PORT, ZOOKEEPER_TICK_MS = 2181, 500
 PAIRS: Final = {ORIGINAL: "", OURS: "all", OUR_MASTER: "samsa_server1", OUR_SLAVE: "gregor_server1"}
-"""Which brokers of a pair are ours, by the name of their configuration file."""
+"""Which brokers of a pair are this project's, by the name of their configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of a suite: on which side, which classes of tests, in which empty folder, with which JUnit."""
+    """One run of a suite: its side, its classes of tests, an empty folder, and its JUnit."""
 
     suite: CompiledSuite
     side: str
@@ -53,9 +53,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite: its name among the exceptions, its folder, its sides (the original first), and what runs it.
+    """A suite: its name among the exceptions, its folder, its sides (the original first), and the function that runs
+    it.
 
-    ``has`` says which classes of the folder belong to it. Without a folder, it needs nothing but what Maven fetches.
+    ``has`` says which classes of the folder belong to it. A suite without a folder needs only packages of Maven.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Suite:
 
 
 def run_end_to_end(job: Job) -> Results:
-    """RocketMQ's end-to-end tests, against a name server and a broker."""
+    """Run RocketMQ's end-to-end tests, against a name server and a broker."""
     folder = job.folder
     configuration = folder / "src/test/resources/env/daily/daily.conf"
     configuration.parent.mkdir(parents=True)
@@ -94,13 +95,13 @@ def _rocketmq(side: str, folder: Path) -> Iterator[str]:
 
 
 def run_rocketmq_module(job: Job) -> Results:
-    """RocketMQ's module ``test``, which starts a name server and two brokers in each Java process."""
+    """Run RocketMQ's module ``test``, which starts a name server and two brokers in each Java process."""
     sources = [] if job.side == ORIGINAL else ["OurBroker.java", "rocketmq/IntegrationTestBase.java"]
     return _class_by_class(job, sources, {}, CLASSES_AT_A_TIME)
 
 
 def run_metaq(job: Job) -> Results:
-    """MetaQ's integration tests, which start brokers and find them in ZooKeeper."""
+    """Run MetaQ's integration tests, which start brokers and find them in ZooKeeper."""
     sources = ["OurBroker.java", "OurMetaqBroker.java", *(f"pairs/{each.name}" for each in (JAVA / "pairs").iterdir())]
     if job.side == OURS:
         sources.append("metaq/MetaMorphosisBroker.java")
@@ -109,7 +110,7 @@ def run_metaq(job: Job) -> Results:
 
 
 def _class_by_class(job: Job, sources: Sequence[str], properties: dict[str, str], at_a_time: int = 1) -> Results:
-    """A Java process for each class of tests, so that one that never ends costs no other one."""
+    """Run a Java process for each class of tests, so that a class that never ends does not affect others."""
     python = "\n".join([*ends_with_us(), sys.executable])
     hosts = job.folder / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
@@ -126,7 +127,7 @@ def _class_by_class(job: Job, sources: Sequence[str], properties: dict[str, str]
 
 
 def _compiled(job: Job, sources: Sequence[str]) -> Path:
-    """The folder with classes of ours, compiled against the suite."""
+    """Return the folder with this project's classes, compiled against the suite."""
     classes = fresh(job.folder / "classes")
     path = ":".join([*job.suite.class_path, str(job.console)])
     command = ["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", str(classes)]
@@ -134,7 +135,7 @@ def _compiled(job: Job, sources: Sequence[str]) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_DEADLINE_S)
     if done.returncode:
         raise RuntimeError(f"javac: {done.stderr}")
-    # where a MetaQ broker looks for ZooKeeper if its own configuration does not say
+    # the default address of ZooKeeper of a MetaQ broker
     (classes / "server.ini").write_text(f"zk.zkConnect=127.0.0.1:{ZOOKEEPER_PORT}\n")
     return classes
 

@@ -1,7 +1,7 @@
 """A client with PyPI ``rocketmq``, which bundles RocketMQ's C++ library; it speaks the protocol of ``conversation``.
 
 Arguments: nameServers role=producer|push|ordered group; topic tags=* for consumers. It runs in an environment of its
-own, which has that package and nothing of this project.
+own with only that package.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def consume(given: Mapping[str, str]) -> None:
         if body.startswith("fail"):
             raise Redeliver
 
-    # ctypes reports an exception of a callback on standard error and goes on; this one is meant.
+    # ctypes prints an exception of a callback to standard error and continues; this one is intended.
     sys.unraisablehook = report
     consumer = PushConsumer(given["group"], orderly=given["role"] == "ordered")
     consumer.set_namesrv_addr(given["nameServers"])
