@@ -1,12 +1,12 @@
-"""What the broker is compared with: bare servers that do the least possible, and a network with a delay.
+"""Peers of the broker: bare servers with the least possible work, and a network with a delay.
 
-``bare_peer`` and ``listening`` run a function as a server in a process of its own. It does not look at what it is sent:
-whole messages of a known size in, replies of a known size out, bytes to and from a file with plain system calls.
-Connections within the machine are not paced, like those of the broker.
+``bare_peer`` and ``listening`` run a function as a server in a process of its own. It does not decode its input: it
+receives messages of a known size, sends replies of a known size, and copies bytes to and from a file with plain system
+calls. Connections within the machine are not paced, like the broker's.
 
-``far`` delays what is sent to a broker, and so shows how many round trips something waits for. Bytes are passed on
-after the delay, in order: a request costs its sender the delay only if it waits for the answer before it sends the next
-one. Connecting is not delayed.
+``far`` delays what is sent to a broker, to show how many round trips an operation waits for. Bytes are passed on after
+the delay, in order: a request costs its sender the delay only if the sender waits for the answer before the next one.
+Connecting is not delayed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK_BYTES = 1 << 18
 def take_messages(
     connection: socket.socket, file: Path, message_bytes: int, reply: bytes, chunk_bytes: int = CHUNK_BYTES
 ) -> None:
-    """Write what arrives to ``file``, sync it after each chunk, answer every whole message with ``reply``."""
+    """Write received bytes to ``file``, sync it after each chunk, answer every whole message with ``reply``."""
     fd = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     received = answered = 0
     while chunk := connection.recv(chunk_bytes):
@@ -53,9 +53,9 @@ def send_file(
     slice_bytes: int,
     file_bytes: int | None = None,
 ) -> None:
-    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, endlessly.
+    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, without end.
 
-    Only the first ``file_bytes`` of the file are sent, over and over.
+    Only the first ``file_bytes`` of the file are sent, repeatedly.
     """
     fd, position, pending = os.open(file, os.O_RDONLY), 0, 0
     size = os.path.getsize(file) if file_bytes is None else file_bytes
@@ -74,7 +74,7 @@ def send_file(
 
 
 def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_bytes: int) -> None:
-    """``send_file`` without heads, for as many connections as come, each in a thread of its own."""
+    """Run ``send_file`` without heads for every connection, each in a thread of its own."""
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -87,7 +87,7 @@ def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_
 
 
 def store_blocks(listener: socket.socket, folder: Path, block_bytes: int) -> None:
-    """``take_messages`` of so many bytes each, for as many connections as come: a thread and a new file for each."""
+    """Run ``take_messages`` of ``block_bytes`` for every connection: a thread and a new file for each."""
 
     def store(connection: socket.socket, file: Path) -> None:
         with connection, suppress(OSError):
@@ -117,7 +117,7 @@ def bare_peer(
 ) -> Iterator[tuple[str, int]]:
     """Run ``serve`` for one connection in another process; yield the address to connect to.
 
-    ``paced``: leave the connection as the system makes it.
+    ``paced``: leave the system's pacing of the connection on.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(
@@ -151,7 +151,7 @@ RELAY_CHUNK_BYTES = 1 << 18
 
 @contextmanager
 def far(address: Address, delay_s: float) -> Iterator[Address]:
-    """Yield an address that leads to ``address``; what is sent there arrives ``delay_s`` later."""
+    """Yield an address that leads to ``address``; data arrive there ``delay_s`` after they are sent."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(target=_run_relay, args=(listener, address, delay_s))
         process.start()
@@ -177,7 +177,7 @@ async def _relay(listener: socket.socket, address: Address, delay_s: float) -> N
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Pass everything on until the end, each chunk ``delay_s`` after it came."""
+    """Pass on each chunk ``delay_s`` after its arrival, until the end."""
     loop = asyncio.get_running_loop()
     while chunk := await reader.read(RELAY_CHUNK_BYTES):
         loop.call_later(delay_s, writer.write, chunk) if delay_s else writer.write(chunk)

@@ -38,7 +38,8 @@ DEADLINE_S: Final = 300.0
 
 @dataclass(frozen=True)
 class Branch:
-    """``off`` maps a module to what is executed when it is imported; ``files`` are those that would go with the branch.
+    """``off`` maps a module to the statement that is executed after its import; ``files`` would be removed with the
+    branch.
 
     ``wins`` are the figures that a user sees.
     """
@@ -50,7 +51,7 @@ class Branch:
 
     @property
     def lines(self) -> int:
-        """Lines of the files."""
+        """Number of lines of the files."""
         return sum(len((ROOT / file).read_text().splitlines()) for file in self.files)
 
 
@@ -218,7 +219,7 @@ sys.meta_path.insert(0, Switch())
 
 @contextmanager
 def switched(branch: Branch | None) -> Iterator[dict[str, str]]:
-    """The environment of processes without a branch, or with all of them."""
+    """Yield the environment of processes without a branch; with all of them for ``None``."""
     environment = {name: value for name, value in os.environ.items() if name != "METAQ_SWITCHED_OFF"}
     if branch is None:
         yield environment
@@ -250,7 +251,7 @@ def pinned_broker(environment: Mapping[str, str], core: int | None, partitions: 
 
 
 def rate(figure: str, branch: Branch | None, scale: float, release: str | None) -> float:
-    """One measurement: messages, rows or micro-batches a second."""
+    """Measure once; return messages or rows a second."""
     cores = sorted(os.sched_getaffinity(0))
     core, others = (cores[-1], set(cores[:-1])) if len(cores) > 1 else (None, set(cores))
     wanted = FIGURES[figure]

@@ -2,8 +2,8 @@
 
     python benchmarks/busy_partition.py [--runs 10] [--scale 1] [--json FILE]
 
-A handler takes a millisecond. Both figures are the longest time from a send to the quiet partition to its handler, of
-as many sends as there are runs: beside a partition that has more messages than can be handled, and beside an empty one.
+A handler takes a millisecond. Both figures are the longest time from a send to the quiet partition to its handler, over
+as many sends as there are runs: beside a partition with more messages than can be handled, and beside an empty one.
 """
 
 from __future__ import annotations

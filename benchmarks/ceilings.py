@@ -1,15 +1,15 @@
 """The ceilings: sources and sinks in Python that cost as little as Spark allows.
 
-``ceiling`` hands out the same Arrow batch again and again: the columns, types, batch size, rows and number of tasks of
-the read that it is compared with, and no broker, no decoding, no checksum behind it. A batch and a stream. With the
-option ``server`` it receives, before each batch, as many bytes as the messages would have, from a server that only does
-``sendfile``, and drops them: the cost of any source whose rows come over the network.
+``ceiling`` returns the same Arrow batch repeatedly, with the columns, types, batch size, rows and number of tasks of
+the read that it is compared with, without a broker, decoding or checksums; as a batch and as a stream. With the option
+``server`` it first receives, and drops, as many bytes as the messages would have, from a server that only does
+``sendfile``: the cost of any source whose rows arrive over the network.
 
-``trivial`` makes its rows from nothing and drops what it is given. ``tail`` reads a growing file of equal records:
+``trivial`` makes its rows without input and drops rows that it gets. ``tail`` reads a growing file of equal records:
 its newest offset is the file's size. ``arrivals`` is a sink that reports by datagram when each row arrived.
 
-Python workers import this module (``stage.importable_by_workers``): a batch that a worker made once stays, so no task
-has to make it again.
+Python workers import this module (``stage.importable_by_workers``): a worker makes a batch once and keeps it, so no
+task has to make it again.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA
 
 REQUEST: Final = b"get bench spark 0 1000000000 1048576 1000\r\n"
-"""Has the length of a get of the connector; its contents are not read."""
+"""It has the length of the connector's get; its contents are not read."""
 
 SLICE_BYTES: Final = 1 << 20
-"""What one request is answered with."""
+"""Bytes of the answer to one request."""
 
 
 @cache
 def ceiling_batch(payload_bytes: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """A batch as the connector makes them, by content and by size."""
+    """Return a batch with the connector's contents and size."""
     rows = max(1, min(ROWS_MAX, BYTES_MAX // payload_bytes))
     return pa.RecordBatch.from_arrays(
         [
@@ -70,7 +70,7 @@ def ceiling_batch(payload_bytes: int, columns: tuple[str, ...]) -> pa.RecordBatc
 
 
 class CeilingReader(DataSourceReader):
-    """Hands out ``rows`` rows over ``tasks`` tasks. With a ``server``, their bytes are received from it first."""
+    """Returns ``rows`` rows over ``tasks`` tasks. With a ``server``, their bytes are received from it first."""
 
     def __init__(
         self, rows: int, payload_bytes: int, tasks: int, columns: tuple[str, ...], server: Address | None = None
@@ -95,7 +95,7 @@ class CeilingReader(DataSourceReader):
 
 
 class Received:
-    """Bytes of a ``bare_peer.serve_slices``, asked for as the connector asks: so much at a time, the next one ahead."""
+    """Receives from a ``bare_peer.serve_slices`` like the connector: in parts of a fixed size, one request ahead."""
 
     def __init__(self, server: Address) -> None:
         self._connection = socket.create_connection((server.host, server.port))
@@ -111,7 +111,7 @@ class Received:
         self._connection.close()
 
     def take(self, byte_count: int) -> None:
-        """Receive so many bytes, and do nothing with them."""
+        """Receive this many bytes and drop them."""
         while byte_count:
             if not self._left:
                 self._connection.sendall(REQUEST)
@@ -180,7 +180,7 @@ class Dropped(WriterCommitMessage):
 
 
 class TrivialStreamReader(DataSourceStreamReader):
-    """``rows`` rows a batch, in so many tasks; none at all, ever, if that is 0."""
+    """``rows`` rows a batch, in ``tasks`` tasks; 0 rows: never a batch."""
 
     def __init__(self, rows: int, tasks: int) -> None:
         self._rows, self._tasks, self._next = rows, tasks, 0

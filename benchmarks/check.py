@@ -1,13 +1,12 @@
-"""Whether a run of the suite is worse than the recorded one: ratio by ratio, each with the margin of its kind.
+"""Compares a run of the suite with the recorded one: ratio by ratio, each with the margin of its kind.
 
     python benchmarks/check.py [RESULTS] [--baseline FILE] [--record] [--no-second-try]
 
-Without RESULTS the suite runs first. What is compared are ratios to ceilings and peers, for they carry over where
-seconds do not. A ratio that is worse than the baseline's by more than its margin fails, and so does a figure that is no
-longer there. Before that is called a regression, the program runs once more, with the same arguments, and the better of
-the two ratios counts: a neighbour on the same cores is no regression. The exit status is 1 if anything fails.
-
-``--record`` makes RESULTS the baseline.
+Without RESULTS the suite runs first. Compared are ratios to ceilings and peers, which hold on other machines, as
+seconds do not. A ratio that is worse than the baseline's by more than its margin fails, and so does a missing figure.
+Before that counts as a regression, the program runs once more, with the same arguments, and the better of the two
+ratios counts: other load on the same cores is no regression. The exit status is 1 if anything fails. ``--record`` makes
+RESULTS the baseline.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BASELINE: Final = FOLDER / "baseline.json"
 
 
 class Margin(NamedTuple):
-    """How much worse than the baseline a ratio may be, as a part of the baseline's."""
+    """How much worse than the baseline a ratio may be, as a fraction of the baseline's."""
 
     kind: str
     part: float
@@ -42,14 +41,14 @@ MARGINS: Final = (
     Margin("other times, and whatever else is better when it is less", 0.25, lambda figure: _less(figure)),
     Margin("throughput", 0.15, lambda figure: figure.better == "more"),
 )
-"""The first that holds is a figure's margin. A limit moves with nothing, so all noise is in the figure."""
+"""The first one that matches is a figure's margin. A fixed limit has no noise, so all noise is in the figure."""
 
 Verdict = Literal["worse", "gone", "better", "as before", "new", "no ratio"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure then and now; ``None`` where it is not there or has no peer."""
+    """A figure before and now; ``None`` if it is missing or has no peer."""
 
     program: str
     name: str
@@ -73,7 +72,7 @@ def _less(figure: Figure) -> bool:
 
 
 def margin_of(figure: Figure) -> Margin:
-    """The margin of its kind."""
+    """Return the margin of a figure's kind."""
     return next(margin for margin in MARGINS if margin.holds(figure))
 
 
@@ -86,7 +85,7 @@ def verdict(before: float, now: float, better: str, part: float) -> Verdict:
 
 
 def changes(results: Results, baseline: Results) -> Iterator[Change]:
-    """Every figure of both, in the order of the baseline, then those that are new."""
+    """Yield every figure of both, in the order of the baseline, then the new ones."""
     now = {(outcome.name, figure.name): figure for outcome, figure in results.figures()}
     known = set()
     for outcome, figure in baseline.figures():
@@ -111,7 +110,8 @@ def _change(program: str, before: Figure, now: Figure) -> Change:
 
 
 def _expected(outcome: Outcome, figure: Figure, results: Results, baseline: Results) -> bool:
-    """Whether a figure that is missing should be there: not if its program was left out by name or its peer is away."""
+    """Return whether a missing figure should be there: its program was not left out by name and its peer is available.
+    """
     if not results.about["whole"] and all(outcome.name != each.name for each in results.outcomes):
         return False
     away = set(baseline.about["peers"]) - set(results.about["peers"])
@@ -120,7 +120,7 @@ def _expected(outcome: Outcome, figure: Figure, results: Results, baseline: Resu
 
 
 def better_of(first: Outcome, second: Outcome) -> Outcome:
-    """The figures of both runs of a program, each with the better ratio; what only one has is kept."""
+    """Combine the figures of two runs of a program, each with the better ratio."""
     figures = {figure.name: figure for figure in first.figures}
     for figure in second.figures:
         known = figures.get(figure.name)
@@ -130,14 +130,14 @@ def better_of(first: Outcome, second: Outcome) -> Outcome:
 
 
 def verdict_is_better(known: Figure, figure: Figure) -> bool:
-    """Whether ``figure`` has the better ratio; both have one."""
+    """Return whether ``figure`` has the better ratio; both have one."""
     assert known.ratio is not None
     assert figure.ratio is not None
     return verdict(known.ratio, figure.ratio, figure.better, 0.0) == "better"
 
 
 def second_try(results: Results, names: Iterable[str], programs: Sequence[Program], folder: Path) -> Results:
-    """Run the programs of these names once more, as they were run; the better figures of both runs."""
+    """Run the programs of these names once more; return the better figures of both runs."""
     files = {program.name: program for program in programs}
     outcomes = []
     for outcome in results.outcomes:
@@ -148,7 +148,7 @@ def second_try(results: Results, names: Iterable[str], programs: Sequence[Progra
 
 
 def print_changes(found: Sequence[Change]) -> None:
-    """The table of what is worse, better or new; the rest is counted."""
+    """Print the table of figures that are worse, better or new, and the number of the others."""
     order: list[Verdict] = ["worse", "gone", "better", "new"]
     rows = sorted((change for change in found if change.verdict in order), key=lambda each: order.index(each.verdict))
     if rows:
@@ -165,14 +165,14 @@ def print_changes(found: Sequence[Change]) -> None:
 
 
 def print_margins() -> None:
-    """What may be how much worse."""
+    """Print the margins."""
     print("| a ratio of | may be worse by |\n|---|---|")
     for margin in MARGINS:
         print(f"| {margin.kind} | {margin.part:.0%} |")
 
 
 def notes(results: Results, baseline: Results) -> Iterator[str]:
-    """Why a comparison may be wrong."""
+    """Yield reasons why the comparison may be misleading."""
     for name, before in baseline.about["machine"].items():
         now = results.about["machine"].get(name, "unknown")
         if now != before:
@@ -187,7 +187,7 @@ def notes(results: Results, baseline: Results) -> Iterator[str]:
 
 
 def record(results: Results, file: Path) -> int:
-    """Make ``results`` the baseline, unless they are not whole."""
+    """Make ``results`` the baseline, unless they are incomplete."""
     if results.failed or results.about["quick"] or not results.about["whole"]:
         print(
             "not recorded: a baseline is a run of the suite with --all, not quick, without a failure", file=sys.stderr
@@ -199,7 +199,7 @@ def record(results: Results, file: Path) -> int:
 
 
 def check(results: Results, baseline: Results, programs: Sequence[Program], folder: Path, retry: bool) -> int:
-    """Print what has changed; return the exit status."""
+    """Print the changes; return the exit status."""
     print_margins()
     print(*notes(results, baseline), sep="\n")
     found = list(changes(results, baseline))

@@ -50,14 +50,14 @@ Times = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """The addresses of both brokers, and that of a ZooKeeper with a broker of ours."""
+    """The addresses of both brokers, and of a ZooKeeper with a broker of this project."""
 
     ours: str
     kafka: str
     zookeeper: str
 
     def run(self, client: str, does: str, topic: str, rows: int = 0, payload_bytes: int = 0) -> Times:
-        """What the client took."""
+        """Run a client and return its times."""
         address = self.kafka if client in PEERS else self.zookeeper if does == "members" else self.ours
         command = [sys.executable, str(Path(__file__).with_name("client_work.py")), client, does, address, topic]
         command += [str(rows), str(payload_bytes)]
@@ -67,13 +67,10 @@ class Stage:
 
 
 class Bench:
-    """Makes the figures."""
-
     def __init__(self, report: Report, stage: Stage, runs: int) -> None:
         self._report, self._stage, self._runs = report, stage, runs
 
     def throughput(self, payload_bytes: int, rows: int) -> None:
-        """Send messages, then read them."""
         clients = [*OURS, *PEERS]
         topics = {client: f"bench-{client}-{payload_bytes}" for client in clients}
         for does, names in (("produce", OURS), ("consume", READS)):
@@ -97,7 +94,7 @@ class Bench:
                 self._report.add(Figure(f"{what}, CPU", "s/M messages", cpu, their_cpu, peer_name, "less"))
 
     def groups(self) -> None:
-        """How long members wait for their partitions."""
+        """Measure how long members wait for their partitions."""
         times = {client: [self._stage.run(client, "members", "bench-members") for _ in range(self._runs)]
                  for client in ("metaq", "confluent")}  # fmt: skip
         for key in ("start-up ", "join ", "leave "):
@@ -105,7 +102,7 @@ class Bench:
             self._report.add(Figure(f"client, group, {key.strip()}", "s", ours, theirs, "confluent-kafka", "less"))
 
     def idle(self) -> None:
-        """What waiting takes."""
+        """Measure the CPU of waiting."""
         ours, *theirs = (
             self._stage.run(client, "idle", "bench-idle")["cpu_s"] / IDLE_S * 100
             for client in ("metaq", "confluent", "aiokafka")
@@ -117,12 +114,11 @@ class Bench:
 
 
 def missing() -> list[str]:
-    """The packages that are not installed."""
+    """Return the packages that are not installed."""
     return [package for module, package in MODULES.items() if importlib.util.find_spec(module) is None]
 
 
 def options(given: Sequence[str] | None = None) -> Any:
-    """What the command line asks for."""
     parser = arguments(__doc__, RUNS)
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, or 'local' to start one")
     parser.add_argument("--only", choices=["throughput", "groups", "idle"], help="figures of one kind")
@@ -164,7 +160,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _registered(folder: Path, hosts: str) -> Path:
-    """The settings of a broker that registers, with a topic."""
+    """Write the settings of a broker that registers, with a topic; return the file."""
     folder.mkdir()
     settings = folder / "server.ini"
     settings.write_text(

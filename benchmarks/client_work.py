@@ -1,10 +1,10 @@
-"""One client of a queue at work, in a process of its own: what it took, printed as JSON. ``client_peer.py`` runs it.
+"""Runs one client of a queue in a process of its own and prints its times as JSON. ``client_peer.py`` starts it.
 
     python benchmarks/client_work.py CLIENT produce|consume|members|idle ADDRESS TOPIC ROWS PAYLOAD_BYTES
 
 ``CLIENT`` is ``metaq``, ``metaq-many``, ``metaq-async``, ``confluent``, ``aiokafka``. The clock starts when the client
-has its connection and has sent, or read, one message. ``produce`` ends when all results have been looked at. The two
-clients for asyncio await ``flush`` and not each future: ``asyncio.gather`` takes 3 to 4 us for each, whoever made it.
+is connected and has sent, or read, one message. ``produce`` ends when all results have been checked. The two clients
+for asyncio await ``flush`` instead of each future: ``asyncio.gather`` takes 3 to 4 us for each, of any library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 BATCH: Final = 1000
-"""Messages of one call, where a client has calls for many."""
+"""Messages of one call, if a client has calls for many."""
 DEADLINE_S: Final = 120.0
 IDLE_S: Final = 10.0
 LINGER_S: Final = 0.005
@@ -28,8 +28,6 @@ LINGER_S: Final = 0.005
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do."""
-
     address: str
     topic: str
     rows: int
@@ -37,13 +35,12 @@ class Work:
     times: dict[str, float] = field(default_factory=dict)
 
     def payloads(self) -> Iterator[bytes]:
-        """The messages."""
         for number in range(self.rows):
             yield b"%0*d" % (self.payload_bytes, number)
 
     @contextmanager
     def measured(self, name: str = "") -> Iterator[None]:
-        """Keep the seconds, and the CPU seconds of this process, that the block takes."""
+        """Record the seconds, and the CPU seconds of this process, that the block takes."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         yield
         self.times[f"{name}wall_s"] = time.perf_counter() - wall_s
@@ -128,7 +125,7 @@ async def metaq_consume_async(work: Work) -> None:
 
 
 def metaq_idle(work: Work) -> None:
-    """A consumer that has read all and waits."""
+    """Run a consumer that has read everything and waits."""
     from metaq import MetaQ
 
     with MetaQ(work.address) as mq, mq.consumer(_group(), [work.topic], start="latest") as consumer:
@@ -138,7 +135,7 @@ def metaq_idle(work: Work) -> None:
 
 
 def metaq_members(work: Work) -> None:
-    """Two members of one group, one after the other, and the first alone again. ``address`` is that of a ZooKeeper."""
+    """Run two members of one group, one after the other, and the first alone again. ``address`` is a ZooKeeper's."""
     from metaq import MetaQ
 
     group = _group()
@@ -202,7 +199,7 @@ def _confluent_consumer(work: Work, group: str, start: str = "earliest") -> Any:
 
 
 def _confluent_topic(work: Work) -> None:
-    """Make the topic: a consumer does not."""
+    """Create the topic: a consumer does not."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": work.address})
@@ -221,7 +218,7 @@ def confluent_consume(work: Work) -> None:
 
 
 def confluent_idle(work: Work) -> None:
-    """A consumer that has read all and waits."""
+    """Run a consumer that has read everything and waits."""
     _confluent_topic(work)
     consumer = _confluent_consumer(work, _group(), "latest")
     consumer.poll(5.0)
@@ -285,7 +282,7 @@ async def aiokafka_consume(work: Work) -> None:
 
 
 async def aiokafka_idle(work: Work) -> None:
-    """A consumer that has read all and waits."""
+    """Run a consumer that has read everything and waits."""
     async with _aiokafka_consumer(work, _group(), "latest") as consumer:
         await consumer.getmany(timeout_ms=2000)
         with work.measured():
@@ -312,7 +309,6 @@ DOES: Final[dict[tuple[str, str], Callable[[Work], Awaitable[None] | None]]] = {
 
 
 def main() -> None:
-    """Do what the command line says."""
     client, does, address, topic, rows, payload_bytes = sys.argv[1:]
     work = Work(address, topic, int(rows), int(payload_bytes))
     done = DOES[client, does](work)

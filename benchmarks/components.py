@@ -1,8 +1,8 @@
-"""Parts of the client and of the broker alone, in one process and without a socket: codec, log, opening of a folder.
+"""Measures parts of the client and of the broker in one process without sockets: codec, log, opening of a folder.
 
-python benchmarks/components.py codec [--runs 7] [--scale 1] [--json FILE]
-python benchmarks/components.py log-append [--runs 5] [--scale 1] [--json FILE] [--folder DIR]
-python benchmarks/components.py open-log [--runs 3] [--scale 1] [--json FILE] [--gib 2] [--partitions 4]
+python benchmarks/components.py codec [--runs 7] [--scale 1] [--json FILE] python benchmarks/components.py log-append
+[--runs 5] [--scale 1] [--json FILE] [--folder DIR] python benchmarks/components.py open-log [--runs 3] [--scale 1]
+[--json FILE] [--gib 2] [--partitions 4]
                                          [--segment-mib 256] [--message-bytes 1000] [--folder DIR]
 """
 
@@ -63,7 +63,7 @@ def stream_of(items: Iterable[Command | Reply], chunk_bytes: int = 64 << 10) -> 
 
 
 def decode_commands(chunks: list[bytes]) -> None:
-    """Decode as a broker does: runs of puts, and what is none."""
+    """Decode as a broker does."""
     decoder = CommandDecoder()
     for chunk in chunks:
         decoder.receive_data(chunk)
@@ -81,13 +81,13 @@ def decode_replies(chunks: list[bytes], times: int = 1) -> None:
 
 
 def again(action: Callable[[], object], times: int) -> None:
-    """Do it so often, keeping nothing."""
+    """Call ``action`` ``times`` times."""
     for _ in range(times):
         action()
 
 
 def floor(stream: bytes) -> None:
-    """Do what no decoder of puts can leave out."""
+    """Do what every decoder of puts must do."""
     position = 0
     while (end := stream.find(b"\r\n", position)) >= 0:
         tokens = stream[position:end].split(b" ")
@@ -96,7 +96,7 @@ def floor(stream: bytes) -> None:
 
 
 def small_items(report: Report, items: int, runs: int) -> None:
-    """Microseconds of one item each."""
+    """Measure microseconds per small item."""
     same = puts(100, 1, items)
     results = [Result(200, f"{n << 40} 3 {n * 120}", n) for n in range(items)]
     run = b"".join(encode_frame(n, 0, put.body) for n, put in enumerate(same))
@@ -117,7 +117,7 @@ def small_items(report: Report, items: int, runs: int) -> None:
 
 
 def large_values(report: Report, times: int, runs: int) -> None:
-    """Microseconds of one value of 1 MiB each; ``times`` of them are one run."""
+    """Measure microseconds per value of 1 MiB; ``times`` of them are one run."""
     value = Value(bytes(VALUE_BYTES), 7)
     ways: dict[str, Callable[[], object]] = {
         "decode value of 1 MiB, chunks of 256 KiB": partial(decode_replies, stream_of([value], 256 << 10), times),
@@ -155,7 +155,7 @@ GIGABYTE = 1e9
 
 
 def bare(folder: Path, batches: list[list[bytes]]) -> float:
-    """Write the batches, joined beforehand, with ``os.write``; seconds."""
+    """Write the batches, joined beforehand, with ``os.write``; return seconds."""
     blocks = [b"".join(batch) for batch in batches]
     fd = os.open(folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     started = time.process_time()
@@ -168,7 +168,7 @@ def bare(folder: Path, batches: list[list[bytes]]) -> float:
 
 
 def logged(folder: Path, batches: list[list[bytes]]) -> float:
-    """Append the batches to a log; seconds."""
+    """Append the batches to a log; return seconds."""
     log = PartitionLog.open(Files(), Clock(), folder / "bench-0", LogSettings())
     started = time.process_time()
     for batch in batches:
@@ -180,7 +180,7 @@ def logged(folder: Path, batches: list[list[bytes]]) -> float:
 
 
 def appending(report: Report, folder: Path, frames: list[bytes], runs: int) -> None:
-    """Nanoseconds a frame, for appends of one frame and of many."""
+    """Measure nanoseconds per frame, for appends of one frame and of many."""
     for size in BATCHES:
         part = frames if size >= 100 else frames[: len(frames) // 8]
         batches = [part[at : at + size] for at in range(0, len(part), size)]
@@ -190,7 +190,7 @@ def appending(report: Report, folder: Path, frames: list[bytes], runs: int) -> N
 
 
 def opening_after(report: Report, folder: Path, frames: list[bytes], runs: int) -> None:
-    """Seconds per GB of opening a log. (After a clean stop it is next to nothing, whatever its size.)"""
+    """Measure seconds per GB of opening a log. (After a clean stop it is next to nothing for any size.)"""
     log = PartitionLog.open(Files(), Clock(), folder / "bench-0", LogSettings())
     for at in range(0, len(frames), 500):
         log.append(frames[at : at + 500])
@@ -279,7 +279,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def forget_cache(folder: Path) -> None:
-    """Take all files out of the page cache; they are durable."""
+    """Remove all files, which are durable, from the page cache."""
     for path in files_of(folder):
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -287,7 +287,7 @@ def forget_cache(folder: Path) -> None:
 
 
 def opened(folder: Path, settings: LogSettings, verify: Verify, threads: int, *, clean: bool, cold: bool) -> float:
-    """Open the folder once and stop cleanly again; seconds that the opening took."""
+    """Open the folder once and stop cleanly; return the seconds of the opening."""
     if not clean:
         (folder / CLEAN_MARK).unlink()
     if cold:
@@ -300,7 +300,7 @@ def opened(folder: Path, settings: LogSettings, verify: Verify, threads: int, *,
 
 
 def summed(paths: Iterable[Path]) -> float:
-    """Read files and compute CRC-32 over them, 1 MiB at a time; seconds."""
+    """Read files and compute CRC-32 over them, 1 MiB at a time; return seconds."""
     started = time.perf_counter()
     for path in paths:
         checksum = 0
@@ -311,13 +311,13 @@ def summed(paths: Iterable[Path]) -> float:
 
 
 def summed_cold(folder: Path) -> float:
-    """The peer: seconds of a bare CRC-32 over all segments, which are not in the page cache."""
+    """Measure the peer: a bare CRC-32 over all segments, which are not in the page cache; return seconds."""
     forget_cache(folder)
     return summed(path for path in files_of(folder) if path.suffix == ".meta")
 
 
 def opening(report: Report, folder: Path, settings: LogSettings, runs: int) -> None:
-    """One figure for each way to open the folder."""
+    """Add one figure for each way to open the folder."""
     many = (os.cpu_count() or 1) + 2
     once = partial(opened, folder, settings)
     ways: dict[str, Callable[[], float]] = {

@@ -1,7 +1,7 @@
-"""A broker with many connections: its memory while they are idle.
+"""Measures the memory of a broker with many idle connections.
 
-python benchmarks/connections.py idle-memory [--scale 1] [--json FILE] [--partitions 1000] [--connections 10000]
-                                             [--mib-max 512]
+    python benchmarks/connections.py idle-memory [--scale 1] [--json FILE] [--partitions 1000] [--connections 10000]
+                                                 [--mib-max 512]
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ DEADLINE_S = 120.0
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory of a process."""
+    """Return the resident memory of a process."""
     (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(kib) / 1024
 
 
 @contextmanager
 def ready_for(folder: Path, connections: int, partitions: int) -> Iterator[RunningBroker]:
-    """A broker that accepts as many, on a free port."""
+    """Run a broker that accepts that many connections, on a free port."""
     limits = f"maxConnections={connections + 10}\nmaxPartitions={partitions}\ndiskFreeMinBytes=0\n"
     (folder / "server.ini").write_text(
         f"[system]\nbrokerId=0\nnumPartitions={partitions}\nserverPort=0\nunflushThreshold=0\nunflushInterval=1000\n"
@@ -99,7 +99,7 @@ def connect(
 
 
 def connections_counted(client: socket.socket) -> int:
-    """How many connections the broker itself counts."""
+    """Return how many connections the broker counts."""
     client.sendall(b"stats\r\n")
     received = b""
     while not received.endswith(b"END\r\n"):
@@ -119,7 +119,7 @@ def allow_files(count: int) -> None:
 
 
 def measure_idle(report: Report, folder: Path, partitions: int, connections: int, mib_max: float) -> float:
-    """Add a figure after each step; the last one's MiB."""
+    """Add a figure after each step; return the last one's MiB."""
     with ready_for(folder, connections, partitions) as broker:
         report.add(Figure("broker's memory: started", "MiB", rss_mib(broker.pid), better="less"))
         fill(broker.address, partitions)

@@ -4,10 +4,10 @@
 
 One client puts a message of 100 bytes, waits for the answer, which comes after fsync, and puts the next; over MetaQ's
 protocol and over RocketMQ's. First it is alone, then beside each pattern of greedy clients (``greedy_clients``): many
-that keep puts under way, many that never read an answer, many that have asked for more than they read. All patterns are
-run at a broker with the compiled loops, and at one without (as without numba, or in a broker's first seconds). The
-median stands beside that of the client that is alone, the longest wait beside 0.3 s. ``--runs`` changes nothing,
-``--scale`` multiplies the seconds, ``--only`` takes the patterns with that text in their name.
+that keep puts in flight, many that never read an answer, many that have asked for more than they read. All patterns run
+at a broker with the compiled loops, and at one without (as without numba, or in a broker's first seconds). The median
+is compared with that of the client alone, the longest wait with 0.3 s. ``--runs`` changes nothing, ``--scale``
+multiplies the seconds, ``--only`` takes the patterns with that text in their name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MODES: Final = {
         "import sys; sys.modules['numba'] = None; from metaq_broker.cli import main; sys.exit(main())",
     ),
 }
-"""How a broker is started with its compiled loops, and without."""
+"""Arguments that start a broker with its compiled loops, and without."""
 
 
 def put(topic: str, crc: int | None = checksum(BODY)) -> bytes:
@@ -88,7 +88,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A kind of greedy clients. ``reads``: they keep ``window`` requests under way. ``honest``: who waits."""
+    """A kind of greedy clients. ``reads``: they keep ``window`` requests in flight. ``honest``: the protocol of the
+    client that waits.
+    """
 
     name: str
     honest: str
@@ -99,14 +101,12 @@ class Pattern:
     is_rocketmq: bool = False
 
     def clients(self, stage: Stage) -> Greedy:
-        """The greedy clients of this pattern."""
         port = stage.rocketmq if self.is_rocketmq else stage.metaq
         mark = (SENT if self.is_rocketmq else STORED) if self.reads else None
         return Greedy(port, self.request, self.connections, self.window, mark)
 
 
 def patterns() -> Iterator[Pattern]:
-    """All that are measured."""
     for count in (10, 50, 200):
         yield Pattern(f"{count} connections that put and read", "MetaQ", put("busy"), count)
     yield Pattern("200 connections that put without a checksum and read", "MetaQ", put("busy", None), 200)
@@ -128,7 +128,7 @@ def patterns() -> Iterator[Pattern]:
 
 @contextmanager
 def ready_broker(mode: str, cores: Sequence[int]) -> Iterator[Stage]:
-    """A broker on a core of its own; with compiled loops, they are loaded."""
+    """Run a broker on a core of its own; with compiled loops, they are loaded."""
     rocketmq = free_port()
     with (
         tempfile.TemporaryDirectory(prefix="metaq-fairness-") as folder,
@@ -152,7 +152,7 @@ def ready_broker(mode: str, cores: Sequence[int]) -> Iterator[Stage]:
 
 
 def honest_client(stage: Stage, name: str) -> HonestClient:
-    """One that speaks MetaQ's protocol or RocketMQ's."""
+    """Return a client of MetaQ's protocol or of RocketMQ's."""
     if name == "RocketMQ":
         return HonestClient(stage.rocketmq, send("honest-r"), is_rocketmq=True)
     return HonestClient(stage.metaq, put("honest"), is_rocketmq=False)

@@ -1,13 +1,12 @@
 """Figures, each beside its ceiling or peer from the same run, and the file that holds those of a whole run.
 
-A program makes a ``Report``, adds figures as it measures them and so prints a Markdown table; with ``--json FILE`` the
-same figures go to a file. ``suite.py`` collects these in one results file. The ratio of a figure to its peer is what
-carries over to other machines. The results file, format 1:
+A program makes a ``Report`` and adds figures, which are printed as a Markdown table; with ``--json FILE`` they are also
+written to a file. ``suite.py`` collects these in one results file. The ratio of a figure to its peer holds on other
+machines, too. The results file, format 1:
 
-{"format": 1, "command": ..., "date": ..., "commit": ..., "seconds": ..., "quick": ..., "peers": [...],
- "whole": true if no program was left out (``--all``),
- "machine": {name: value, ...}, "load before": [...], "load after": [...],
- "programs": [{"name", "title", "arguments": [...], "seconds", "failed": null or why, "figures": [...]}, ...]}
+{"format": 1, "command": ..., "date": ..., "commit": ..., "seconds": ..., "quick": ..., "peers": [...], "whole": true if
+no program was left out (``--all``), "machine": {name: value, ...}, "load before": [...], "load after": [...],
+"programs": [{"name", "title", "arguments": [...], "seconds", "failed": null or why, "figures": [...]}, ...]}
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 RUNS: Final = 5
-"""Measured runs of each side, in turn."""
+"""Measured runs of each side, alternating."""
 
 HEAD: Final = ("| figure | unit | ours | peer | ratio | aim |", "|---|---|---|---|---|---|")
-"""Above the rows of a table of figures."""
+"""The head of a table of figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measurement of ours and, from the same run, of what it is compared with.
+    """One measurement of this project and, from the same run, of its peer.
 
     ``name`` is unique among all benchmarks and stays the same from run to run: ``read, all columns, 100 B, local[2]``.
-    ``better`` says whether more or less of ``unit`` is better. ``aim`` is the ratio that we want: at least that where
-    more is better, at most that where less is.
+    ``better`` says whether more or less of ``unit`` is better. ``aim`` is the wanted ratio: the least if more is
+    better, the greatest if less is.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Figure:
 
 
 class Report:
-    """Prints a table as its figures come. A context manager: at the end, the file is written."""
+    """Prints a table row by row. A context manager: at the end, the file is written."""
 
     def __init__(self, title: str, file: Path | None = None) -> None:
         self.title, self._file = title, file
@@ -95,13 +94,13 @@ def row(figure: Figure) -> str:
 
 
 def number(value: float) -> str:
-    """Three or so significant digits."""
+    """Format a number with about three significant digits."""
     decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 0.1 else 4
     return f"{value:,.{decimals}f}"
 
 
 def arguments(doc: str | None, runs: int = RUNS) -> argparse.ArgumentParser:
-    """The options that all benchmarks take; a program adds its own."""
+    """Return a parser with the options of all benchmarks."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=runs, help=f"measured runs of each side, in turn (default {runs})")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the amount of work (default 1)")
@@ -119,20 +118,20 @@ def run_part(parts: Mapping[str, Callable[[Sequence[str]], int | None]]) -> int:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long ``action`` takes."""
+    """Return the duration of ``action``."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def alternating(measures: Sequence[Callable[[], float]], runs: int, unmeasured: int = 1) -> list[float]:
-    """Median of what each measure returns over ``runs`` rounds, after ``unmeasured`` rounds that do not count."""
+    """Return the median result of each measure over ``runs`` rounds, after ``unmeasured`` rounds."""
     rounds = [[measure() for measure in measures] for _ in range(unmeasured + runs)][unmeasured:]
     return [statistics.median(of_measure) for of_measure in zip(*rounds, strict=True)]
 
 
 def medians(actions: Sequence[Callable[[], object]], runs: int) -> list[float]:
-    """Median seconds of each action, run in turn after one unmeasured run of each."""
+    """Return the median seconds of each action, alternating, after one unmeasured run of each."""
     return alternating([partial(seconds, action) for action in actions], runs)
 
 
@@ -140,12 +139,12 @@ FORMAT: Final = 1
 
 
 class WrongResults(Exception):
-    """A file that the suite has not written. The text says which, and what is wrong with it."""
+    """A file is not from the suite. The text says which, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one program gave. ``failed`` says why there are no figures, or is ``None``."""
+    """The result of one program. ``failed`` says why there are no figures, or is ``None``."""
 
     name: str
     title: str
@@ -157,7 +156,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One run of the suite. ``about`` is everything but the programs, under the names of the file."""
+    """One run of the suite. ``about`` is everything but the programs, under the names in the file."""
 
     about: dict[str, Any]
     outcomes: tuple[Outcome, ...]
@@ -172,17 +171,17 @@ class Results:
         return [outcome for outcome in self.outcomes if outcome.failed is not None]
 
     def write(self, file: Path) -> None:
-        """Write the file, and the folder that it is in."""
+        """Write the file, and create its folder."""
         file.parent.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, **self.about, "programs": [asdict(outcome) for outcome in self.outcomes]}
         file.write_text(_lines(content) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read what ``write`` has written.
+        """Read a file of ``write``.
 
         Raises:
-            WrongResults: for a file that cannot be read or holds something else.
+            WrongResults: The file cannot be read, or has another form.
         """
         try:
             content = json.loads(file.read_text(encoding="utf-8"))

@@ -54,7 +54,7 @@ Send = Callable[[bytes], object]
 
 
 class Listener:
-    """Hears from the sink when rows arrive."""
+    """Receives the sink's datagrams."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -63,7 +63,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def latency_ms(self, sent_ns: int) -> float:
-        """Wait for the row that was sent then; rows of before are passed over."""
+        """Wait for the row that was sent at ``sent_ns``; ignore earlier rows."""
         while True:
             reported_ns, arrived_ns = ARRIVAL.unpack(self._socket.recv(ARRIVAL.size))
             if reported_ns == sent_ns:
@@ -74,14 +74,14 @@ class Listener:
 
 
 class Peer:
-    """A source, and how to give it a message; collects what each message took."""
+    """A source with a function that gives it a message; collects the latency of each message."""
 
     def __init__(self, rows: Callable[[], DataFrame], send: Send, listener: Listener, pauses: random.Random) -> None:
         self._rows, self._send, self._listener, self._pauses = rows, send, listener, pauses
         self.latencies_ms: list[float] = []
 
     def block(self, messages: int) -> None:
-        """A new query for so many messages and a few before them."""
+        """Start a new query for ``messages`` messages, after a few that do not count."""
         with self._query():
             taken = [self._ping() for _ in range(WARM_UP_MESSAGES + messages)]
         self.latencies_ms += taken[WARM_UP_MESSAGES:]
@@ -92,7 +92,7 @@ class Peer:
             writer = self._rows().writeStream.format("arrivals").option("port", self._listener.port)
             query = writer.option("checkpointLocation", str(Path(folder) / "checkpoint")).start()
             try:
-                query.processAllAvailable()  # from here on, everything is new
+                query.processAllAvailable()  # from now on, all messages are new
                 yield
             finally:
                 query.stop()
@@ -129,7 +129,7 @@ def tail_side(session: SparkSession, folder: Path) -> tuple[Callable[[], DataFra
 
 
 def measure(given: argparse.Namespace, stack: ExitStack) -> tuple[list[float], list[float]]:
-    """The milliseconds of every message that counts: ours, the peer's."""
+    """Return the milliseconds of every message that counts: this project's, the peer's."""
     address = stack.enter_context(broker(1))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="metaq-bench-")))
     session = stack.enter_context(spark())
@@ -226,7 +226,7 @@ SOURCES: Mapping[str, Callable[[SparkSession, str], Callable[[], DataFrame]]] = 
 
 
 def seconds_of(command: Sequence[str], **variables: str) -> float:
-    """The number in the last line that a process prints."""
+    """Return the number in the last line that a process prints."""
     done = subprocess.run(
         [sys.executable, *command],
         env=os.environ | variables,

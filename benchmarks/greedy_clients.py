@@ -1,12 +1,12 @@
-"""Greedy clients in a process of their own, and an honest one that waits for every answer: what ``fairness`` measures.
+"""Greedy clients in a process of their own, and an honest one that waits for every answer, for ``fairness``.
 
-A greedy connection sends the same request again and again, as many as the broker takes. It reads the answers and keeps
-a number of requests under way, or it never reads. An honest client sends a request, waits for its answer, sends the
+A greedy connection sends the same request repeatedly, as often as the broker accepts it. It reads the answers and keeps
+a number of requests in flight, or it never reads. An honest client sends a request, waits for its answer, sends the
 next.
 
-The processes share the machine's cores in a fixed way, so that what is measured is the broker's order of work, not the
-system's: the broker has one core alone, all clients another one, and the greedy ones have a lower priority there, so
-that the honest one runs at once when its answer is there. On a machine with one core nothing is fixed.
+The processes are bound to cores, so that the broker's scheduling is measured, not the system's: the broker has one
+core, all clients another one, and greedy clients have a lower priority there, so that the honest one runs as soon as
+its answer arrives. On a machine with one core, nothing is bound.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ NICE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """So many connections, which send ``request`` to ``port``.
+    """``connections`` connections that send ``request`` to ``port``.
 
-    ``window`` requests of each are under way, and answers are read: each has ``mark`` in it once. Without a ``mark``
-    answers are not read, and a connection sends ``window`` requests at all, or without end where that is 0.
+    ``window`` requests of each are in flight, and answers are read: each has ``mark`` in it once. Without a ``mark``,
+    answers are not read, and a connection sends ``window`` requests in total, or without end if that is 0.
     """
 
     port: int
@@ -51,14 +51,14 @@ class Greedy:
 
 
 def pin(pid: int, core: int) -> None:
-    """Let a process, with its threads, run on one core alone."""
+    """Bind a process, with its threads, to one core."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), {core})
 
 
 def connect(port: int) -> socket.socket:
-    """A connection as clients of this project make it: what is sent leaves at once."""
+    """Return a connection with the options of this project's clients: small sends are not delayed."""
     made = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     disable_pacing(made)
@@ -66,7 +66,7 @@ def connect(port: int) -> socket.socket:
 
 
 class _Connection:
-    """One of the greedy ones: what it has to send, and how many answers it has read."""
+    """A greedy connection: the rest of its data, and how many answers it has read."""
 
     def __init__(self, greedy: Greedy) -> None:
         self.socket = connect(greedy.port)
@@ -74,13 +74,12 @@ class _Connection:
         self._greedy = greedy
         self._chunk = greedy.request * max(1, CHUNK_BYTES // len(greedy.request))
         self._left_bytes = len(greedy.request) * greedy.window if greedy.window else None
-        self._sent = 0  # of the chunk, which ends where a request ends
+        self._sent = 0  # position in the chunk, which ends at the end of a request
         self._tail = b""
         self.answered = 0
 
     @property
     def events(self) -> int:
-        """What it waits for."""
         writes = selectors.EVENT_WRITE if self._left_bytes is None or self._left_bytes > 0 else 0
         return (selectors.EVENT_READ if self._greedy.mark is not None else 0) | writes
 
@@ -109,7 +108,6 @@ class _Connection:
 
 
 def _be_greedy(greedy: Greedy, core: int, begun: Event, end: Event, answered: multiprocessing.SimpleQueue[int]) -> None:
-    """The process of the greedy connections."""
     os.nice(NICE)
     pin(os.getpid(), core)
     connections = [_Connection(greedy) for _ in range(greedy.connections)]
@@ -138,7 +136,9 @@ def _be_greedy(greedy: Greedy, core: int, begun: Event, end: Event, answered: mu
 
 @contextmanager
 def greedy_clients(greedy: Greedy, core: int, answered: list[int]) -> Iterator[None]:
-    """The greedy connections, from when all are open; at the end, the number of answers is added to ``answered``."""
+    """Run the greedy connections, all of which are open when the block begins; then add the number of answers to
+    ``answered``.
+    """
     context = multiprocessing.get_context("spawn")
     begun, end, count = context.Event(), context.Event(), context.SimpleQueue()
     process = context.Process(target=_be_greedy, args=(greedy, core, begun, end, count))
@@ -165,7 +165,7 @@ class HonestClient:
         self._socket.close()
 
     def waits_ms(self, lasts_s: float) -> list[float]:
-        """Milliseconds from each request to its answer; a refusal is no answer, the request is sent again."""
+        """Return the milliseconds from each request to its answer; a refused request is sent again."""
         took_ms: list[float] = []
         end = time.monotonic() + lasts_s
         while time.monotonic() < end or not took_ms:

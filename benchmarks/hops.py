@@ -1,10 +1,10 @@
-"""How many functions of ours, in how many files, a request passes through on five ways; counted, not timed.
+"""Counts the functions of this project, and their files, that a request passes through on five ways.
 
 python benchmarks/hops.py [--root DIR] [--list WAY] [--json FILE]
 
 ``--root`` counts another checkout, for a comparison. ``--list`` names the functions of one way in the order of their
-first calls. A way is gone a few times before it is counted, so that what is made once and kept is not in the counts;
-of three counts the lowest is given, which leaves out timers that happen to fire. Comprehensions and lambdas count.
+first calls. Each way runs a few times before it is counted, so that one-time initialisation is not counted; the lowest
+of three counts is printed, which excludes timers. Comprehensions and lambdas count.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Name = tuple[str, int, str]
 
 
 class Recorder:
-    """Notes the functions below ``root`` that are called between ``start`` and ``stop``, in order.
+    """Records the functions below ``root`` that are called between ``start`` and ``stop``, in order.
 
-    In this thread and in all that begin after it was made.
+    It records this thread and all threads that start later.
     """
 
     def __init__(self, root: Path) -> None:
@@ -53,11 +53,10 @@ class Recorder:
         sys.setprofile(self._note)
 
     def start(self) -> None:
-        """Begin anew."""
         self._calls, self._counting = [], True
 
     def stop(self) -> list[Name]:
-        """Return what was called."""
+        """Return the recorded calls."""
         self._counting = False
         return self._calls
 
@@ -99,7 +98,6 @@ class CountingBroker:
         self._process, self.port, self._calls = process, port, calls
 
     def count(self, act: Callable[[], object]) -> list[Name]:
-        """Count once."""
         self._signal(signal.SIGUSR1)
         act()
         return [(file, line, function) for file, line, function in json.loads(self._signal(signal.SIGUSR2))]
@@ -112,13 +110,12 @@ class CountingBroker:
             if time.monotonic() > end or self._process.poll() is not None:
                 raise SystemExit("the broker does not count")
             time.sleep(0.002)
-        time.sleep(0.05)  # what follows the acknowledgement, as the next sync that is not due, is not counted
+        time.sleep(0.05)  # excludes work after the acknowledgement
         return self._calls.read_text()
 
 
 @contextmanager
 def counting_broker(root: Path, folder: Path) -> Iterator[CountingBroker]:
-    """Run the broker of a checkout."""
     ini, calls = folder / "server.ini", folder / "calls.json"
     ini.write_text(
         f"[system]\nbrokerId=1\nnumPartitions=1\nserverPort=0\ndataPath={folder / 'data'}\nunflushThreshold=0\n"
@@ -155,7 +152,7 @@ def ask(connection: socket.socket, command: bytes) -> bytes:
 
 
 def lowest(counted: Callable[[], list[Name]], before: Callable[[], object] = lambda: None) -> list[Name]:
-    """Return the shortest of ``COUNTS`` counts; ``before`` each, what is needed for it is done uncounted."""
+    """Return the shortest of ``COUNTS`` counts; ``before`` is called before each and not counted."""
     found: list[list[Name]] = []
     for _ in range(COUNTS):
         before()
@@ -253,7 +250,7 @@ def _source(options: dict[str, str]) -> Any:
 
 
 def _columns(ddl: str) -> Any:
-    """Return the columns of a DDL text without nested types as Spark's type; Spark itself needs a session for that."""
+    """Return the columns of a flat DDL text as Spark's type, without the session that Spark needs for that."""
     from pyspark.sql import types
 
     kinds = {"STRING": "String", "INT": "Integer", "BIGINT": "Long", "TIMESTAMP": "Timestamp", "BINARY": "Binary"}

@@ -2,10 +2,9 @@
 
 python benchmarks/idle_clients.py [--seconds 10] [--json FILE]
 
-Each client is a process of its own, which works first: it sends, or reads what is there. Then what it needs is killed.
-After a while in which clients notice that, the CPU seconds (user and system) of each process are counted; clients that
-send have a message that waits. The figure is per cent of one core. ``--runs`` and ``--scale`` change nothing. Needs
-Linux.
+Each client is a process of its own. First it sends, or reads all messages. Then the server that it needs is killed.
+After a pause in which clients notice that, the CPU seconds (user and system) of each process are measured; clients that
+send have a waiting message. The figure is per cent of one core. ``--runs`` and ``--scale`` change nothing. Needs Linux.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from metaq.testing.broker_process import BrokerProcess as LocalBroker
 
 TOPIC: Final = "bench"
 SETTLE_S = 15.0
-"""How long clients have to notice that something is away."""
+"""How long clients have to notice that a server is down, in seconds."""
 START_S: Final = 120.0
-"""How long they have to begin."""
+"""How long they may take to start."""
 MAX: Final = 1.0
-"""Per cent of a core that a client may take."""
+"""Limit of a client in per cent of a core."""
 TICK_MS: Final = 200
 SESSION_S: Final = 2.0
 PAUSE_S: Final = 1.0
-"""Pause of a program whose client has raised an error."""
+"""Pause of a program whose client has raised an error, in seconds."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
-# ---- the clients: each works, says that it is ready, and goes on when it is told that something is away
+# ---- the clients: each works, reports that it is ready, and continues when it is told that a server is down
 
 
 def _ready() -> None:
@@ -55,7 +54,7 @@ def _wait_for_away() -> None:
 
 
 def _for_ever(work: Callable[[], object]) -> None:
-    """Call again and again, as a program does that goes on after errors."""
+    """Call ``work`` repeatedly, like a program that continues after errors."""
     while True:
         with suppress(MetaqError):
             work()
@@ -113,7 +112,7 @@ def _consume(mq: Any, **options: Any) -> None:
 
 
 def _wait_for_another(mq: MetaQ) -> None:
-    """A consumer of a group that another one of this machine has."""
+    """Run a consumer of a group in which another consumer of this machine has the partitions."""
     mq.producer().send(TOPIC, b"first")
     with mq.consumer("same", [TOPIC]) as first, mq.consumer("same", [TOPIC]) as second:
         first.fetch(timeout=10)
@@ -123,7 +122,7 @@ def _wait_for_another(mq: MetaQ) -> None:
 
 
 def _ready_once() -> Callable[[], None]:
-    """Say that it is ready at the first pause; errors behind that are met as ``_for_ever`` says."""
+    """Return a function that reports ready at the first pause."""
     said: list[bool] = []
 
     def idle() -> None:
@@ -188,8 +187,8 @@ async def _transact_async(mq: AsyncRocketMQ) -> None:
 
 
 class Kind(NamedTuple):
-    """A client, and what is killed: ``broker`` of a list, ``rocketmq`` (name server and broker in one), ``zookeeper``,
-    or a broker that is ``registered`` there.
+    """A client, and the server that is killed: ``broker`` of a list, ``rocketmq`` (name server and broker in one),
+    ``zookeeper``, or a broker that is ``registered`` there.
     """
 
     needs: str
@@ -236,7 +235,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 class Needed(NamedTuple):
-    """Where clients connect, and what takes away what they need."""
+    """An address for clients, and a function that kills the server."""
 
     at: str
     take_away: Callable[[], object]
@@ -244,7 +243,7 @@ class Needed(NamedTuple):
 
 @contextmanager
 def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
-    """Start what is needed."""
+    """Start the servers."""
     from stage import BrokerProcess  # imports Spark, which no client needs
 
     from peers.zookeeper import ZooKeeperServer
@@ -271,7 +270,7 @@ def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -303,7 +302,7 @@ def clients(folder: Path, at: Mapping[str, Needed], names: Sequence[str]) -> Ite
 
 
 def measure(folder: Path, names: Sequence[str], seconds: float) -> Iterator[tuple[str, float]]:
-    """Yield the per cent of a core that each client takes while what it needs is away."""
+    """Yield the per cent of a core that each client takes while its server is down."""
     with (
         places(folder, {KINDS[name].needs for name in names}) as found,
         clients(folder, found, names) as running,
@@ -341,7 +340,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def client(name: str, at: str, folder: str) -> None:
-    """Be one of the clients, until killed."""
+    """Run one of the clients until it is killed."""
     KINDS[name].work(at, Path(folder))
 
 

@@ -1,15 +1,16 @@
-"""A Java MetaQ broker beside ours: the same puts, gets, reads and writes, over a bare socket and through Spark.
+"""Compares this broker with a Java MetaQ broker: the same puts, gets, reads and writes, over a bare socket and through
+Spark.
 
     python benchmarks/java_peer.py --java-broker HOST:PORT [--topic test] [--runs 5] [--scale 1] [--json FILE]
 
 Without ``--java-broker`` there is nothing to compare with, and nothing is measured. The broker must accept the topic;
-messages are added to it and stay there. Ours runs on this machine in group-commit mode. To be fair, let the Java broker
-run on this machine, too, on the same disk, with ``unflushThreshold=0`` (then both acknowledge after fsync), with two
-partitions of the topic and ``maxTransferSize`` of 1 MiB.
+messages are added to it and stay there. This broker runs on this machine in group-commit mode. For a fair comparison,
+run the Java broker on this machine, too, on the same disk, with ``unflushThreshold=0`` (then both acknowledge after
+fsync), two partitions of the topic and ``maxTransferSize`` of 1 MiB.
 
-Over a socket, both get the same bytes: puts as the Java client sends them, many under way or one at a time, and gets of
-1 MiB one after the other. Through Spark, both are read and written by this connector. It writes to a Java broker one
-request per message, since that knows no other way, each waiting for its answer; hence the small number of messages.
+Over a socket, both get the same bytes: puts as the Java client sends them, pipelined or one at a time, and gets of 1
+MiB one after the other. Through Spark, both are read and written by this connector. To a Java broker it writes one
+request per message, the only way there, and waits for each answer; hence the small number of messages.
 """
 
 from __future__ import annotations
@@ -42,23 +43,21 @@ from metaq.protocols.text.commands import Get, Put
 from metaq.protocols.text.encode import encode
 
 PUTS: Final = Case(100, 200_000)
-"""Over a socket, and then read through Spark."""
+"""Messages that are sent over a socket, and then read through Spark."""
 WRITES: Final = Case(100, 4_000)
 PUTS_MIN: Final = 20_000
-"""So that there is a megabyte to get in each partition."""
+"""Enough for a megabyte in each partition."""
 ROUND_TRIPS: Final = 1000
 GET_BYTES: Final = 1 << 20
 GETS: Final = 400
 AHEAD: Final = 8192
-"""Puts under way on a connection."""
+"""Puts in flight on a connection."""
 OPAQUE: Final = 1_000_000
 NOBODY: Final = "java_peer: nothing is measured without --java-broker HOST:PORT"
 
 
 @dataclass(frozen=True)
 class BenchTopic:
-    """A topic of one broker, and its partitions."""
-
     address: Address
     topic: str
     partitions: tuple[Partition, ...]
@@ -75,7 +74,7 @@ class BenchTopic:
         return cls(address, topic, found)
 
     def ends(self) -> dict[str, int]:
-        """Each partition's readable end."""
+        """Return each partition's readable end."""
         pool = SessionPool()
         with closing(pool):
             ends = FixedDirectory([self.address], pool).ends([self.topic])
@@ -83,14 +82,14 @@ class BenchTopic:
 
 
 def connect(place: BenchTopic) -> socket.socket:
-    """A connection that waits for nothing longer than half a minute."""
+    """Return a connection with a timeout of half a minute."""
     connection = socket.create_connection((place.address.host, place.address.port), 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 def put_all(place: BenchTopic, case: Case) -> None:
-    """Put the messages with many under way, in turn over the partitions in pieces of an eighth of what may be."""
+    """Put the messages with many in flight, to the partitions in turn in pieces of an eighth of the limit."""
     body = b"x" * case.payload_bytes
     requests = [encode(Put(place.topic, each.index, body, 0, OPAQUE, checksum(body))) for each in place.partitions]
     piece, sent, answered, received = AHEAD // 8, 0, 0, bytearray(1 << 18)
@@ -104,14 +103,14 @@ def put_all(place: BenchTopic, case: Case) -> None:
 
 
 def answers(received: bytearray, size: int) -> int:
-    """How many answers to puts end in the first ``size`` bytes: each has one line end."""
+    """Return how many replies to puts end in the first ``size`` bytes: each has one line end."""
     assert size, "the broker closed the connection"
     assert received.find(b" 500 ", 0, size) < 0, f"a put was refused: {bytes(received[:200])!r}"
     return received.count(b"\r\n", 0, size)
 
 
 def put_one_by_one(place: BenchTopic, count: int) -> float:
-    """The median time of a put that waits for its answer, in milliseconds."""
+    """Return the median time of a put that waits for its answer, in milliseconds."""
     body, received, times = b"x" * PUTS.payload_bytes, bytearray(4096), []
     request = encode(Put(place.topic, place.partitions[0].index, body, 0, OPAQUE, checksum(body)))
     with closing(connect(place)) as connection:
@@ -125,7 +124,7 @@ def put_one_by_one(place: BenchTopic, count: int) -> float:
 
 
 def get_all(place: BenchTopic, offset: int, count: int) -> None:
-    """Ask for the megabyte from ``offset`` on so often, one after the other, and look at nothing."""
+    """Get the megabyte from ``offset`` on ``count`` times, one after the other, without decoding it."""
     request = encode(Get(place.topic, "bench", place.partitions[0].index, offset, GET_BYTES, OPAQUE))
     head = b"value %d %d\r\n" % (GET_BYTES, OPAQUE)
     buffer = memoryview(bytearray(GET_BYTES + len(head)))
@@ -155,7 +154,7 @@ class Bench:
         return self.ours, self.java
 
     def sockets(self) -> None:
-        """Puts and gets over one connection."""
+        """Measure puts and gets over one connection."""
         puts, gets = self._scaled(PUTS, PUTS_MIN), max(10, int(GETS * self.scale))
         starts = [place.ends()[str(place.partitions[0])] for place in self.places]
         self._rate("put, pipelined, 100 B", "put/s", puts.rows, [partial(put_all, each, puts) for each in self.places])
@@ -168,7 +167,7 @@ class Bench:
         self._rate("get, 1 MiB, one at a time", "MB/s", megabytes, actions)
 
     def spark(self, session: SparkSession) -> None:
-        """A read of the same messages, and a write."""
+        """Measure a read of the same messages, and a write."""
         puts, writes = self._scaled(PUTS, PUTS_MIN), self._scaled(WRITES)
         frames = []
         for place in self.places:
@@ -198,7 +197,6 @@ class Bench:
 
 
 def options(given: Sequence[str] | None = None) -> Any:
-    """What the command line asks for."""
     parser = arguments(__doc__)
     parser.add_argument("--java-broker", metavar="HOST:PORT", help="a MetaQ broker in Java")
     parser.add_argument("--topic", default="test", help="a topic that it accepts (default: test)")

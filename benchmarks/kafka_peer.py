@@ -8,12 +8,11 @@ on this machine, from jars of Maven Central; another one must make topics when t
 and keeps them. Spark's connector comes from Maven Central, too, at the newest version that was there when this was
 written, not always this Spark's; ``--connector GROUP:NAME:VERSION`` says another.
 
-Both get the same messages into two partitions, in turn in one session, on the same cores. Reads are of all columns, to
-``noop``; both check every message's or record batch's checksum. This connector reads the files of a broker on its
-machine, which Kafka's cannot; so there are figures "over the network", too, with that switched off.
-Kafka's clients are as Spark configures them, with ``acks=all`` for writes and no compression.
-Micro-batches go from topic to topic, 1,000 rows each; the figure is the median of ``triggerExecution`` in Spark's
-progress.
+Both have the same messages in two partitions; they are measured alternately in one session, on the same cores. Reads
+are of all columns, to ``noop``; both check every message's or record batch's checksum. This connector reads the files
+of a broker on its machine, which Kafka's cannot; so there are also figures "over the network", without that. Kafka's
+clients are as Spark configures them, with ``acks=all`` for writes and no compression. Micro-batches go from topic to
+topic, 1,000 rows each; the figure is the median of ``triggerExecution`` in Spark's progress.
 
 Durability differs, so there are two figures for writes. Kafka acknowledges when a batch is in the page cache of its
 (here: only) replica and leaves the disk to the operating system; its peer is our broker in threshold mode, which
@@ -50,20 +49,20 @@ BESIDE_CONNECTOR: Final = (
     "org.apache.commons:commons-pool2:2.13.1",
 )
 READS: Final = (Case(100, 2_000_000), Case(1000, 400_000))
-"""So large because a batch read from Kafka takes a second or so before its first row."""
+"""So large because a batch read from Kafka takes about a second before its first row."""
 WRITES: Final = (Case(100, 300_000), Case(1000, 50_000))
 """So small because a Kafka that syncs each batch is slow."""
 BATCH_ROWS: Final = 1000
 BATCHES: Final = 20
 WARM_UP_BATCHES: Final = 6
 THRESHOLD: Final = 1_000_000_000
-"""``unflushThreshold`` of the broker that acknowledges before fsync; it syncs every ten seconds all the same."""
+"""``unflushThreshold`` of the broker that acknowledges before fsync; it syncs at least every ten seconds."""
 NOBODY: Final = "kafka_peer: nothing is measured without --kafka HOST:PORT or --kafka local"
 
 
 @dataclass(frozen=True)
 class Queue:
-    """One broker as Spark sees it: a format with the options that name it."""
+    """One broker as Spark sees it: a format with the options for its address."""
 
     session: SparkSession
     name: str
@@ -77,7 +76,7 @@ class Queue:
         return cls(session, "ours", "metaq", {"brokers": address}, {}, {})
 
     def sent(self) -> Queue:
-        """The same broker of ours, as if it were on another machine: nothing goes past the network."""
+        """Return the same broker of this project with all reads over the network."""
         return replace(self, reading={"localReads": "false"}, writing={})
 
     @classmethod
@@ -85,16 +84,14 @@ class Queue:
         return cls(session, name, "kafka", {"kafka.bootstrap.servers": address}, {}, {"kafka.acks": "all"})
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        """Append the rows."""
         rows.write.format(self.form).mode("append").options(**self.where, **self.writing, topic=topic).save()
 
     def read(self, topic: str) -> DataFrame:
-        """All that is in the topic."""
         options = {**self.where, **self.reading, "subscribe": topic}
         return self.session.read.format(self.form).options(**options).load()
 
     def micro_batch_ms(self, topic: str, target: str) -> float:
-        """Copy a topic in micro-batches; the median of their times without the first ones."""
+        """Copy a topic in micro-batches; return the median of their times without the first ones."""
         source = self.session.readStream.format(self.form).options(**self.where, subscribe=topic)
         rows = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH_ROWS)).load().select("value")
         with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
@@ -107,7 +104,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Stage:
-    """Our broker in both modes, and Kafka; if that was started here, there is one more that syncs each batch."""
+    """This project's broker in both modes, and Kafka; if Kafka was started here, another one that syncs each batch."""
 
     session: SparkSession
     group_commit: Queue
@@ -117,11 +114,11 @@ class Stage:
 
     @property
     def local(self) -> bool:
-        """Whether all processes are below this one."""
+        """Whether all processes were started by this one."""
         return self.flushing is not None
 
     def write_pairs(self) -> list[tuple[str, Queue, Queue]]:
-        """What an acknowledgement means, ours and the peer with the same promise, as far as there is one."""
+        """Return the meaning of an acknowledgement, and this broker and its peer with that meaning, if there is one."""
         after = "acknowledged after fsync" if self.flushing else "only ours acknowledged after fsync"
         return [
             ("acknowledged before fsync", self.threshold, self.kafka),
@@ -131,21 +128,19 @@ class Stage:
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians of one side."""
-
     wall_s: float
     cpu_s: float
 
 
 def rows_of(session: SparkSession, case: Case, spread: bool = False) -> DataFrame:
-    """The messages; with ``spread``, evenly over the partitions whatever the sink would do."""
+    """Return the messages; with ``spread``, distributed evenly over the partitions."""
     value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
     place = [f"int(id % {PARTITIONS}) partition"] if spread else []
     return session.range(case.rows, numPartitions=PARTITIONS).selectExpr(value, *place)
 
 
 def costs(actions: Sequence[Callable[[], object]], runs: int) -> list[Cost]:
-    """Each action's medians, in turn, after one unmeasured run of each. CPU is that of all processes below this one."""
+    """Return each action's medians, alternating, after one unmeasured run of each. CPU is of all child processes."""
 
     def measured(action: Callable[[], object]) -> Cost:
         before = cpu_s()
@@ -161,14 +156,11 @@ def costs(actions: Sequence[Callable[[], object]], runs: int) -> list[Cost]:
 
 @dataclass(frozen=True)
 class Bench:
-    """Makes the figures."""
-
     report: Report
     stage: Stage
     runs: int
 
     def reads(self, case: Case) -> None:
-        """Batch reads of the same messages."""
         topic = f"metaq-bench-{os.getpid()}-read-{case.payload_bytes}"
         ours, kafka = self.stage.group_commit, self.stage.kafka
         for queue in (ours, kafka):
@@ -179,7 +171,6 @@ class Bench:
         self._compare("read", what, case, [partial(to_noop, frame) for frame in frames], kafka.name)
 
     def writes(self, case: Case) -> None:
-        """Batch writes of the same messages."""
         topic, rows = f"metaq-bench-{os.getpid()}-write-{case.payload_bytes}", rows_of(self.stage.session, case)
         for says, ours, peer in self.stage.write_pairs():
             actions = [partial(queue.write, rows, topic) for queue in (ours, ours.sent(), peer)]
@@ -187,7 +178,6 @@ class Bench:
             self._compare("write", what, case, actions, peer.name)
 
     def micro_batches(self) -> None:
-        """Copying a topic in small micro-batches."""
         case = Case(100, BATCH_ROWS * (BATCHES + WARM_UP_BATCHES))
         topic = f"metaq-bench-{os.getpid()}-micro"
         stage = self.stage
@@ -203,7 +193,7 @@ class Bench:
             self.report.add(Figure(name, "ms", ours, peer, queue.name, "less"))
 
     def _compare(self, does: str, what: str, case: Case, actions: Sequence[Callable[[], object]], peer: str) -> None:
-        """The figures of our broker, near and over the network, each beside those of the peer, whose action is last."""
+        """Add the figures of this broker, local and over the network, beside the peer's, whose action is last."""
         near, sent, theirs = costs(actions, self.runs)
         megarows, gigabytes = case.rows / 1e6, case.rows * case.payload_bytes / 1e9
         for name, cost in ((f"{does}, {what}", near), (f"{does} over the network, {what}", sent)):
@@ -215,7 +205,7 @@ class Bench:
 
 @contextmanager
 def staged(kafka: str, connector: str) -> Iterator[Stage]:
-    """A session, our broker in both modes, and Kafka, in both modes if it is started here."""
+    """Start a session, this broker in both modes, and Kafka, in both modes if it is started here."""
     jars = fetch(map(Artifact.parse, (connector, *BESIDE_CONNECTOR)))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars))} pyspark-shell"
     local = kafka == "local"
@@ -239,7 +229,6 @@ def staged(kafka: str, connector: str) -> Iterator[Stage]:
 
 
 def measure(bench: Bench, scale: float) -> None:
-    """All figures."""
     for case in READS:
         bench.reads(scaled(case, scale))
     for case in WRITES:
@@ -253,7 +242,6 @@ def scaled(case: Case, scale: float) -> Case:
 
 
 def options(given: Sequence[str] | None = None) -> Any:
-    """What the command line asks for."""
     parser = arguments(__doc__)
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, or 'local' to start one")
     parser.add_argument("--connector", default=CONNECTOR, metavar="GROUP:NAME:VERSION", help=f"default: {CONNECTOR}")

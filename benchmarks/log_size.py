@@ -1,14 +1,14 @@
-"""What the size of a log costs: nothing. And what the number of messages costs: so much for each.
+"""Shows that cost does not depend on the size of a log, and is proportional to the number of messages.
 
     python benchmarks/log_size.py [--gib 2] [--folder DIR] [--runs 5] [--scale 1] [--json FILE]
 
-Fills one partition of a broker with so many GiB by batched puts, each acknowledged after fsync, and one of another
-broker with 1 % of that. The last 1 % of the large log and the whole of the small one hold the same bytes. In turn, and
-beside each other: reading them through Spark and with ``read_range``; planning a batch of a stream; looking up
-frame boundaries and times; starting the broker after a clean stop. The ratios should be about 1.
+Fills one partition of a broker with ``--gib`` GiB by batched puts, each acknowledged after fsync, and one of another
+broker with 1 % of that. The last 1 % of the large log and the whole of the small one have the same bytes. Measured
+alternately: reading them through Spark and with ``read_range``; planning a batch of a stream; looking up frame
+boundaries and times; starting the broker after a clean stop. The ratios should be about 1.
 
-The page cache: everything is taken out of it after the filling, and the unmeasured run that goes first reads in what
-the measured ones read again. So what is read is warm on both sides, and nothing else of the large log is in memory.
+After the filling, everything is removed from the page cache, and the first, unmeasured run reads the data that the
+measured runs read again. So these data are warm on both sides, and nothing else of the large log is in memory.
 
 At last, reads of 1, 2 and 4 million messages through Spark: seconds for each million, beside those of the smallest.
 
@@ -57,18 +57,18 @@ from metaq_spark.source.stream_reader import StreamReader
 GIB = 1 << 30
 BLOCK_BYTES = 1 << 20
 SPARE_SHARE, SPARE_BYTES = 0.02, GIB // 2
-"""Disk space for indexes and everything else that is written."""
+"""Disk space for indexes and other files."""
 
 
 class Filled(NamedTuple):
-    """What was put: up to which offset, and how many messages."""
+    """The end offset and the number of the messages that were put."""
 
     end: int
     messages: int
 
 
 def bytes_needed(*sizes: float) -> int:
-    """Disk space that logs of these sizes take, with some to spare."""
+    """Return the disk space that logs of these sizes need, with a reserve."""
     return int(sum(sizes) * (1 + SPARE_SHARE)) + SPARE_BYTES
 
 
@@ -96,7 +96,7 @@ def fill(address: Address, topic: str, size: int, payload_bytes: int) -> Filled:
 
 
 def forget_cache(folder: Path) -> None:
-    """Take all files out of the page cache."""
+    """Remove all files from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
@@ -110,7 +110,7 @@ PARTITION = "0-0"
 LOOKUPS = 1500
 PLANS = 50
 READS = 4
-"""Each of them as often in one measurement that it takes long enough to be measured."""
+"""Repetitions in one measurement, so that it takes long enough."""
 
 LINEAR_ROWS = (1_000_000, 2_000_000, 4_000_000)
 LINEAR_FRAME_BYTES = 120
@@ -118,7 +118,7 @@ LINEAR_FRAME_BYTES = 120
 
 @dataclass(frozen=True)
 class Log:
-    """One partition of a broker that is running, and the part of it that is read."""
+    """One partition of a running broker, and the part of it that is read."""
 
     address: Address
     part: OffsetRange
@@ -131,14 +131,14 @@ class Log:
         return partial(to_noop, frame)
 
     def directly(self) -> int:
-        """Read the part several times; how many bytes came."""
+        """Read the part several times; return the number of bytes."""
         session = Session.connect(self.address)
         size = sum(len(run.data) for _ in range(READS) for run in read_range(session, TOPIC, 0, self.part))
         session.close()
         return size
 
     def plan(self) -> None:
-        """Plan the first micro-batch over the whole log, limited so that its end has to be looked up; several times."""
+        """Plan the first micro-batch over the whole log several times, limited so that its end must be looked up."""
         for _ in range(PLANS):
             pool = SessionPool()
             options = {"brokers": str(self.address), "subscribe": TOPIC, "startingOffsets": "earliest"}
@@ -148,11 +148,11 @@ class Log:
             pool.close()
 
     def find_boundaries(self) -> None:
-        """Look up the boundaries at offsets all over the log."""
+        """Look up frame boundaries at offsets all over the log."""
         self._look_up(frame_boundary, 0, self.part.end)
 
     def find_times(self) -> None:
-        """Look up the messages at times all over the log."""
+        """Look up messages at times all over the log."""
         session = Session.connect(self.address)
         first, last = (time_at(session, offset) for offset in (0, self.part.start))
         session.close()
@@ -166,7 +166,7 @@ class Log:
 
 
 def time_at(session: Session, offset: int) -> int:
-    """When the broker took the message at ``offset``, in ms since 1970."""
+    """Return when the broker stored the message at ``offset``, in ms since 1970."""
     run = next(read_range(session, TOPIC, 0, OffsetRange(offset, offset + 1)))
     time_ms = timestamp_ms(next(walk(run.data)).message_id)
     assert time_ms is not None
@@ -175,7 +175,7 @@ def time_at(session: Session, offset: int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What there is to compare."""
+    """The two logs to compare."""
 
     name: str
     folders: tuple[Path, Path]
@@ -183,7 +183,7 @@ class Sizes:
 
     @contextmanager
     def logs(self) -> Iterator[list[Log]]:
-        """Both brokers running, the large log first."""
+        """Run both brokers; yield the logs, the large one first."""
         large, small = self.folders
         with running_broker(large, 1) as first, running_broker(small, 1) as second:
             session = Session.connect(first.address)
@@ -196,7 +196,7 @@ class Sizes:
 
 
 def filled(report: Report, folder: Path, gib: float) -> Sizes:
-    """Fill both logs, say how fast, and take them out of the page cache."""
+    """Fill both logs, report how fast, and remove them from the page cache."""
     large, small = folder / "large", folder / "small"
     with running_broker(large, 1) as broker:
         start = time.perf_counter()
@@ -211,7 +211,7 @@ def filled(report: Report, folder: Path, gib: float) -> Sizes:
 
 
 def report_parts(report: Report, sizes: Sizes, session: SparkSession, runs: int) -> None:
-    """Read, plan, look up: the large log beside the small one."""
+    """Measure reads, plans and lookups of the large log beside the small one."""
     with sizes.logs() as logs:
         megabytes = [len(log.part) / 1e6 for log in logs]
 
@@ -233,7 +233,7 @@ def report_parts(report: Report, sizes: Sizes, session: SparkSession, runs: int)
 
 
 def report_starts(report: Report, sizes: Sizes, runs: int) -> None:
-    """How long a broker takes from its start, after a clean stop, until it is ready."""
+    """Measure how long a broker takes from its start, after a clean stop, until it is ready."""
 
     def start(folder: Path) -> float:
         with running_broker(folder, 1) as broker:
@@ -245,7 +245,7 @@ def report_starts(report: Report, sizes: Sizes, runs: int) -> None:
 
 
 def report_linearity(report: Report, folder: Path, session: SparkSession, runs: int, scale: float) -> None:
-    """Seconds for a million messages, of few and of many."""
+    """Measure seconds for a million messages, with few and with many."""
     counts = [int(rows * scale) for rows in LINEAR_ROWS]
     with running_broker(folder / "linear", 1) as broker:
         topics = {f"{TOPIC}-{count}": count * LINEAR_FRAME_BYTES for count in counts}
@@ -268,8 +268,8 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Everything, in a folder that is gone afterwards."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the files go
+    """Run everything in a folder that is removed afterwards."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as for Ctrl-C: the files are removed
     gib, place = given.gib * given.scale, given.folder or Path(tempfile.gettempdir())
     linear = sum(LINEAR_ROWS) * given.scale * LINEAR_FRAME_BYTES
     check_space(place, bytes_needed(gib * GIB, gib * GIB * SHARE, linear), shutil.disk_usage(place).free)

@@ -1,7 +1,7 @@
-"""What the benchmarks read from and ask of the machine: its description, processes' CPU and memory, the page cache.
+"""Reads the machine's description, CPU and memory of processes, and controls the page cache.
 
-A results file says what a figure was measured on: processor, memory, system, file system, versions, commit, load.
-CPU seconds and peak memory of processes come from ``/proc`` (Linux).
+A results file says what a figure was measured on: processor, memory, system, file system, versions, commit, load. CPU
+seconds and peak memory of processes come from ``/proc`` (Linux).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOWHERE: Final = "unknown"
 
 
 def machine() -> dict[str, str]:
-    """Names and values, in the order in which to print them."""
+    """Return names and values in the order in which to print them."""
     return {
         "processor": processor(),
         "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
@@ -39,13 +39,13 @@ def machine() -> dict[str, str]:
 
 
 def processor(path: Path = Path("/proc/cpuinfo")) -> str:
-    """The model's name as the kernel says it; the architecture where it says none."""
+    """Return the kernel's name of the model; the architecture without one."""
     found = re.search(r"^model name\s*:\s*(.+)$", path.read_text(), re.MULTILINE) if path.exists() else None
     return found[1] if found else platform.machine()
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The type of the file system that holds ``folder``: that of the longest mount point above it."""
+    """Return the type of the file system with ``folder``: that of the longest mount point above it."""
     if not mounts.exists():
         return _NOWHERE
     above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}
@@ -55,7 +55,7 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 def java_version() -> str:
-    """Of the Java that Spark takes: that of ``JAVA_HOME``, or the one on the path."""
+    """Return the version of the Java that Spark uses: ``JAVA_HOME``'s, or the one on the path."""
     home = os.environ.get("JAVA_HOME")
     said = _output([f"{home}/bin/java" if home else "java", "-version"])
     found = re.search(r'version "([^"]+)"', said)
@@ -63,7 +63,7 @@ def java_version() -> str:
 
 
 def commit(folder: Path) -> str:
-    """The commit that is checked out, with ``+`` behind it where files differ from it."""
+    """Return the commit that is checked out, with ``+`` if files differ from it."""
     name = _output(["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]).strip()
     if not re.fullmatch(r"[0-9a-f]{12,}", name):
         return _NOWHERE
@@ -71,12 +71,12 @@ def commit(folder: Path) -> str:
 
 
 def load() -> list[float]:
-    """Load averages over 1, 5 and 15 minutes."""
+    """Return the load averages over 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
 
 
 def command_line() -> str:
-    """How this program was called, without the folders of this machine."""
+    """Return this program's command line without the folders of this machine."""
     program, *given = (Path(word) if word.startswith("/") else word for word in sys.argv)
     named = [word.name if isinstance(word, Path) else word for word in given]
     return " ".join(["python", "/".join(Path(program).parts[-2:]), *named])
@@ -101,7 +101,7 @@ def _version(package: str) -> str:
 
 
 def _output(command: list[str]) -> str:
-    """Everything that it prints; nothing where there is no such command."""
+    """Return the output of a command; empty without such a command."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except OSError:
@@ -115,7 +115,9 @@ _PROC: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """One line of ``/proc/PID/stat``. ``cpu_s``: user and system, its own and of children that it has waited for."""
+    """One line of ``/proc/PID/stat``. ``cpu_s``: user and system time of the process and of children that it has waited
+    for.
+    """
 
     pid: int
     name: str
@@ -124,7 +126,7 @@ class ProcessStat:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Read the line; the name is in parentheses and may hold anything, also blanks and parentheses."""
+        """Parse the line; the name is in parentheses and may contain blanks and parentheses."""
         name_start, name_end = line.index("("), line.rindex(")")
         fields = line[name_end + 2 :].split()
         ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
@@ -138,14 +140,14 @@ def running() -> dict[int, ProcessStat]:
         if folder.name.isdecimal():
             try:
                 stat = ProcessStat.parse((folder / "stat").read_text())
-            except (FileNotFoundError, ProcessLookupError):  # gone meanwhile
+            except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
                 continue
             found[stat.pid] = stat
     return found
 
 
 def below(ancestor: int, among: dict[int, ProcessStat]) -> Iterator[ProcessStat]:
-    """The children of a process, and theirs."""
+    """Yield the descendants of a process."""
     for stat in among.values():
         if stat.parent == ancestor:
             yield stat
@@ -153,12 +155,12 @@ def below(ancestor: int, among: dict[int, ProcessStat]) -> Iterator[ProcessStat]
 
 
 def cpu_s() -> float:
-    """CPU seconds so far of everything that this process has started: the JVM, Python workers, brokers."""
+    """Return the CPU seconds so far of all processes that this one has started."""
     return sum(stat.cpu_s for stat in below(os.getpid(), running()))
 
 
 def peak_bytes(pid: int) -> int:
-    """The most resident memory that a process has had at a time, since it began."""
+    """Return the peak resident memory of a process."""
     match = re.search(r"VmHWM:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
     assert match is not None, f"process {pid} has ended"
     return int(match[1]) << 10
@@ -166,15 +168,12 @@ def peak_bytes(pid: int) -> int:
 
 EVERY_S: Final = 0.05
 BYTES_MIN: Final = 1 << 22
-"""Files larger than this have their pages given back."""
+"""Only pages of files larger than this are released."""
 
 
 @contextmanager
 def pages_given_back(folder: Path, files: str = "**/*") -> Iterator[None]:
-    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``.
-
-    ``files``: in those only that fit this pattern.
-    """
+    """During the block, let the system drop the clean pages of all large files of ``folder`` that match ``files``."""
     stop = threading.Event()
 
     def give_back() -> None:

@@ -1,12 +1,12 @@
-"""What a small micro-batch costs, and a query with nothing to do: ours beside the least that Python sources cost.
+"""Measures a small micro-batch, and a query with nothing to do, beside the cheapest possible Python source.
 
     python benchmarks/micro_batch.py [--others] [--rows 1000] [--batches 8] [--runs 5] [--json FILE]
 
 Each figure is of a streaming query whose micro-batches all have the same number of rows and follow each other as fast
 as they can: milliseconds of ``triggerExecution`` (planning, the batch itself, offset log and commit log) from Spark's
-own progress. Ours and its peer run in turn, in blocks of a few batches, after one block of each that does not count; a
-figure is the median of the medians of the blocks. The peer has no part of ours: ``trivial -> trivial`` makes its rows
-from nothing in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
+own progress. The connector and its peer run alternately, in blocks of a few batches, after one block of each that does
+not count; a figure is the median of the medians of the blocks. The peer uses nothing of this project: ``trivial ->
+trivial`` makes its rows in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
 
 With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. These poll their
 source about every 12 ms. The cost of one is the CPU seconds of the JVM, its Python processes and the broker, as a share
@@ -45,7 +45,7 @@ Sink = Callable[[DataFrame], DataStreamWriter]
 
 @dataclass(frozen=True)
 class Query:
-    """``name`` is that of the figure, ``aim`` its greatest ratio to the peer."""
+    """``name`` is the figure's, ``aim`` its greatest ratio to the peer."""
 
     name: str
     source: Source
@@ -54,7 +54,7 @@ class Query:
 
 
 class Bench:
-    """The sources and the sinks, and what a query of one of each costs in milliseconds."""
+    """The sources and the sinks, and the cost of a query of one of each in milliseconds."""
 
     def __init__(self, session: SparkSession, brokers: dict[int, str], given: argparse.Namespace) -> None:
         self._session, self._brokers = session, brokers
@@ -72,7 +72,7 @@ class Bench:
         return reader.option("maxOffsetsPerTrigger", self._rows).load()
 
     def fill(self, partitions: int) -> None:
-        """Enough messages for a block, evenly over the partitions of topic ``filled``."""
+        """Put enough messages for a block, evenly over the partitions of topic ``filled``."""
         rows = self._session.range(self._rows * (self._batches + WARM_UP_BATCHES + 8), numPartitions=1)
         rows = rows.selectExpr("cast(lpad(string(id), 100, '0') as binary) value", f"int(id % {partitions}) partition")
         writer = rows.write.format("metaq").mode("append")
@@ -89,7 +89,7 @@ class Bench:
         return write
 
     def block(self, query: Query) -> float:
-        """Run a query for a block; the median of its full batches without the first ones."""
+        """Run a query for a block; return the median of its full batches without the first ones."""
         with self._started(query) as running_query:
             while running_query.isActive and len(self._full(running_query)) < self._batches + WARM_UP_BATCHES:
                 running_query.awaitTermination(0.05)  # type: ignore[arg-type]  # Spark takes fractions
@@ -101,7 +101,7 @@ class Bench:
         return [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows >= self._rows]
 
     def idle_cpu(self, query: Query) -> float:
-        """Percent of a core that a query without anything to do takes."""
+        """Return the per cent of a core that an idle query takes."""
         with self._started(query) as idle:
             idle.processAllAvailable()
             time.sleep(IDLE_S / 2)
@@ -123,7 +123,6 @@ class Bench:
 
 
 def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> None:
-    """Ours beside the trivial ones."""
     queries = [Query(PEER, bench.trivial, bench.drop)]
     for n, aim in zip(PARTITION_COUNTS, (1.15, 1.3), strict=True):
         queries.append(Query(f"metaq {n} -> metaq {n}", partial_source(bench, n), bench.to(n), aim))
@@ -131,7 +130,6 @@ def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> No
 
 
 def exactly_once(bench: Bench, given: argparse.Namespace, report: Report) -> None:
-    """The same with transactions."""
     queries = [Query(PEER, bench.trivial, bench.drop)]
     for n in PARTITION_COUNTS:
         sink = bench.to(n, delivery="exactly_once")
@@ -140,7 +138,7 @@ def exactly_once(bench: Bench, given: argparse.Namespace, report: Report) -> Non
 
 
 def compare(bench: Bench, given: argparse.Namespace, report: Report, queries: Sequence[Query]) -> None:
-    """Add the figures of all queries beside the first one."""
+    """Add the figures of all queries beside the first one's."""
     peer_ms, *ours_ms = alternating([partial(bench.block, query) for query in queries], given.runs)
     for query, ours in zip(queries[1:], ours_ms, strict=True):
         report.add(figure(given, query.name, ours, peer_ms, PEER, query.aim))
@@ -151,7 +149,7 @@ def partial_source(bench: Bench, partitions: int) -> Source:
 
 
 def over_tcp(bench: Bench, given: argparse.Namespace, report: Report, unix_ms: float) -> None:
-    """The same without the Unix socket between the JVM and Python."""
+    """Measure without the Unix socket between the JVM and Python."""
     queries = [Query(PEER, bench.trivial, bench.drop), Query("", partial_source(bench, 1), bench.to(1))]
     peer_ms, ours_ms = alternating([partial(bench.block, query) for query in queries], min(given.runs, 3))
     report.add(figure(given, "metaq 1 -> metaq 1, TCP to Python", ours_ms, peer_ms, f"{PEER}, TCP to Python"))
@@ -159,7 +157,6 @@ def over_tcp(bench: Bench, given: argparse.Namespace, report: Report, unix_ms: f
 
 
 def idle(bench: Bench, given: argparse.Namespace, report: Report) -> None:
-    """What a query costs that has nothing to do."""
     queries = [
         Query("trivial", lambda: bench.trivial(rows=0), bench.drop),
         *(Query("metaq", partial(bench.metaq, n, start="latest"), bench.to(n)) for n in PARTITION_COUNTS),

@@ -2,14 +2,14 @@
 
     python benchmarks/planning.py [--runs 5] [--scale 1] [--json FILE]
 
-Real brokers, once one with all the partitions and once several with several topics each. What is measured is what Spark
-asks of a source before its first task: of a stream the first offset, the end of the first micro-batch and its tasks,
-with and without limits; of a batch its tasks, plain, from a time on, and cut into more than there are partitions. Each
-run has new connections, as a new query has. The peer is a limit, one second; less is better.
+The brokers are real: one with all partitions, then several with several topics each. Measured are Spark's calls of a
+source before its first task: of a stream the first offset, the end of the first micro-batch and its tasks, with and
+without limits; of a batch its tasks, plain, from a time on, and more than there are partitions. Each run has new
+connections, like a new query. The peer is a limit of one second; less is better.
 
-Round trips: the same again over a network whose every round trip takes longer by a known time; the extra seconds, by
-that time. Through Spark: the tasks of a batch read, and ``count`` of one that is empty, each also beside a source in
-Python that asks nobody.
+Round trips: the same over a network whose round trips take longer by a known time; the extra seconds, divided by that
+time. Through Spark: the tasks of a batch read, and ``count`` of an empty one, each also beside a Python source without
+any request.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from metaq_spark.source.stream_reader import StreamReader
 LIMIT_S = 1.0
 DELAY_S = 0.02
 MESSAGES = 100
-"""About so many in each partition; no two neighbours have the same number."""
+"""Approximate number of messages of a partition; no two neighbours have the same."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """So many brokers with so many topics of so many partitions each."""
+    """``brokers`` brokers with ``topics`` topics of ``partitions`` partitions each."""
 
     brokers: int
     topics: int
@@ -58,12 +58,10 @@ class Layout:
 
     @property
     def count(self) -> int:
-        """Partitions of all brokers."""
         return self.brokers * self.topics * self.partitions
 
     @property
     def names(self) -> list[str]:
-        """The topics."""
         return [f"plan-{number}" for number in range(self.topics)]
 
     def __str__(self) -> str:
@@ -110,7 +108,7 @@ class Query:
     tasks_min: int = 1
 
     def plan(self, options: dict[str, str]) -> int:
-        """Plan it, with connections of its own; how many tasks it has."""
+        """Plan it with new connections; return the number of tasks."""
         pool = SessionPool()
         try:
             tasks = self._tasks(options | self.options, pool)
@@ -128,7 +126,7 @@ class Query:
 
 
 def queries(count: int) -> list[Query]:
-    """What is planned over ``count`` partitions."""
+    """Return the queries over ``count`` partitions."""
     earliest = {"startingOffsets": "earliest"}
     past = {"startingTimestamp": "2020-01-01T00:00:00Z"}
     return [
@@ -147,10 +145,10 @@ def options_of(addresses: Sequence[Address], layout: Layout) -> dict[str, str]:
 
 
 def report_planning(report: Report, layout: Layout, addresses: Sequence[Address], runs: int) -> None:
-    """Each query's seconds and round trips."""
+    """Add each query's seconds and round trips."""
     directly = options_of(addresses, layout)
     with ExitStack() as stack:
-        # Also without a delay bytes go through another process: what that takes is not taken for round trips.
+        # The relay is used without a delay, too, so that its own cost does not count as round trips.
         near, there = (
             options_of([stack.enter_context(far(address, delay_s)) for address in addresses], layout)
             for delay_s in (0, DELAY_S)
@@ -177,7 +175,7 @@ class SilentReader(DataSourceReader):
 
 
 class SilentSource(DataSource):
-    """``format("silent")``: the least that planning a source in Python costs."""
+    """``format("silent")``: the cheapest possible planning of a Python source."""
 
     @classmethod
     def name(cls) -> str:
@@ -191,7 +189,7 @@ class SilentSource(DataSource):
 
 
 def nothing_of(layout: Layout, addresses: Sequence[Address]) -> dict[str, str]:
-    """Options that begin at the end of every partition."""
+    """Return options that begin at the end of every partition."""
     pool = SessionPool()
     reader = StreamReader(MetaQSource(parse_source_options(options_of(addresses, layout), Use.STREAM_READ), pool))
     ends = reader.initialOffset()["topics"]  # latest
@@ -202,7 +200,7 @@ def nothing_of(layout: Layout, addresses: Sequence[Address]) -> dict[str, str]:
 def report_spark(
     report: Report, session: SparkSession, layout: Layout, addresses: Sequence[Address], runs: int
 ) -> None:
-    """The same through Spark, with a Python process that plans and, for ``count``, one that runs the tasks."""
+    """Measure through Spark, with a Python process that plans and, for ``count``, one that runs the tasks."""
     given = options_of(addresses, layout)
 
     def read(**options: str) -> DataFrame:
@@ -214,7 +212,7 @@ def report_spark(
     empty = nothing_of(layout, addresses)
     assert read(**empty).count() == 0
     pairs: dict[str, Sequence[Callable[[], Any]]] = {
-        # ``load`` is part of it: Spark remembers the tasks of a frame that it has planned once.
+        # including ``load``: Spark caches the tasks of a frame that it has planned once
         "tasks of a batch in Spark": (
             lambda: read(minBytesPerPartition="1").rdd.getNumPartitions(),
             lambda: silent(layout.count).rdd.getNumPartitions(),

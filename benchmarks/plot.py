@@ -1,8 +1,8 @@
-"""One picture of a run: every figure beside its peer as a bar, and lines for what grows with a count or a size.
+"""Draws one picture of a run: every figure beside its peer as a bar, and lines for figures over a count or a size.
 
-A bar shows how many times as good as its peer a figure is, on a logarithmic scale: a bar to the left of 1.0 is always
-worse than the peer, one to the right better. Where less is better, that is the inverse of the ratio; the number in the
-column is the ratio itself, as in the tables. A black mark is the aim.
+A bar shows how many times as good as its peer a figure is, on a logarithmic scale: a bar to the left of 1.0 is worse
+than the peer, one to the right better. If less is better, it is the inverse of the ratio; the column shows the ratio
+itself, as the tables do. A black mark is the aim.
 
 Figures of one program whose names differ in one count or size only become a line: ``read, 4 partitions`` and ``read, 16
 partitions`` belong together, as do ``write, 100 B`` and ``write, 10 KB``.
@@ -26,7 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 POINTS_MIN: Final = 3
-"""Fewer make no line."""
+"""Fewer points do not make a line."""
 
 _UNITS: Final = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _COUNTED: Final = re.compile(
@@ -36,7 +36,7 @@ _COUNTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A line: ``figures`` over ``counts``, which grow. ``counted`` says of what; sizes are in bytes."""
+    """A line: ``figures`` over ``counts``, which increase. ``counted`` names the unit; sizes are in bytes."""
 
     title: str
     counted: str
@@ -49,13 +49,13 @@ class Panel:
 
     @property
     def peer_name(self) -> str:
-        """Of all points if they have the same one."""
+        """The name of the peer of all points, if they have the same one."""
         names = {figure.peer_name for figure in self.figures if figure.peer}
         return names.pop() if len(names) == 1 else "peer"
 
 
 def panels(results: Results) -> list[Panel]:
-    """The lines of all programs, in the order of their first figures."""
+    """Return the lines of all programs, in the order of their first figures."""
     return [panel for outcome in results.outcomes for panel in _panels(outcome.figures)]
 
 
@@ -78,7 +78,7 @@ def _panels(figures: Sequence[Figure]) -> Iterator[Panel]:
 
 
 def _title(rest: str) -> str:
-    """The name without the place where the count was."""
+    """Return the name without the count."""
     return re.sub(r"(, …|… ?,? ?|^, )", "", rest).strip(" ,:")
 
 
@@ -89,23 +89,23 @@ ROW_INCHES: Final = 0.23
 PANEL_INCHES: Final = 2.7
 PANELS_A_ROW: Final = 3
 NAMES_AT: Final = -1.31
-"""Where the names begin, in widths of the bars' axes."""
+"""Left edge of the names, in widths of the bars' axes."""
 
 RIGHT: Final = 1.42
-"""Where the columns of ratios and aims end."""
+"""Right edges of the columns of ratios and aims."""
 
 NAME_MAX: Final = 98
-"""Characters of a name; of longer ones, the middle is left out."""
+"""Limit of a name's characters; the middle of longer ones is left out."""
 
 LEAST: Final = 1 / 16
 MOST: Final = 16.0
-"""Bars beyond end in an arrow."""
+"""Longer bars end in an arrow."""
 
 _STYLE = {"font.size": 9, "font.family": "DejaVu Sans", "svg.hashsalt": "metaq", "axes.spines.top": False}
 
 
 def draw(results: Results, *files: Path) -> None:
-    """Write the picture to each file, in the form that its suffix says. The same results give the same bytes."""
+    """Draw the picture to each file, in the format of its suffix. The same results give the same bytes."""
     groups = [(outcome, figures) for outcome in results.outcomes if (figures := compared(outcome))]
     lines = panels(results)
     with mpl.rc_context(cast("Any", _STYLE)):
@@ -115,17 +115,17 @@ def draw(results: Results, *files: Path) -> None:
 
 
 def compared(outcome: Outcome) -> list[Figure]:
-    """The figures that have something to be compared with."""
+    """Return the figures that have a peer."""
     return [figure for figure in outcome.figures if figure.ratio]
 
 
 def times_as_good(figure: Figure, ratio: float) -> float:
-    """The length of a bar: more than 1 is better than the peer, whether more or less is better."""
+    """Return the length of a bar: more than 1 is better than the peer."""
     return ratio if figure.better == "more" else 1 / ratio
 
 
 def bound(figure: Figure, ratio: float) -> float:
-    """``times_as_good`` as far as it is shown."""
+    """Return ``times_as_good``, limited to what is shown."""
     return min(max(times_as_good(figure, ratio), LEAST), MOST)
 
 
@@ -175,7 +175,7 @@ def _draw_bars(axes: Axes, groups: Sequence[tuple[Outcome, list[Figure]]]) -> No
 
 
 def _draw_stripe(axes: Axes, at: int) -> None:
-    """Behind the whole line, so that the eye finds the way from the name to the ratio."""
+    """Draw a stripe behind the whole line, from the name to the ratio."""
     corner, across = (NAMES_AT, at - 0.5), RIGHT - NAMES_AT
     axes.add_patch(
         Rectangle(corner, across, 1, transform=axes.get_yaxis_transform(), color="#f4f5f8", clip_on=False, zorder=0)
@@ -218,7 +218,7 @@ def _shortened(name: str) -> str:
 
 
 def _text(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """At a part of the width of the axes, left-aligned, on the line of a bar."""
+    """Write left-aligned text at a fraction of the width of the axes, on the line of a bar."""
     axes.text(x, y, text, transform=axes.get_yaxis_transform(), ha="left", va="center", **style)
 
 
@@ -245,7 +245,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def _short(count: float, counted: str) -> str:
-    """1 k for 1,000; 1 KB where bytes are counted."""
+    """Format a count: 1 k for 1,000; 1 KB if bytes are counted."""
     unit = "B" if counted == "bytes" else ""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K" if unit else "k")):
         if count >= size:

@@ -1,7 +1,7 @@
-"""One broker process and its clients: what connections get out of it, and how fast the client reads.
+"""Measures one broker process over connections without Spark, and how fast the client reads.
 
-python benchmarks/puts_and_gets.py broker [--runs 5] [--scale 1] [--json FILE] [--folder DIR]
-python benchmarks/puts_and_gets.py client [--runs 3] [--scale 1] [--json FILE] [--folder DIR]
+python benchmarks/puts_and_gets.py broker [--runs 5] [--scale 1] [--json FILE] [--folder DIR] python
+benchmarks/puts_and_gets.py client [--runs 3] [--scale 1] [--json FILE] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ BODY_BYTES = 100
 BLOCK_BYTES = 1 << 20
 GET_BYTES = 1 << 20
 GET_ROUNDS, GET_SHARE = 3, 0.5
-"""Gets are measured in more and shorter rounds than the rest: between two cores, their speed goes up and down."""
+"""Gets are measured in more and shorter rounds: between two cores, their speed varies."""
 GETS_AHEAD, FEW_GETS_AHEAD = 16, 4
-"""Gets under way at a time: so many that neither side has to wait for the other; few, where waiting counts."""
+"""Gets in flight: enough that neither side waits for the other; few, if waiting counts."""
 OPAQUE = 1_000_000
 REPLY = b"result 200 35 1000000\r\n5468928979710803309 0 1234567890"
-"""What the bare peer answers a put with: as long as the broker's own reply."""
+"""The bare peer's reply to a put, as long as the broker's."""
 SEND_BYTES = 1 << 18
-"""Requests that the client hands to the system at once."""
+"""Requests that the client sends with one system call."""
 BARE_PUT = "bare write and fsync"
 TEXT_PUTS_STATED = 300_000
-"""Text puts a second on one connection that the broker is to take."""
+"""The number of text puts a second on one connection that the broker should reach."""
 
 Server = tuple[str, int]
 Answered = Callable[[bytearray, int], float]
 
 
 class Lane:
-    """One connection that sends ``request`` over and over, at most ``ahead`` unanswered."""
+    """One connection that sends ``request`` repeatedly, with at most ``ahead`` unanswered."""
 
     def __init__(self, server: Server, request: bytes, ahead: int) -> None:
         self.connection = _connect(server)
@@ -80,29 +80,29 @@ class Lane:
         self._out = memoryview(request * self.per_send)
 
     def wants(self, sending: bool) -> int:
-        """Which events to wait for."""
+        """Return the events to wait for."""
         may_send = (sending or self.position) and self.sent - self.done <= self.ahead - self.per_send
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if may_send else 0)
 
     def send(self) -> None:
-        """Send what the socket takes."""
+        """Send as much as the socket accepts."""
         self.position += self.connection.send(self._out[self.position :])
         if self.position == len(self._out):
             self.position, self.sent = 0, self.sent + self.per_send
 
     @property
     def finished(self) -> bool:
-        """Whether all that was sent is answered."""
+        """Whether all requests are answered."""
         return not self.position and self.done + 1e-6 >= self.sent
 
 
 def pipelined(
     servers: Sequence[Server], requests: Sequence[bytes], answered: Answered, seconds: float, ahead: int
 ) -> float:
-    """Send each server its request over and over; return answered requests per second, all together.
+    """Send each server its request repeatedly; return answered requests per second, in total.
 
-    ``answered`` says how many replies the first bytes of a buffer are; they are not decoded, so that the client is not
-    what is measured.
+    ``answered`` returns how many replies the first bytes of a buffer are; they are not decoded, so that the client is
+    not measured.
     """
     lanes = [Lane(server, request, ahead) for server, request in zip(servers, requests, strict=True)]
     received, started = bytearray(1 << 20), time.perf_counter()
@@ -137,20 +137,20 @@ def round_trips(server: Server, request: bytes, seconds: float) -> list[float]:
 
 
 def count_replies(received: bytearray, size: int) -> int:
-    """Return how many replies to puts there are in the first ``size`` bytes: each has one line end."""
+    """Return how many replies to puts are in the first ``size`` bytes: each has one line end."""
     assert size, "the connection was closed"
     assert received.find(b" 500 ", 0, size) < 0, received[:200]
     return received.count(b"\n", 0, size)
 
 
 def put_request() -> bytes:
-    """A put as the Java client sends it."""
+    """Return a put as the Java client sends it."""
     body = Random(1).randbytes(BODY_BYTES)
     return encode(Put(TOPIC, 0, body, 0, OPAQUE, checksum(body)))
 
 
 def batch_request(body_bytes: int, partition: int = 0) -> bytes:
-    """A batched put of about ``BLOCK_BYTES``."""
+    """Return a batched put of about ``BLOCK_BYTES``."""
     count, random = BLOCK_BYTES // (20 + body_bytes), Random(body_bytes)
     block = b"".join(encode_frame(-1, 0, random.randbytes(body_bytes)) for _ in range(count))
     return encode(PutBatch(TOPIC, partition, block, count, OPAQUE))
@@ -168,7 +168,7 @@ def pinned_broker(folder: Path, cpu: int | None) -> Iterator[tuple[str, int]]:
 
 
 class Bench:
-    """One run of everything against fresh folders. Every measurement is that of a run of ``seconds``."""
+    """One run of everything on fresh folders. Every measurement takes ``seconds``."""
 
     def __init__(self, report: Report, folder: Path, runs: int, seconds: float) -> None:
         self.report, self.folder, self.runs, self.seconds = report, folder, runs, seconds
@@ -178,7 +178,6 @@ class Bench:
             os.sched_setaffinity(0, set(cpus[1:]))
 
     def run(self) -> None:
-        """Measure all figures."""
         with pinned_broker(self.folder / "broker", self.server_cpu) as broker:
             with pages_given_back(self.folder):
                 self._text_puts(broker)
@@ -194,7 +193,7 @@ class Bench:
         return ours_median, peer_median
 
     def _puts(self, broker: Server, requests: list[bytes], ahead: int) -> tuple[float, float]:
-        """Requests per second of the broker and of its peer, which is one process for each connection."""
+        """Return requests per second of the broker and of its peer, which is a process for each connection."""
 
         def bare() -> float:
             with ExitStack() as stack:
@@ -237,7 +236,7 @@ class Bench:
     def _gets(self, broker: Server) -> None:
         request = encode(Get(TOPIC, "g", 0, 0, GET_BYTES, OPAQUE))
         head, seconds = len(b"value %d %d\r\n" % (GET_BYTES, OPAQUE)), GET_SHARE * self.seconds
-        # The peer sends the same pages: how large the pieces are in which the system keeps a file matters to sendfile.
+        # The peer sends the same pages: the size of the file's pieces in the page cache matters to sendfile.
         segment = min((self.folder / "broker").glob(f"{TOPIC}-0/*.meta"))
         sent = (len(request), head, GET_BYTES, GET_BYTES)
 
@@ -297,7 +296,7 @@ RUNS = 3
 
 
 def bare_socket(address: Address, end: int, under_way: int) -> int:
-    """Read ``end`` bytes of the partition in replies of ``FETCH_BYTES`` and forget them; the number of bytes."""
+    """Read ``end`` bytes of the partition in replies of ``FETCH_BYTES`` and drop them; return the number of bytes."""
     connection = socket.create_connection((address.host, address.port), 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(FETCH_BYTES))
@@ -341,7 +340,7 @@ def known_size(frame_bytes: int, run: Buffer) -> int:
 
 
 def filled(address: Address, body_bytes: int, byte_count: int) -> tuple[Session, int]:
-    """Fill the partition with equal messages; a session, and the readable end."""
+    """Fill the partition with equal messages; return a session, and the readable end."""
     session = Session.connect(address)
     frame = encode_frame(0, 0, b"x" * body_bytes)
     count = FETCH_BYTES // len(frame)
@@ -353,14 +352,14 @@ def filled(address: Address, body_bytes: int, byte_count: int) -> tuple[Session,
 
 
 class Cost(NamedTuple):
-    """What reading cost: by the clock and in this process's CPU time, both in milliseconds per GB."""
+    """The cost of reading: elapsed time and CPU time of this process, both in milliseconds per GB."""
 
     clock_ms: float
     cpu_ms: float
 
 
 def costs(ways: dict[str, Callable[[], int]], runs: int) -> dict[str, Cost]:
-    """Each way's median costs over ``runs`` rounds, after one that does not count."""
+    """Return each way's median costs over ``runs`` rounds, after one that does not count."""
     taken: dict[str, list[Cost]] = {name: [] for name in ways}
     for _ in range(runs + 1):
         for name, read in ways.items():
@@ -371,7 +370,7 @@ def costs(ways: dict[str, Callable[[], int]], runs: int) -> dict[str, Cost]:
 
 
 def reading(report: Report, folder: Path, body_bytes: int, byte_count: int, runs: int, cpu: int | None) -> None:
-    """Two figures a way, by the clock and in CPU time, for messages of ``body_bytes``."""
+    """Add two figures for each way, elapsed and CPU time, for messages of ``body_bytes``."""
     with pinned_broker(folder, cpu) as (host, port):
         address = Address(host, port)
         session, end = filled(address, body_bytes, byte_count)

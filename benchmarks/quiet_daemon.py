@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers, without a traceback for each worker that Spark ended because it was idle.
+"""Spark's daemon of Python workers, without a traceback for each idle worker that Spark has closed.
 
 Spark closes the socket of such a worker, the worker's last flush fails with ``BrokenPipeError``, and the daemon prints
 that. Benchmarks print tables, so they name this module in ``spark.python.daemon.module``. Other errors are printed.
@@ -14,7 +14,7 @@ from pyspark import daemon
 
 
 def print_exc(*arguments: Any, **named: Any) -> None:
-    """Print the error that is being handled, unless it says that Spark has closed the socket."""
+    """Print the current error, unless Spark has closed the socket."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError):
         traceback.print_exc(*arguments, **named)
 

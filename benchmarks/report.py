@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [RESULTS] [--page docs/figures.md] [--ran]
 
-Everything outside the marks is written by hand and stays. The same results give the same page. ``--ran`` is for a page
-about a few programs: it leaves out those that did not run, and the margins.
+Everything outside the marks is kept. The same results give the same page. ``--ran`` is for a page about a few programs:
+it leaves out programs that did not run, and the margins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def replaced(page: str, figures: str) -> str:
     """The page with ``figures`` between its marks.
 
     Raises:
-        WrongPage: if it does not have both of them once, in this order.
+        WrongPage: The page does not have both of them once, in this order.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -122,7 +122,7 @@ def write(results: Results, page: Path, *, ran_only: bool = False) -> None:
     """Write the page.
 
     Raises:
-        WrongPage: for a page without the marks; nothing is written then.
+        WrongPage: The page does not have the marks; nothing is written.
     """
     text = replaced(page.read_text(encoding="utf-8"), "\n".join(lines(results, ran_only=ran_only)))
     page.write_text(text, encoding="utf-8")

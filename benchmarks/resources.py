@@ -1,7 +1,7 @@
-"""CPU seconds and memory: per GB that is read or written through Spark, and of a single task however much it reads.
+"""Measures CPU seconds and memory per GB that is read or written through Spark, and the memory of a single task.
 
-python benchmarks/resources.py per-gigabyte [--runs 3] [--scale 1] [--json FILE]
-python benchmarks/resources.py read-memory [--runs 3] [--scale 1] [--json FILE] [--gib 1]
+python benchmarks/resources.py per-gigabyte [--runs 3] [--scale 1] [--json FILE] python benchmarks/resources.py
+read-memory [--runs 3] [--scale 1] [--json FILE] [--gib 1]
 """
 
 from __future__ import annotations
@@ -65,21 +65,20 @@ class Work:
 
     @property
     def gigabytes(self) -> float:
-        """Payload."""
+        """The payload in GB."""
         return self.case.rows * self.case.payload_bytes / 1e9
 
     @property
     def topic(self) -> str:
-        """To read from."""
         return f"{TOPIC}-{self.case.payload_bytes}"
 
     def fill(self, session: SparkSession, address: str) -> None:
-        """Write what is to be read, evenly over the partitions."""
+        """Write the messages to read, evenly over the partitions."""
         spread = f"int(monotonically_increasing_id() % {PARTITIONS}) partition"
         write(frame_of(session, self.case).selectExpr("value", spread), "metaq", brokers=address, topic=self.topic)
 
     def ours(self, session: SparkSession, address: str) -> Action:
-        """Do it through the connector."""
+        """Return the work through the connector."""
         if self.kind == "write":
             topic = f"{self.topic}-written"
             return partial(write, frame_of(session, self.case), "metaq", brokers=address, topic=topic)
@@ -87,7 +86,7 @@ class Work:
         return partial(to_noop, session.read.format("metaq").options(**options).load())
 
     def ceiling(self, session: SparkSession, _address: str) -> Action:
-        """Do as little as Spark allows."""
+        """Return the work with the cheapest possible source or sink."""
         if self.kind == "write":
             return partial(write, frame_of(session, self.case), DropSink.name())
         size = {"rows": self.case.rows, "payloadBytes": self.case.payload_bytes}
@@ -97,7 +96,7 @@ class Work:
 
 @dataclass(frozen=True)
 class CpuSeconds:
-    """Of each kind of process."""
+    """CPU seconds of each kind of process."""
 
     broker: float
     jvm: float
@@ -112,13 +111,13 @@ class Processes:
         self._jvm: int = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def cpu_of(self, action: Action) -> CpuSeconds:
-        """What ``action`` takes."""
+        """Return the CPU seconds of ``action``."""
         before = self._cpu()
         action()
         return CpuSeconds(*(b - a for a, b in zip(astuple(before), astuple(self._cpu()), strict=True)))
 
     def python(self) -> list[ProcessStat]:
-        """The Python processes as they are now."""
+        """Return the current Python processes."""
         return [stat for stat in below(self._jvm, running()) if stat.name.startswith("python")]
 
     def _cpu(self) -> CpuSeconds:
@@ -128,7 +127,7 @@ class Processes:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[tuple[SparkSession, RunningBroker]]:
-    """A session and a broker on ``folder``, both with processes of their own but for the JVM."""
+    """Start a session and a broker on ``folder``, with new processes except for the JVM."""
     with running_broker(folder, PARTITIONS) as broker, spark(unix_socket=False) as session:
         for source in (CeilingSource, DropSink):
             session.dataSource.register(source)
@@ -136,18 +135,17 @@ def stage(folder: Path) -> Iterator[tuple[SparkSession, RunningBroker]]:
 
 
 def compare(processes: Processes, actions: Sequence[Action], runs: int) -> list[CpuSeconds]:
-    """Medians of each action, in turn, after one unmeasured run of each."""
+    """Return the medians of each action, alternating, after one unmeasured run of each."""
     rounds = [[processes.cpu_of(action) for action in actions] for _ in range(runs + 1)][1:]
     return [median_of(uses) for uses in zip(*rounds, strict=True)]
 
 
 def median_of(uses: Sequence[CpuSeconds]) -> CpuSeconds:
-    """The median for each kind of process."""
     return CpuSeconds(*map(statistics.median, zip(*map(astuple, uses), strict=True)))
 
 
 def report_cpu(report: Report, folder: Path, works: Sequence[Work], runs: int) -> None:
-    """CPU seconds of each work, in one session."""
+    """Add the CPU seconds of each work, in one session."""
     with stage(folder) as (session, broker):
         processes, address = Processes(broker.pid, session), str(broker.address)
         for work in works:
@@ -166,7 +164,7 @@ def report_cpu(report: Report, folder: Path, works: Sequence[Work], runs: int) -
 
 
 def report_memory(report: Report, folder: Path, works: Sequence[Work]) -> None:
-    """Peaks of each work, each in processes of its own."""
+    """Add the peaks of each work, each in new processes."""
     for work in works:
         peaks: list[tuple[float, float]] = []
         for action_of in (work.ours, work.ceiling):
@@ -208,7 +206,7 @@ BLOCK_MESSAGES = 4000
 
 
 def fill(address: Address, size: int) -> int:
-    """Put at least ``size`` bytes of messages into partition 0; returns its end."""
+    """Put at least ``size`` bytes of messages into partition 0; return its end."""
     block, count = encode_block(Message(os.urandom(PAYLOAD_BYTES)) for _ in range(BLOCK_MESSAGES))
     session = Session.connect(address)
     end = 0
@@ -219,7 +217,7 @@ def fill(address: Address, size: int) -> int:
 
 
 def read(address: Address, first: int, end: int) -> None:
-    """The task: reads everything, and prints its peak before, after ``first`` bytes, at the end, and the seconds."""
+    """Run the task: read everything, and print the peak before, after ``first`` bytes, at the end, and the seconds."""
     from metaq_spark.backends.metaq.options import parse_source_options
     from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
     from metaq_spark.options.table import Use
@@ -235,7 +233,7 @@ def read(address: Address, first: int, end: int) -> None:
 
 
 def measure(address: Address, first: int, end: int) -> list[float]:
-    """What ``read`` prints, from a process of its own."""
+    """Return the output of ``read`` in a process of its own."""
     command = [sys.executable, __file__, "read-memory", "--task", str(address), str(first), str(end)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [float(figure) for figure in done.stdout.split()]

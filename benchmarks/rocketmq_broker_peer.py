@@ -52,7 +52,7 @@ RUNS: Final = 3
 BYTES: Final = 100
 THREADS: Final = (1, 64)
 SENDS: Final = {(True, 1): 2_000, (True, 64): 20_000, (False, 1): 10_000, (False, 64): 40_000}
-"""Messages of a pass, by whether an answer waits for the disk, and by threads."""
+"""Messages of a pass, by durability of the answer, and by threads."""
 
 SEND_AIMS: Final = {True: 1.0, False: 0.5}
 BATCHED, READ, DELIVERED = 200_000, 200_000, 1_000
@@ -68,7 +68,7 @@ Measured = TypeVar("Measured")
 
 @dataclass(frozen=True)
 class Side:
-    """A broker that is measured, and the programs that use it. ``create_topic`` takes a name and a count of queues."""
+    """A measured broker, and its client programs. ``create_topic`` takes a name and a number of queues."""
 
     address: str
     pid: int
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Both, and where ours serves MetaQ's clients."""
+    """Both sides, and the address of this broker for MetaQ's clients."""
 
     ours: Side
     theirs: Side
@@ -87,7 +87,7 @@ class Pair:
 
 @contextmanager
 def both(there: Release, durable: bool) -> Iterator[Pair]:
-    """Both brokers, which answer after fsync if ``durable``, with new data folders."""
+    """Run both brokers, which answer after fsync if ``durable``, with new data folders."""
     flush: dict[str, Any] = {"flushDiskType": "SYNC_FLUSH" if durable else "ASYNC_FLUSH"}
     limits = {"maxConnections": CONNECTIONS + SPARE_FILES}
     with (
@@ -108,8 +108,6 @@ def both(there: Release, durable: bool) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Bench:
-    """Makes the figures of ``both``."""
-
     report: Report
     ours: Side
     theirs: Side
@@ -118,7 +116,7 @@ class Bench:
     scale: float
 
     def sends(self, durable: bool) -> None:
-        """Single messages, and the CPU that 64 threads of them cost."""
+        """Measure single messages, and the CPU for 64 threads of them."""
         for threads in THREADS:
             count = self._count(SENDS[durable, threads])
             topic = self._topic(f"sends-{threads}")
@@ -132,7 +130,6 @@ class Bench:
                 self._add(f"{name}, CPU", "CPU s/million", ours, theirs, None, better="less")
 
     def batches(self) -> None:
-        """Batches that wait for their answers."""
         count, topic = self._count(BATCHED), self._topic("batches")
 
         def rate(side: Side) -> float:
@@ -141,12 +138,11 @@ class Bench:
         self._rates(f"batches of {BATCH} after fsync", rate, 1.0)
 
     def pulls(self) -> None:
-        """One pull consumer on one queue."""
         topic, _ = self._filled("pulls", 1)
         self._rates("pull consumer", lambda side: side.programs.pull_rates(topic, runs=2)[-1].per_s, 0.7)
 
     def push(self) -> None:
-        """One push consumer of a group that is new for each run."""
+        """Measure a push consumer of a new group for each run."""
         topic, count = self._filled("push", QUEUES)
         groups = iter(range(1000))
         self._rates(
@@ -154,7 +150,6 @@ class Bench:
         )
 
     def latency(self) -> None:
-        """From a send to the delivery."""
         count, topic, groups = max(100, self._count(DELIVERED)), self._topic("latency"), iter(range(1000))
         figures = self._alternating(
             lambda side: side.programs.latency_ms(topic, f"latency-{next(groups)}", count, size=BYTES)
@@ -164,7 +159,7 @@ class Bench:
             self._add(f"put to delivery, {percentile}", "ms", ours, theirs, aim, better="less")
 
     def memory(self) -> None:
-        """Before anything happened, and with many connections."""
+        """Measure memory before the first message, and with many connections."""
         self._add("memory, idle", "MiB", rss_mib(self.ours.pid), rss_mib(self.theirs.pid), 0.2, better="less")
         count = files_for(self._count(CONNECTIONS))
         resident = []
@@ -177,7 +172,7 @@ class Bench:
         self._add(f"memory, {count} connections", "MiB", ours, theirs, 0.2, better="less")
 
     def _sent(self, topic: str, count: int, threads: int, side: Side) -> tuple[float, float]:
-        """Messages a second of the second pass, CPU seconds of the broker for a million over both."""
+        """Return messages a second of the second pass, and CPU seconds of the broker per million messages of both."""
         before = running()[side.pid].cpu_s
         rates: list[Rate] = side.programs.send_singles(topic, count, threads, runs=2, size=BYTES)
         cpu_s = running()[side.pid].cpu_s - before
@@ -210,7 +205,7 @@ class Bench:
 
 
 def files_for(connections: int) -> int:
-    """As many connections as the limit of open files allows, which is raised as far as it may be."""
+    """Return how many connections the limit of open files allows; it is raised as far as possible."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = connections if hard == resource.RLIM_INFINITY else min(connections, hard - SPARE_FILES)
     allow_files(count + SPARE_FILES)
@@ -218,7 +213,7 @@ def files_for(connections: int) -> int:
 
 
 def connected(address: str, count: int) -> list[socket.socket]:
-    """Connections of so many producers, each of which has sent a heartbeat and has its answer."""
+    """Return connections of ``count`` producers, each of which has sent a heartbeat and has its answer."""
 
     def heartbeat(number: int) -> bytes:
         beat = {"clientID": f"bench@{number}", "producerDataSet": [{"groupName": "bench"}], "consumerDataSet": []}
@@ -228,7 +223,7 @@ def connected(address: str, count: int) -> list[socket.socket]:
 
 
 def spark_reads(report: Report, there: Release, runs: int, scale: float) -> None:
-    """The same messages through Spark, as RocketMQ's and as MetaQ's."""
+    """Read the same messages through Spark, as RocketMQ's and as MetaQ's."""
     case = scaled(SPARK_CASE, scale)
     with both(there, durable=False) as pair, spark() as session:
         ours = pair.ours
@@ -247,8 +242,6 @@ def spark_reads(report: Report, there: Release, runs: int, scale: float) -> None
 
 
 def measure(report: Report, there: Release, runs: int, scale: float, only: str | None) -> None:
-    """All figures, or those of one kind."""
-
     def wanted(kind: str) -> bool:
         return only in (None, kind)
 
@@ -276,7 +269,6 @@ KINDS: Final = ("memory", "sends", "batches", "pulls", "push", "latency", "spark
 
 
 def options(given: Sequence[str] | None = None) -> Any:
-    """What the command line asks for."""
     parser = arguments(__doc__, RUNS)
     parser.add_argument("--rocketmq", choices=MODULES, help="the release to start")
     parser.add_argument("--only", choices=KINDS, help="figures of one kind")

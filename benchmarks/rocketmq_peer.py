@@ -11,9 +11,8 @@ pull, as it does unless it is configured otherwise. Messages have a tag and a ke
 * **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores,
   with the columns that Kafka's source has and with all 15. CPU is that of the broker, the JVM and the Python workers.
 * **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
-  What the broker takes at most on these cores: four threads of the Java producer, and the same rows as batches that are
-  made before and sent without Spark (``send_s``). A write of two rows is what each job of Spark takes to
-  start and end; it is part of the other writes.
+  Upper limits on these cores: four threads of the Java producer, and the same rows as prepared batches that are sent
+  without Spark (``send_s``). A write of two rows is the overhead of a Spark job, which is part of the other writes.
 * **micro-batch**: 1,000 rows each to ``noop``, beside the same query on the MetaQ source and this project's broker; the
   median of ``triggerExecution`` in Spark's progress.
 """
@@ -70,13 +69,13 @@ SENDS: Final = "Java producer, waiting"
 THREADS: Final = f"Java producer, {JAVA_THREADS} threads"
 CEILING: Final = "batches made before, sent without Spark"
 KAFKA_COLUMNS: Final = "keys,value,topic,queue_id,queue_offset,store_timestamp"
-"""What Spark's Kafka source gives, too; all columns are 15."""
+"""The columns of Spark's Kafka source; all columns are 15."""
 NOBODY: Final = "rocketmq_peer: nothing is measured without --rocketmq VERSION"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What runs: a session, RocketMQ with its Java programs, our broker, and Kafka if it is wanted."""
+    """The environment: a session, RocketMQ with its Java programs, this broker, and Kafka on request."""
 
     session: SparkSession
     cluster: Cluster
@@ -85,17 +84,15 @@ class Stage:
     kafka: Queue | None
 
     def read(self, topic: str, **more: str) -> DataFrame:
-        """All that is in the topic."""
         options = {"nameServers": self.cluster.name_servers, "subscribe": topic, **more}
         return self.session.read.format("rocketmq").options(**options).load()
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        """Append the rows."""
         options = {"nameServers": self.cluster.name_servers, "topic": topic}
         rows.write.format("rocketmq").mode("append").options(**options).save()
 
     def filled(self, topic: str, queues: int, case: Case) -> str:
-        """A new topic with the messages, a tag and a key in each."""
+        """Create a topic with the messages, a tag and a key in each; return its name."""
         self.cluster.create_topic(topic, queues)
         self.programs.write(topic, case.rows, size=case.payload_bytes, batch=FILL_BATCH, tags=8, keys=1)
         return topic
@@ -103,14 +100,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Bench:
-    """Makes the figures."""
-
     report: Report
     stage: Stage
     runs: int
 
     def one_queue(self, case: Case) -> None:
-        """Our source beside a Java consumer, both on one queue."""
+        """Compare this source with a Java consumer, both on one queue."""
         topic = self.stage.filled(f"one-{case.payload_bytes}", 1, case)
         rows = self.stage.read(topic)
         assert rows.count() == case.rows
@@ -124,7 +119,7 @@ class Bench:
         self._rate(f"read, one queue, {case.payload_bytes} B", case, ours_s, java_s, PULLS, 1.0)
 
     def beside_kafka(self, case: Case) -> None:
-        """Our source beside Spark's Kafka source on the same messages."""
+        """Compare this source with Spark's Kafka source on the same messages."""
         kafka = self.stage.kafka
         if kafka is None:
             return
@@ -143,7 +138,7 @@ class Bench:
             self.report.add(Figure(f"rocketmq, {name}, CPU", "CPU s/GB", cpu, their_cpu, kafka.name, "less", aim))
 
     def sink(self, case: Case) -> None:
-        """Our sink beside a Java producer that waits for each batch."""
+        """Compare this sink with a Java producer that waits for each batch."""
         topic = f"sink-{case.payload_bytes}"
         self.stage.cluster.create_topic(topic, PARTITIONS)
         rows = self._rows(case)
@@ -162,27 +157,27 @@ class Bench:
         self._rate(f"{name}, batches made before", case, ceiling_s, java_s, SENDS)
 
     def small_write(self) -> None:
-        """What a job of Spark takes to write two rows."""
+        """Measure the overhead of a Spark job with a write of two rows."""
         topic, case = "sink-small", Case(100, 2)
         self.stage.cluster.create_topic(topic, PARTITIONS)
         [taken_s] = alternating([partial(seconds, partial(self.stage.write, self._rows(case), topic))], self.runs)
         self.report.add(Figure("rocketmq, write of two rows", "ms", taken_s * 1e3))
 
     def _rows(self, case: Case) -> DataFrame:
-        """Rows to write, with a tag and a key each."""
-        digits = 10  # lpad() to the whole length takes Spark as long as a tenth of the write
+        """Return rows to write, with a tag and a key each."""
+        digits = 10  # lpad() to the whole length takes a tenth of the write in Spark
         rest = ("0123456789abcdef" * case.payload_bytes)[: case.payload_bytes - digits]
         value = f"cast(concat(lpad(string(id), {digits}, '0'), '{rest}') as binary) value"
         columns = [value, "concat('tag', id % 8) tags", "concat('key', id) keys"]
         return self.stage.session.range(case.rows, numPartitions=PARTITIONS).selectExpr(*columns)
 
     def _java_s(self, case: Case, topic: str, threads: int) -> float:
-        """What a Java producer takes for as many messages in its second pass."""
+        """Return the seconds of a Java producer for the messages in its second pass."""
         more = {"size": case.payload_bytes, "batch": JAVA_BATCH, "threads": threads, "tags": 8, "keys": 1}
         return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
 
     def micro_batches(self, rows_max: int) -> None:
-        """Small micro-batches beside those of the MetaQ source."""
+        """Compare small micro-batches with those of the MetaQ source."""
         batches = BATCHES + WARM_UP_BATCHES
         case = Case(100, rows_max * batches)
         topic = self.stage.filled("micro", 1, case)
@@ -200,7 +195,7 @@ class Bench:
         self.report.add(Figure(name, "ms", ours, metaq, "MetaQ source", "less", 1.2))
 
     def _block(self, form: str, where: dict[str, str], topic: str, rows_max: int) -> float:
-        """Read the topic in micro-batches; the median of their milliseconds without the first ones."""
+        """Read the topic in micro-batches; return the median of their milliseconds without the first ones."""
         source = self.stage.session.readStream.format(form).options(**where, subscribe=topic, columns="value")
         rows = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(rows_max)).load()
         with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
@@ -217,7 +212,7 @@ class Bench:
 
 @contextmanager
 def staged(version: str, kafka: str | None) -> Iterator[Stage]:
-    """Start everything that is not there."""
+    """Start all servers."""
     if kafka:
         jars = fetch(map(Artifact.parse, (CONNECTOR, *BESIDE_CONNECTOR)))
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars))} pyspark-shell"
@@ -236,7 +231,6 @@ def staged(version: str, kafka: str | None) -> Iterator[Stage]:
 
 
 def measure(bench: Bench, scale: float, only: str | None) -> None:
-    """All figures, or those of one kind."""
     kinds: dict[str, list[Callable[[], None]]] = {
         "one-queue": [partial(bench.one_queue, scaled(case, scale)) for case in READS],
         "sink": [*(partial(bench.sink, scaled(case, scale)) for case in WRITES), bench.small_write],
@@ -250,7 +244,6 @@ def measure(bench: Bench, scale: float, only: str | None) -> None:
 
 
 def options(given: Sequence[str] | None = None) -> Any:
-    """What the command line asks for."""
     parser = arguments(__doc__, RUNS)
     parser.add_argument("--rocketmq", choices=MODULES, help="the release to start")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, too, or 'local' to start one")
@@ -258,17 +251,17 @@ def options(given: Sequence[str] | None = None) -> Any:
     return parser.parse_args(given)
 
 
-# ---- the ceiling of a write: batches that are made before the clock starts
+# ---- the ceiling of a write: batches that are prepared before the clock starts
 
 
 def batches(rows: pa.Table, queues: int) -> list[list[Block]]:
-    """The rows, with columns ``value``, ``tags`` and ``keys``, as batches: an equal part for each of the queues."""
+    """Return rows with columns ``value``, ``tags`` and ``keys`` as batches: an equal part for each of the queues."""
     share = -(-len(rows) // queues)
     return [_made(rows.slice(first, share).combine_chunks()) for first in range(0, len(rows), share)]
 
 
 def send_s(name_servers: str, topic: str, made: Sequence[Sequence[Block]]) -> float:
-    """Seconds until the broker has stored all batches, those of a queue over one connection."""
+    """Return the seconds until the broker has stored all batches; each queue has one connection."""
     with closing(SessionPool()) as pool:
         directory = NameServerDirectory(parse_name_servers(name_servers), pool)
         partitions = directory.writable(topic)

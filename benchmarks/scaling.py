@@ -54,12 +54,12 @@ COLUMNS = ",".join(COLUMN_TYPES)
 
 
 def case_of(payload_bytes: int, scale: float) -> Case:
-    """As many messages of that size as a point has; at least one for each partition."""
+    """Return the messages of a point: as many of that size as it has; at least one for each partition."""
     return Case(payload_bytes, max(max(COUNTS), int(PAYLOAD_BYTES * scale) // payload_bytes))
 
 
 class Points:
-    """Measures one point after the other, against a broker whose topics have so many ``partitions``."""
+    """Measures one point after the other, with a broker whose topics have ``partitions`` partitions."""
 
     def __init__(self, report: Report, session: SparkSession, runs: int, address: str, partitions: int) -> None:
         self._report, self._session, self._runs = report, session, runs
@@ -128,7 +128,7 @@ beside the same query over one partition. ``--scale`` multiplies the number of p
 STREAM_PARTITIONS = 4000
 IDLE_S = 10.0
 SETTLE_S = 3.0
-"""Between the start of a query, or a trigger, and what is measured."""
+"""Seconds between the start of a query, or a trigger, and the measurement."""
 
 IDLE_LIMIT_CORES = 0.05
 TRIGGER_LIMIT_S = 0.3
@@ -136,7 +136,7 @@ DEADLINE_S = 60.0
 
 
 def put_each(address: Address, indices: Sequence[int]) -> None:
-    """A message into each partition."""
+    """Put a message into each partition."""
     session = Session.connect(address)
     writer = BatchWriter(session, TOPIC)
     block = encode_block([Message(bytes(100))])
@@ -148,7 +148,7 @@ def put_each(address: Address, indices: Sequence[int]) -> None:
 
 @contextmanager
 def streaming(session: SparkSession, broker: RunningBroker) -> Iterator[StreamingQuery]:
-    """A query that has been started and has found nothing to do."""
+    """Start a query and wait until it has found nothing to do."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as checkpoint:
         rows = session.readStream.format("metaq").option("brokers", str(broker.address)).option("subscribe", TOPIC)
         query = rows.load().writeStream.format("noop").option("checkpointLocation", checkpoint).start()
@@ -160,7 +160,7 @@ def streaming(session: SparkSession, broker: RunningBroker) -> Iterator[Streamin
 
 
 def idle_cores(broker: RunningBroker) -> dict[str, float]:
-    """CPU seconds a second of each kind of process while nothing happens."""
+    """Return the CPU seconds a second of each kind of process while the query is idle."""
 
     def used() -> dict[str, float]:
         found = {"planning": 0.0, "JVM": 0.0, "broker": 0.0}
@@ -176,7 +176,7 @@ def idle_cores(broker: RunningBroker) -> dict[str, float]:
 
 
 def triggers_s(query: StreamingQuery, broker: RunningBroker, count: int, runs: int) -> list[float]:
-    """How long Spark says each trigger took that read one new message."""
+    """Return the duration, according to Spark, of each trigger that read one new message."""
     took_s = []
     for run in range(runs + 1):  # the first is not counted
         known = {each.batchId for each in query.recentProgress if each.numInputRows}
@@ -192,7 +192,7 @@ def triggers_s(query: StreamingQuery, broker: RunningBroker, count: int, runs: i
 
 
 def measure_stream(session: SparkSession, count: int, runs: int) -> tuple[dict[str, float], float]:
-    """Idle cores by kind of process, and the median trigger in seconds, with ``count`` partitions."""
+    """Return idle cores by kind of process, and the median trigger in seconds, with ``count`` partitions."""
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
         running_broker(Path(folder) / "broker", count) as broker,

@@ -1,4 +1,4 @@
-"""How fast reads through ``format("metaq")`` are, beside what Spark lets any Python data source do.
+"""Measures reads through ``format("metaq")``, beside the fastest possible Python data source in Spark.
 
     python benchmarks/spark_read.py [--network] [--runs 5] [--scale 1] [--json FILE]
 
@@ -6,14 +6,13 @@ Batch reads and streaming reads (one micro-batch) of all columns, of messages of
 two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
 
 The ceiling is ``ceilings.CeilingSource``: the same Arrow batches, types, rows and number of tasks, nothing behind them.
-The broker runs on the same machine, so tasks read its files, as they would anywhere else that this is so. With
-``--network``, batch reads are made over the network (``localReads=false``), as if it ran elsewhere, but its work takes
-its share of the same cores; beside these stands a second ceiling, which also receives as many bytes from a bare server
-on these cores: what is missing to that one is ours alone.
+The broker runs on the same machine, so tasks read its files. With ``--network``, batch reads use the network
+(``localReads=false``), as if the broker ran elsewhere, but it still uses the same cores. A second ceiling then also
+receives as many bytes from a bare server on these cores: the difference to that one is the cost of this project.
 
-All write to ``noop``, in turn, in one session. Checksums are verified, as always. A stream's time is that of its
-micro-batch by Spark's own progress, with planning and both logs, without the start of the query. The ratio carries over
-to other machines, the times do not.
+All write to ``noop``, alternately, in one session. Checksums are verified. A stream's time is that of its micro-batch
+by Spark's own progress, with planning and both logs, without the start of the query. The ratio holds on other machines,
+the times do not.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ CASES: Final = (Case(100, 2_000_000), Case(1000, 600_000))
 AIMS: Final = {100: 0.80, 1000: 0.85}
 ALL: Final = ",".join(COLUMN_TYPES)
 CHOICES: Final = {"value": 1.3, "offset": None}
-"""Columns to read beside all of them, and how many times as fast that should be."""
+"""Columns to read in comparison with all of them, and the wanted ratio of speed."""
 
 SLOTS: Final = (1, 2)
-"""Of a session, each with one task."""
+"""Number of slots of a session, each with one task."""
 
 SLICES: Final = 256
-"""In the bare server's file, of ``SLICE_BYTES`` each: more than a cache of the processor holds."""
+"""Slices in the bare server's file, of ``SLICE_BYTES`` each: more than a cache of the processor holds."""
 
 Run = Callable[[], float]
 Reader = DataFrameReader | DataStreamReader
@@ -67,7 +66,7 @@ def to_noop(frame: DataFrame) -> None:
 
 
 def stream_to_noop(frame: DataFrame, rows: int) -> float:
-    """Seconds of the one micro-batch that takes all ``rows``."""
+    """Return the seconds of the one micro-batch with all ``rows``."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         query = frame.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
         query.awaitTermination()
@@ -83,14 +82,14 @@ class Reads:
         self._session, self._address, self.slots = session, address, slots
 
     def batch(self, case: Case, columns: str) -> tuple[Run, Run]:
-        """A batch read of the connector and of the ceiling, checked to have all rows."""
+        """Return a batch read of the connector and of the ceiling, checked to have all rows."""
         pair = [self._metaq(self._session.read, case, columns), self._ceiling(self._session.read, case, columns)]
         assert [frame.count() for frame in pair] == [case.rows] * 2
         metaq, ceiling = (partial(seconds, partial(to_noop, frame)) for frame in pair)
         return metaq, ceiling
 
     def stream(self, case: Case, columns: str) -> tuple[Run, Run]:
-        """The same as a stream from the earliest message on."""
+        """Return the same as a stream from the earliest message on."""
         reader = self._session.readStream
         pair = (
             self._metaq(reader, case, columns, startingOffsets="earliest", maxBytesPerTrigger="100g"),
@@ -100,7 +99,7 @@ class Reads:
         return metaq, ceiling
 
     def over_network(self, case: Case, server: str) -> tuple[Run, Run]:
-        """A batch read of all columns that has its bytes sent, and the ceiling that receives as many."""
+        """Return a batch read of all columns over the network, and the ceiling that receives as many bytes."""
         sent = self._metaq(self._session.read, case, ALL, localReads="false")
         receiving = self._ceiling(self._session.read, case, ALL, server=server)
         return partial(seconds, partial(to_noop, sent)), partial(seconds, partial(to_noop, receiving))
@@ -121,7 +120,7 @@ class Reads:
 
 
 def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
-    """Batch and stream beside their ceilings."""
+    """Compare batch and stream with their ceilings."""
     batch, ceiling, stream, stream_ceiling = alternating([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
     of, aim = f"all columns, {case.payload_bytes} B, local[{reads.slots}]", AIMS[case.payload_bytes]
     report.add(speed(f"read, {of}", case, batch, ceiling, "ceiling", aim))
@@ -129,7 +128,7 @@ def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
 
 
 def network(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
-    """Batch reads whose bytes are sent, beside the ceiling, and beside receiving as many bytes."""
+    """Compare batch reads over the network with the ceiling, and with receiving as many bytes."""
     _, ceiling_of_batch = reads.batch(case, ALL)
     ceiling, sent, receiving = alternating([ceiling_of_batch, *reads.over_network(case, server)], runs)
     of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
@@ -139,7 +138,7 @@ def network(report: Report, reads: Reads, case: Case, server: str, runs: int) ->
 
 
 def choices(report: Report, reads: Reads, case: Case, runs: int) -> None:
-    """What leaving out columns brings."""
+    """Measure reads of fewer columns."""
     whole, _ = reads.batch(case, ALL)
     for columns, aim in CHOICES.items():
         all_s, mine, ceiling = alternating([whole, *reads.batch(case, columns)], runs)
@@ -154,7 +153,7 @@ def speed(name: str, case: Case, mine_s: float, peer_s: float, peer: str, aim: f
 
 @contextmanager
 def bare_server() -> Iterator[str]:
-    """The address of a server that answers each request of the ceiling with the next slice of a file."""
+    """Run a server that answers each request of the ceiling with the next slice of a file; yield its address."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         file = Path(folder) / "slices"
         file.write_bytes(Random(1).randbytes(SLICE_BYTES) * SLICES)

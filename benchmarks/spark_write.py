@@ -59,13 +59,13 @@ AIMS: Final = {100: 0.70, 1000: None}
 PEER: Final = "Arrow sink that drops its rows"
 BARE: Final = "sink that sends to a bare server"
 BLOCK_BYTES: Final = 1 << 20
-"""What is sent at a time to the bare server."""
+"""Bytes of one send to the bare server."""
 
 TASKS: Final = 2
 
 
 class DropWriter(DataSourceArrowWriter):
-    """Looks at nothing but the number of rows. With a ``server``, it sends as many bytes as messages would have."""
+    """Counts the rows and drops them. With a ``server``, it sends as many bytes as messages would have."""
 
     def __init__(self, server: Address | None, payload_bytes: int) -> None:
         self._server, self._frame_bytes = server, HEADER_BYTES + payload_bytes
@@ -83,7 +83,7 @@ class DropWriter(DataSourceArrowWriter):
                     sent += BLOCK_BYTES
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(1 << 16):
-                pass  # what is not synced is not answered
+                pass  # an answer follows each sync
         return Dropped(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -94,7 +94,7 @@ class DropWriter(DataSourceArrowWriter):
 
 
 class DropSink(DataSource):
-    """``format("drop")``; options ``server`` and ``payloadBytes``, if wanted."""
+    """``format("drop")``; options ``server`` and ``payloadBytes``, both optional."""
 
     @classmethod
     def name(cls) -> str:
@@ -109,28 +109,27 @@ class DropSink(DataSource):
 
 
 def payloads(number: str, case: Case) -> str:
-    """A column of payloads that all differ, as SQL; ``number`` is a column of numbers."""
+    """Return a column of distinct payloads, as SQL; ``number`` is a column of numbers."""
     return f"cast(lpad(string({number}), {case.payload_bytes}, '0123456789abcdef') as binary) value"
 
 
 def frame_of(session: SparkSession, case: Case) -> DataFrame:
-    """``case.rows`` payloads, made by the JVM as they are asked for."""
+    """Return ``case.rows`` payloads, which the JVM makes when they are read."""
     return session.range(case.rows, numPartitions=TASKS).selectExpr(payloads("id", case))
 
 
 def stream_of(session: SparkSession, case: Case) -> DataFrame:
-    """The same as a stream that has them in its first micro-batch, of which there is only one if it is run so."""
+    """Return the same as a stream with all rows in its first micro-batch."""
     source = session.readStream.format("rate-micro-batch").option("numPartitions", TASKS)
     return source.option("rowsPerBatch", case.rows).load().selectExpr(payloads("value", case))
 
 
 def write(frame: DataFrame, form: str, **options: str) -> None:
-    """One batch write."""
     frame.write.format(form).mode("append").options(**options).save()
 
 
 def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> float:
-    """Seconds of the one micro-batch that has all ``rows``."""
+    """Return the seconds of the one micro-batch with all ``rows``."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         started = frame.writeStream.format(form).options(**options).option("checkpointLocation", folder)
         query = started.trigger(availableNow=True).start()
@@ -141,12 +140,12 @@ def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> floa
 
 
 def rates(case: Case, sides: Sequence[Callable[[], float]], runs: int) -> list[float]:
-    """Million rows a second of each side, which returns its seconds."""
+    """Return million rows a second of each side, which returns its seconds."""
     return [case.rows / 1e6 / time_s for time_s in alternating(sides, runs)]
 
 
 def measure(report: Report, session: SparkSession, address: str, cases: Sequence[Case], slots: int, runs: int) -> None:
-    """Batch and stream writes beside their ceiling."""
+    """Compare batch and stream writes with their ceiling."""
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
         forms = [partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop")]
@@ -163,7 +162,7 @@ def measure(report: Report, session: SparkSession, address: str, cases: Sequence
 def network(
     report: Report, session: SparkSession, address: str, bare: str, cases: Sequence[Case], slots: int, runs: int
 ) -> None:
-    """Batch writes beside others; ``bare`` is the address of a server that only writes and syncs."""
+    """Compare batch writes; ``bare`` is the address of a server that only writes and syncs."""
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
         forms = (
@@ -187,7 +186,7 @@ def size_of(case: Case) -> str:
 
 @contextmanager
 def bare_server() -> Iterator[str]:
-    """The address of a server that writes what it is sent to a file for each connection, and syncs it."""
+    """Run a server that writes received bytes to a file for each connection, and syncs it; yield its address."""
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
         pages_given_back(Path(folder)),
@@ -233,7 +232,7 @@ COMMIT_MIB: Final = (1, 64)
 
 
 def once_frame(session: SparkSession, case: Case, slots: int) -> DataFrame:
-    """``case.rows`` payloads, made by the JVM as they are asked for, one task for each slot."""
+    """Return ``case.rows`` payloads, which the JVM makes when they are read, one task for each slot."""
     value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
     return session.range(case.rows, numPartitions=slots).selectExpr(value)
 
@@ -257,7 +256,7 @@ def measure_writes(report: Report, address: str, cases: Sequence[Case], runs: in
 
 
 def commit_ms(address: str, mebibytes: int) -> Callable[[], float]:
-    """A function that writes so much from one task and returns how many milliseconds the driver's part took."""
+    """Return a function that writes ``mebibytes`` from one task and returns the milliseconds of the driver's part."""
     options = parse_sink_options({"brokers": address, "topic": TOPIC, "delivery": "exactly_once"}, Use.BATCH_WRITE)
     sessions = RetryingSessions(options, SessionPool(Timeouts(5.0, 60.0)))
     data, count = encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120))

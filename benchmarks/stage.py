@@ -1,4 +1,4 @@
-"""What the benchmarks run on: broker processes, a ZooKeeper from PySpark's jars, a Spark session."""
+"""The environment of the benchmarks: broker processes, a ZooKeeper from PySpark's jars, a Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """Where it listens, its process, and how long that took to get ready."""
+    """A broker's address, its process, and how long it took to become ready."""
 
     address: Address
     pid: int
@@ -39,7 +39,8 @@ class RunningBroker:
 def running_broker(
     folder: Path, partitions: int, broker_id: int = 0, unflush_threshold: int = 0
 ) -> Iterator[RunningBroker]:
-    """Serve the data in ``folder``; any topic is accepted, with so many partitions. Stopped cleanly at the end.
+    """Serve the data in ``folder``; every topic is accepted, with ``partitions`` partitions. Stopped cleanly at the
+    end.
 
     With ``unflush_threshold`` > 0 it acknowledges before fsync.
     """
@@ -57,9 +58,9 @@ def running_broker(
 
 @contextmanager
 def started(*arguments: str, program: Sequence[str] = ("-m", "metaq_broker.cli")) -> Iterator[RunningBroker]:
-    """``metaq-broker`` with these arguments, from when it is ready until it is stopped at the end.
+    """Run ``metaq-broker`` with these arguments until the end of the block; it is ready when the block begins.
 
-    ``program``: what the interpreter is given to run it.
+    ``program``: the interpreter's arguments that start it.
     """
     command = [sys.executable, *program, *arguments]
     start = time.perf_counter()
@@ -98,7 +99,7 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
         try:
             until(lambda: _listens(port), "ZooKeeper to serve")
             with bare_client(f"127.0.0.1:{port}"):
-                pass  # the first session takes seconds on a busy machine, and is not what is measured
+                pass  # the first session takes seconds on a busy machine, and should not be measured
             yield f"127.0.0.1:{port}"
         finally:
             process.kill()
@@ -110,14 +111,14 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """Return a port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 @contextmanager
 def bare_client(hosts: str) -> Iterator[KazooClient]:
-    """A session of kazoo and nothing else."""
+    """Yield a connected kazoo client."""
     client = KazooClient(hosts, timeout=SESSION_S)
     client.start(DEADLINE_S)
     try:
@@ -128,7 +129,7 @@ def bare_client(hosts: str) -> Iterator[KazooClient]:
 
 
 class BrokerProcess:
-    """A broker that registers at ``hosts`` and has its files in ``folder``; ``start`` and ``kill`` it at will."""
+    """A broker that registers at ``hosts`` and has its files in ``folder``; ``start`` and ``kill`` it at any time."""
 
     def __init__(self, folder: Path, hosts: str, broker_id: int, sections: str) -> None:
         folder.mkdir()
@@ -155,7 +156,7 @@ class BrokerProcess:
             sys.exit(f"the broker did not get ready: {line!r}")
 
     def kill(self) -> None:
-        """End it without warning, if it runs."""
+        """Kill it, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -166,7 +167,7 @@ class BrokerProcess:
 
 @contextmanager
 def running_brokers(*brokers: BrokerProcess) -> Iterator[None]:
-    """Run brokers, in this order."""
+    """Run brokers, started in this order."""
     try:
         for broker in brokers:
             broker.start()
@@ -182,18 +183,16 @@ TOPIC = "bench"
 
 
 class Case(NamedTuple):
-    """So many messages of so many payload bytes."""
-
     payload_bytes: int
     rows: int
 
 
 @contextmanager
 def broker(partitions: int = PARTITIONS, *, for_writes: bool = False) -> Iterator[str]:
-    """A broker process on a free port, with so many partitions of each topic; yields its address.
+    """Run a broker on a free port, with ``partitions`` partitions of each topic; yield its address.
 
-    ``for_writes``: what it has written to partitions is not kept in memory; see ``machine.pages_given_back``. The
-    journal is: the broker reads it again soon, so that no system would give up its pages first.
+    ``for_writes``: data written to partitions are dropped from the page cache; see ``machine.pages_given_back``. The
+    journal's are kept: the broker reads them again soon, so no system would drop these first.
     """
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         options = ("--port", "0", "--partitions", str(partitions), "--log-level", "error")
@@ -206,7 +205,7 @@ def _pages(folder: str, given_back: bool) -> AbstractContextManager[None]:
 
 
 def importable_by_workers() -> None:
-    """Let the Python workers of a session that is yet to be made import what is in this folder."""
+    """Let the Python workers of a later session import the modules of this folder."""
     here, before = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")
     if here not in before.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, before)))
@@ -214,9 +213,9 @@ def importable_by_workers() -> None:
 
 @contextmanager
 def spark(unix_socket: bool = True, slots: int = PARTITIONS) -> Iterator[SparkSession]:
-    """A session with so many task slots, and this interpreter for its workers.
+    """Yield a session with ``slots`` task slots, whose workers use this interpreter.
 
-    With ``unix_socket`` micro-batches are faster by a few milliseconds, and throughput is the same.
+    With ``unix_socket``, micro-batches are a few milliseconds faster, and throughput is the same.
     """
     importable_by_workers()  # the daemon
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
@@ -230,8 +229,8 @@ def spark(unix_socket: bool = True, slots: int = PARTITIONS) -> Iterator[SparkSe
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    # What goes wrong reaches the program as an exception; what else is logged, above all the pages about each query
-    # that was stopped in the middle of a batch, would bury the table.
+    # Errors reach the program as exceptions; other log lines, mainly about queries that were stopped in the middle of a
+    # batch, would hide the table.
     session.sparkContext.setLogLevel("OFF")
     try:
         yield session

@@ -39,11 +39,10 @@ Peer = Literal["kafka", "java-broker", "rocketmq"]
 class Program:
     """A program and how the suite runs it.
 
-    ``name`` is what ``--only`` takes. ``command`` is a file of this folder, and the part of it to run if it has
-    several. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes about
-    twelve minutes on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run;
-    ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with
-    ``needs_peer`` it has nothing to do without the first.
+    ``name`` is for ``--only``. ``command`` is a file of this folder, and the part to run if it has several. ``runs``,
+    ``scale`` and ``more`` are chosen so that the suite takes about twelve minutes on two cores without the ``extra``
+    programs, which only ``--all`` and ``--only`` run; ``quick`` replaces ``more`` in a smoke run. ``takes`` names the
+    optional peers whose addresses it accepts; with ``needs_peer``, it does nothing without the first.
     """
 
     name: str
@@ -65,7 +64,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run of the suite does to all programs: ``runs`` replaces theirs, ``scale`` multiplies theirs."""
+    """Settings of the suite for all programs: ``runs`` replaces theirs, ``scale`` multiplies theirs."""
 
     runs: int | None = None
     scale: float = 1.0
@@ -73,7 +72,7 @@ class Settings:
     peers: tuple[tuple[Peer, str], ...] = ()
 
     def arguments(self, program: Program) -> list[str]:
-        """What the program is given, without ``--json``."""
+        """Return the arguments of the program, without ``--json``."""
         runs = 1 if self.quick else self.runs or program.runs
         scale = program.scale * (QUICK_SCALE if self.quick else self.scale)
         peers = [word for peer, address in self.peers if peer in program.takes for word in (f"--{peer}", address)]
@@ -81,7 +80,7 @@ class Settings:
         return ["--runs", str(runs), "--scale", f"{scale:g}", *own, *peers]
 
     def has_peer_for(self, program: Program) -> bool:
-        """Whether a program that needs a peer has one; true for all others."""
+        """Return whether a program that needs a peer has one; true for all others."""
         return not program.needs_peer or program.takes[0] in [peer for peer, _ in self.peers]
 
 
@@ -89,14 +88,14 @@ QUICK_SCALE: Final = 0.02
 
 
 class UnknownProgram(Exception):
-    """A name that is in no list, or a program without a file. The text says which there are."""
+    """A name that is in no list, or a program without a file. The text lists the known ones."""
 
 
 def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOLDER) -> list[Program]:
-    """The programs with these names, in the order of the list; all of them without a name.
+    """Return the programs with these names, in the order of the list; all of them without a name.
 
     Raises:
-        UnknownProgram: for a name that is not in the list, and for a program that does not exist.
+        UnknownProgram: A name is not in the list, or a program does not exist.
     """
     wanted = set(names)
     if unknown := sorted(wanted - {program.name for program in programs}):
@@ -270,7 +269,7 @@ BESIDE: Final[tuple[Program, ...]] = (
 
 RESULTS: Final = "results.json"
 SECONDS_MAX: Final = 600.0
-"""After that long, a program has failed."""
+"""After this many seconds, a program has failed."""
 
 
 def run(program: Program, arguments: Sequence[str], folder: Path = FOLDER, seconds_max: float = SECONDS_MAX) -> Outcome:
@@ -300,14 +299,14 @@ def run(program: Program, arguments: Sequence[str], folder: Path = FOLDER, secon
 
 
 def _failure(command: list[str], seconds_max: float) -> str | None:
-    """Why the command failed, or ``None``. What it has started ends with it when it does not end in time."""
+    """Return why the command failed, or ``None``. If it does not end in time, its processes are killed."""
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
             status = process.wait(seconds_max)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return f"did not end within {seconds_max:g} s"
-        except BaseException:  # an interrupt from the keyboard reaches this process only
+        except BaseException:  # an interrupt from the keyboard reaches only this process
             os.killpg(process.pid, signal.SIGKILL)
             raise
     return None if status == 0 else f"exit status {status}"
@@ -341,7 +340,7 @@ def run_all(programs: Sequence[Program], settings: Settings, whole: bool = True,
 
 
 def print_end(results: Results, folder: Path) -> None:
-    """How long everything took, what is where, which aims were missed and what failed."""
+    """Print the duration, the files, the missed aims and the failed programs."""
     aims = [figure.met for _, figure in results.figures() if figure.met is not None]
     took = ", ".join(f"{outcome.name} {outcome.seconds:.0f}" for outcome in results.outcomes)
     print(f"\n{results.about['seconds']:.0f} s ({took})")
@@ -352,7 +351,6 @@ def print_end(results: Results, folder: Path) -> None:
 
 
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: [name for name in text.split(",") if name]  # noqa: E731
     parser.add_argument("--only", type=names, default=[], metavar="NAMES", help="these programs, separated by commas")
@@ -368,10 +366,10 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def peers_for(programs: Sequence[Program], given: Mapping[Peer, str | None]) -> tuple[tuple[Peer, str], ...]:
-    """The peers that have an address.
+    """Return the peers that have an address.
 
     Raises:
-        UnknownProgram: for one that none of the programs takes.
+        UnknownProgram: No program accepts a given peer.
     """
     peers = tuple((peer, address) for peer, address in given.items() if address)
     for peer, _ in peers:
@@ -400,7 +398,7 @@ def main(arguments: Sequence[str] | None = None, programs: Sequence[Program] = S
 
 
 def _draw(results: Results, folder: Path) -> None:
-    from plot import draw  # takes a second, and is not needed until here
+    from plot import draw  # imported here: it takes a second
 
     draw(results, folder / "results.svg", folder / "results.png")
 

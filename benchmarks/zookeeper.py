@@ -1,7 +1,7 @@
-"""What it costs to find brokers in ZooKeeper, and what a query does while ZooKeeper is away.
+"""Measures finding brokers in ZooKeeper, and a query while ZooKeeper is down.
 
-python benchmarks/zookeeper.py cluster [--runs 5] [--scale 1] [--json FILE] [--topics 1000] [--folder DIR]
-python benchmarks/zookeeper.py away [--seconds 15] [--scale 1] [--json FILE]
+python benchmarks/zookeeper.py cluster [--runs 5] [--scale 1] [--json FILE] [--topics 1000] [--folder DIR] python
+benchmarks/zookeeper.py away [--seconds 15] [--scale 1] [--json FILE]
 """
 
 from __future__ import annotations
@@ -68,19 +68,18 @@ TIMEOUT_S = 10.0
 
 
 def times(name: str, ours_ms: float, peer: str, peer_ms: float) -> Figure:
-    """A figure of the table; less is better."""
+    """Return a figure of the table; less is better."""
     return Figure(f"cluster: {name}", "ms", ours_ms, peer_ms, peer, "less")
 
 
 def timed_ms(work: Callable[[], object]) -> float:
-    """How long ``work`` takes."""
     begun = time.perf_counter()
     work()
     return (time.perf_counter() - begun) * 1000
 
 
 def fresh_directory(hosts: str, root: str) -> ZooKeeperDirectory:
-    """The brokers as a process sees them that has just been started."""
+    """Return the brokers as a new process sees them."""
     return ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts, root), TIMEOUT_S), SessionPool())
 
 
@@ -107,7 +106,7 @@ def register(hosts: str, nodes: BrokerNodes) -> float:
 
 
 def create_bare(hosts: str, root: str, parents: int, children: int) -> float:
-    """Make as many nodes with nothing but kazoo: ``parents`` that stay, then ``children`` of the session below them."""
+    """Create as many nodes with kazoo alone: ``parents`` that stay, then ``children`` of the session below them."""
     with bare_client(hosts) as client:
         client.ensure_path(root)
         above = [f"{root}/{number:06}" for number in range(parents)]
@@ -170,7 +169,7 @@ def first_plan(folder: Path, hosts: str, topics: int, runs: int) -> Figure:
 
 
 def bare_map(hosts: str, root: str) -> None:
-    """The least that finds out where brokers are and what they have."""
+    """Find the brokers and their partitions with as little work as possible."""
     with bare_client(hosts) as client:
         ids = client.get_children(f"{root}/brokers/ids")
         places = [client.get(f"{root}/brokers/ids/{broker_id}/master")[0].decode() for broker_id in ids]
@@ -197,7 +196,7 @@ def first_map(folder: Path, hosts: str, runs: int) -> Figure:
 
 
 def try_read(directory: ZooKeeperDirectory, pool: SessionPool, partition: Partition) -> bool:
-    """Read the first message, wherever the partition is served by now."""
+    """Read the first message, from the current broker of the partition."""
     try:
         address = directory.partitions("orders")[partition]
         with pool.lease(address) as session:
@@ -207,7 +206,8 @@ def try_read(directory: ZooKeeperDirectory, pool: SessionPool, partition: Partit
 
 
 def failover_once(hosts: str, master: BrokerProcess) -> tuple[float, float]:
-    """Milliseconds from the kill until ZooKeeper knows of it, and until a reader has read from the slave."""
+    """Return the milliseconds from the kill until ZooKeeper drops the node, and until a reader has read from the slave.
+    """
     pool, partition = SessionPool(), Partition(0, 0)
     directory = ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts, "/failover"), TIMEOUT_S), pool)
     gone: list[float] = []
@@ -284,17 +284,17 @@ TOPIC = "bench"
 MESSAGES = 400_000
 BATCH_BYTES = 10_000
 FIRST_BATCHES = 10
-"""Made before anything is measured."""
+"""Micro-batches before the first measurement."""
 
 AIM = 0.8
-"""At least this part of the micro-batches with ZooKeeper up."""
+"""The least fraction of the micro-batches with ZooKeeper up."""
 
 BACK_S = 25.0
-"""Longer than ZooKeeper is left alone after it did not answer."""
+"""Longer than the pause after ZooKeeper did not answer, in seconds."""
 
 
 class Relay:
-    """A way to ``there`` that can be closed, or made to lose the answers."""
+    """A relay to ``there`` that can be closed, or made to drop the answers."""
 
     def __init__(self, there: Address) -> None:
         self._there, self._lost = there, False
@@ -307,17 +307,16 @@ class Relay:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def refuse(self) -> None:
-        """End all connections, and listen no more."""
+        """Close all connections, and stop listening."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._end_all()
 
     def listen_again(self) -> None:
-        """After ``refuse``."""
         self._listen(self.port)
 
     def lose_answers(self, lost: bool) -> None:
-        """Pass requests on, but no answers; or all again, on new connections."""
+        """Pass on requests, but no answers; or all again, on new connections."""
         self._lost = lost
         if not lost:
             self._end_all()
@@ -345,7 +344,7 @@ class Relay:
 
 
 def fill(address: Address) -> None:
-    """The backlog."""
+    """Put the backlog."""
     session = Session.connect(address)
     writer = BatchWriter(session, TOPIC)
     block = encode_block([Message(bytes(100))] * 1000)
@@ -357,7 +356,7 @@ def fill(address: Address) -> None:
 
 @contextmanager
 def working(session: SparkSession, zookeeper: str, groups: bool) -> Iterator[StreamingQuery]:
-    """The query, when it has made its first micro-batches."""
+    """Run the query; it has made its first micro-batches when the block begins."""
     options = {"zookeeper": zookeeper, "subscribe": TOPIC, "startingOffsets": "earliest"}
     options |= {"maxBytesPerTrigger": str(BATCH_BYTES), "commitGroupOffsets": str(groups).lower(), "group": "bench"}
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as checkpoint:
@@ -371,20 +370,20 @@ def working(session: SparkSession, zookeeper: str, groups: bool) -> Iterator[Str
 
 
 def batches(query: StreamingQuery) -> int:
-    """How many there have been."""
+    """Return the number of micro-batches so far."""
     last = query.lastProgress
     return 0 if last is None else last.batchId + 1
 
 
 def rate(query: StreamingQuery, seconds: float) -> float:
-    """Micro-batches a second from now on."""
+    """Return micro-batches a second from now on."""
     before, begun = batches(query), time.perf_counter()
     time.sleep(seconds)
     return (batches(query) - before) / (time.perf_counter() - begun)
 
 
 def zookeeper_pid(folder: Path) -> int:
-    """The process of the ZooKeeper with its files in ``folder``."""
+    """Return the process of the ZooKeeper with its files in ``folder``."""
     me = running()
     for stat in below(os.getpid(), me):
         if str(folder).encode() in Path(f"/proc/{stat.pid}/cmdline").read_bytes() and stat.name == "java":
@@ -393,7 +392,6 @@ def zookeeper_pid(folder: Path) -> int:
 
 
 def measure(report: Report, query: StreamingQuery, relay: Relay, pid: int, kind: str, seconds: float) -> None:
-    """The figures of one query."""
     up = rate(query, seconds)
     report.add(Figure(f"micro-batches, {kind}, ZooKeeper up", "batches/s", up))
     states: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
@@ -413,7 +411,6 @@ def measure(report: Report, query: StreamingQuery, relay: Relay, pid: int, kind:
 
 
 def signal_to(pid: int, number: signal.Signals) -> None:
-    """Send a signal to the ZooKeeper."""
     os.kill(pid, number)
 
 
