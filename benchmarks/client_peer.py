@@ -8,7 +8,7 @@ brokers acknowledge after the page cache, and are elsewhere on this machine, wit
 
 * **produce**: messages one by one, each with a future (or callback) of its own, until the last is acknowledged;
   ``send_many`` has 1,000 a call. **consume**: all messages of the topic by one member of a group.
-* CPU is that of the client's process, for a million messages.
+* CPU is measured for the client's process, for a million messages.
 * **groups**: until a first member has both partitions; until a second one has one of them; until, after that left, the
   first has both again. Ours over ZooKeeper.
 * **idle**: CPU of a consumer that waits for ten seconds.

@@ -228,8 +228,6 @@ def confluent_idle(work: Work) -> None:
 
 
 def confluent_members(work: Work) -> None:
-    """As ``metaq_members``."""
-
     def polled(consumer: Any) -> int:
         consumer.poll(0.01)
         return len(consumer.assignment())

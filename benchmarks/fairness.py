@@ -6,7 +6,7 @@ One client puts a message of 100 bytes, waits for the answer, which comes after 
 protocol and over RocketMQ's. First it is alone, then beside each pattern of greedy clients (``greedy_clients``): many
 that keep puts in flight, many that never read an answer, many that have asked for more than they read. All patterns run
 at a broker with the compiled loops, and at one without (as without numba, or in a broker's first seconds). The median
-is compared with that of the client alone, the longest wait with 0.3 s. ``--runs`` changes nothing, ``--scale``
+is compared with the median of the client alone, the longest wait with 0.3 s. ``--runs`` changes nothing, ``--scale``
 multiplies the seconds, ``--only`` takes the patterns with that text in their name.
 """
 

@@ -1,4 +1,4 @@
-"""Figures, each beside its ceiling or peer from the same run, and the file that holds those of a whole run.
+"""Figures, each beside its ceiling or peer from the same run, and the file with the figures of a whole run.
 
 A program makes a ``Report`` and adds figures, which are printed as a Markdown table; with ``--json FILE`` they are also
 written to a file. ``suite.py`` collects these in one results file. The ratio of a figure to its peer holds on other

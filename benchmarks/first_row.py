@@ -175,8 +175,8 @@ Every measurement is a process of its own. The first row: a session that has run
 lookup of the format and the first Python worker. The peer, registered by hand, makes its row from nothing;
 ``registered`` does the same with ours, and so leaves out the lookup. All run in turn.
 
-The imports are those of the process that plans a read, beside the same process without us; CPU seconds. The compiled
-loops are loaded, from an empty cache and from one that is filled, and called once; beside them, the import of numba.
+The imports are measured in the process that plans a read, beside the same process without this project, in CPU
+seconds. The compiled loops are loaded, from an empty cache and from one that is filled, and called once; beside them, the import of numba.
 """
 
 PLANNER = "import pyspark.sql.worker.plan_data_source_read"

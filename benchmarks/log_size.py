@@ -10,7 +10,7 @@ boundaries and times; starting the broker after a clean stop. The ratios should 
 After the filling, everything is removed from the page cache, and the first, unmeasured run reads the data that the
 measured runs read again. So these data are warm on both sides, and nothing else of the large log is in memory.
 
-At last, reads of 1, 2 and 4 million messages through Spark: seconds for each million, beside those of the smallest.
+At last, reads of 1, 2 and 4 million messages through Spark: seconds for each million, beside the smallest read.
 
 Needs a little more disk space than ``--gib``; the files are removed afterwards, also after Ctrl-C.
 """

@@ -45,7 +45,7 @@ def processor(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return the type of the file system with ``folder``: that of the longest mount point above it."""
+    """Return the type of the file system with ``folder``, from the longest mount point above it."""
     if not mounts.exists():
         return _NOWHERE
     above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}

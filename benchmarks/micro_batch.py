@@ -6,7 +6,7 @@ Each figure is of a streaming query whose micro-batches all have the same number
 as they can: milliseconds of ``triggerExecution`` (planning, the batch itself, offset log and commit log) from Spark's
 own progress. The connector and its peer run alternately, in blocks of a few batches, after one block of each that does
 not count; a figure is the median of the medians of the blocks. The peer uses nothing of this project: ``trivial ->
-trivial`` makes its rows in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
+trivial`` makes its rows in Python and drops them there. The number behind ``metaq`` counts the topic's partitions.
 
 With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. These poll their
 source about every 12 ms. The cost of one is the CPU seconds of the JVM, its Python processes and the broker, as a share

@@ -286,7 +286,7 @@ How fast the client reads: ``read_range`` and single calls, beside a bare socket
 All read the same partition of one broker process, 256 MB. The bare socket has the same number of gets under way,
 receives into one buffer that it uses again, and looks at nothing; it is the ceiling. "frames of known size" replaces
 the walk over the frame headers by a division: that is what a compiled walk costs, or nearly. All take turns; medians.
-MB/s is by the clock; CPU time is that of this process alone, which other work on the machine disturbs less. With two
+MB/s is elapsed time; CPU time is of this process alone, which other work on the machine disturbs less. With two
 cores or more, broker and client each have one.
 """
 

@@ -8,7 +8,7 @@ Java client of that release works on both in turn, one run of a program each; a 
 have 100 bytes and go to four queues in turn.
 
 * **sends**: threads of one producer, each of which waits for the answer to its message; once where both brokers answer
-  after fsync (``SYNC_FLUSH``), and once where neither waits for it. CPU is that of the broker process.
+  after fsync (``SYNC_FLUSH``), and once where neither waits for it. CPU is measured for the broker process.
 * **batches** of 100 messages, after fsync; **pulls** by a pull consumer that asks for the next 32 messages when it has
   the last ones, from one queue; **push**: a group of one push consumer, from its first message to its last one.
 * **latency** from before a send to the delivery to a push consumer in the same process, 200 messages a second.

@@ -9,7 +9,7 @@ pull, as it does unless it is configured otherwise. Messages have a tag and a ke
 * **one queue**: a batch read of all columns to ``noop``, beside a Java pull consumer that asks for the next 32 messages
   when it has the last ones, and throws them away. Same broker, same messages; the Java program's second pass counts.
 * **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores,
-  with the columns that Kafka's source has and with all 15. CPU is that of the broker, the JVM and the Python workers.
+  with the columns that Kafka's source has and with all 15. CPU is of the broker, the JVM and the Python workers.
 * **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
   Upper limits on these cores: four threads of the Java producer, and the same rows as prepared batches that are sent
   without Spark (``send_s``). A write of two rows is the overhead of a Spark job, which is part of the other writes.
@@ -177,7 +177,7 @@ class Bench:
         return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
 
     def micro_batches(self, rows_max: int) -> None:
-        """Compare small micro-batches with those of the MetaQ source."""
+        """Compare small micro-batches with the MetaQ source."""
         batches = BATCHES + WARM_UP_BATCHES
         case = Case(100, rows_max * batches)
         topic = self.stage.filled("micro", 1, case)

@@ -86,7 +86,7 @@ class BrokerProcess:
         self.log = folder / "broker.log"
         self.address = Address("127.0.0.1", _free_port())
         self.files_max: int | None = None
-        """Limit of the process's open files; ``None`` = that of this process."""
+        """Limit of the process's open files; ``None`` = the limit of this process."""
         self._configuration = folder / "server.ini"
         rocketmq = Address("127.0.0.1", _free_port())
         self.rocketmq = rocketmq if settings.rocketmq else None

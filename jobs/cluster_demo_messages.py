@@ -94,7 +94,7 @@ def number_of(value: bytes) -> int | None:
 
 
 def stored(directory: Directory, pool: SessionPool, topic: str, broker_id: int | None = None) -> Iterable[Message]:
-    """Yield the messages of a topic, of all its partitions or of those of one broker."""
+    """Yield the messages of a topic, of all its partitions or of one broker's."""
     consumer = Consumer(directory, pool)
     for partition in directory.partitions(topic):
         if broker_id is None or partition.broker_id == broker_id:

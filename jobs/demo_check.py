@@ -1,4 +1,4 @@
-"""The demo's check: the lines in the output must be those of the input, in order, byte for byte.
+"""The demo's check: the lines in the output must equal the lines of the input, in order, byte for byte.
 
 It uses neither Spark nor the broker. The input is read from the files; the output is one iterator of messages for each
 partition. ``lines_to_topic`` distributed the files over the partitions in blocks, so the position of a line's first

@@ -3,7 +3,7 @@
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \
         --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint progress/error_rates
 
-Two forms of lines are parsed, those of HDFS and those of OpenSSH (through syslog):
+Two forms of lines are parsed, HDFS's and OpenSSH's (through syslog):
 
     081109 203615 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 for block blk_38 terminating
     Dec 10 06:55:46 LabSZ sshd[24200]: Failed password for invalid user webmaster from 173.234.31.186 port 38926 ssh2

@@ -1,4 +1,4 @@
-"""Writes log lines that look like those of a storage cluster and of SSH servers: the default input of the demo.
+"""Writes log lines in the style of a storage cluster and of SSH servers: the default input of the demo.
 
 The same seed gives the same bytes. Some lines are difficult, so that a pipeline that alters bytes is noticed: some end
 in CR LF, some are blank, some have bytes that are no UTF-8, and the last one has no line end.

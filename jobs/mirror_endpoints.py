@@ -55,7 +55,7 @@ class Endpoint(Protocol):
         """Return partitions that have messages, or may have, at the servers that answer."""
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
-        """Return by topic and partition of the source the number of its target in a write."""
+        """Return, by topic and source partition, the number of its target in a write."""
 
     def write_options(self, assigned: Mapping[str, PartitionTargets], name: str, batch_id: int) -> dict[str, Any]:
         """Return the options for writing a micro-batch, beyond ``options``."""
@@ -128,7 +128,7 @@ class RocketMQEndpoint:
         return [TopicPartition(topic, queue) for topic in topics for queue in self._directory.queues(topic)]
 
     def numbers(self, assigned: Mapping[str, PartitionTargets], prefix: str) -> dict[str, dict[str, int]]:
-        """Return the current position of each queue among those that accept messages."""
+        """Return the current position of each queue among the queues that accept messages."""
         found: dict[str, dict[str, int]] = {}
         for topic, of_topic in assigned.items():
             queues = {queue: number for number, queue in enumerate(self.targets(prefix + topic))}

@@ -96,7 +96,7 @@ def targets_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, Partit
 def transform(
     messages: DataFrame, assigned: Mapping[str, PartitionTargets], prefix: str, replaced: bool = False
 ) -> DataFrame:
-    """Convert the rows of a read to those of a write: ``topic``, ``partition`` (a target's number), ``attribute``,
+    """Convert rows of a read to rows of a write: ``topic``, ``partition`` (a target's number), ``attribute``,
     ``value``.
 
     An attribute with replaced bytes fails the write, unless ``replaced`` allows it.

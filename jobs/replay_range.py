@@ -85,7 +85,7 @@ def settle_targets(arguments: argparse.Namespace) -> PartitionTargets:
 
 
 def transform(messages: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
-    """Convert the rows of a read of ``topic`` to those of a write: ``partition`` (a target's number), ``attribute``,
+    """Convert rows of a read of ``topic`` to rows of a write: ``partition`` (a target's number), ``attribute``,
     ``value``.
 
     An attribute with replaced bytes fails the write, unless ``replaced`` allows it.

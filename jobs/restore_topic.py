@@ -58,7 +58,7 @@ def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
 
 
 def transform(archived: DataFrame, topic: str, assigned: PartitionTargets, replaced: bool = False) -> DataFrame:
-    """Convert archived rows with their ``batch`` to those of a write: ``partition`` (a target's number), ``attribute``,
+    """Convert archived rows with their ``batch`` to rows of a write: ``partition`` (a target's number), ``attribute``,
     ``value``.
 
     The messages of a partition are in one task, in the order of batches (a later incarnation of a partition is in a

@@ -12,7 +12,7 @@ from faults.stored import PartitionKey, StoredFrame
 
 
 def check_reads(case: Case) -> list[Anomaly]:
-    """Check all reads, including those of earlier images."""
+    """Check all reads, including reads of earlier images."""
     found = [_conflict(sighting, frame) for sighting, frame in case.history.conflicts]
     found += _disappeared(case)
     if case.readable_at_once:

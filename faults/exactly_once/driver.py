@@ -130,7 +130,7 @@ class SparkDriver:
         return task_workers(self.session)
 
     def sweep(self, patience_s: float) -> None:
-        """Wait until all its processes have ended; kill those that take longer than ``patience_s``."""
+        """Wait until all its processes have ended; kill processes that take longer than ``patience_s``."""
         end = time.monotonic() + patience_s
         while left := members(self.session):
             if time.monotonic() > end:

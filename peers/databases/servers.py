@@ -1,6 +1,6 @@
 """PostgreSQL, MariaDB and MySQL on a free port of 127.0.0.1, with one empty database.
 
-The programs are those of the machine's packages (Debian: ``postgresql``, ``mariadb-server``), and of an npm package for
+The programs are from the machine's packages (Debian: ``postgresql``, ``mariadb-server``), and from an npm package for
 MySQL. A server keeps its port and its files over ``kill`` and ``start``. PostgreSQL does not run as root, so root
 starts it as another user.
 """

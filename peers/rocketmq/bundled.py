@@ -35,7 +35,7 @@ ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "b
 class BundledServer:
     """``metaq-broker start`` with ``[rocketmq]``. Ports stay the same over restarts.
 
-    ``settings`` are keys of ``[rocketmq]``, ``system`` those of ``[system]``, ``topics`` those of ``server.ini``.
+    ``settings`` are keys of ``[rocketmq]``, ``system`` of ``[system]``, ``topics`` are topics of ``server.ini``.
     """
 
     def __init__(

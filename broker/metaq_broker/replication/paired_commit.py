@@ -36,7 +36,7 @@ class PairedCommit(GroupCommit):
         self._ended = False
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """As ``GroupCommit.wait``, but for both brokers in every mode; fails when the slave is disconnected."""
+        """Call back when the log is durable on both brokers, in every mode; fails when the slave is disconnected."""
         if self.send_missing is None:
             super().wait(log, end_offset, callback)
             return

@@ -27,7 +27,7 @@ _READ_BYTES: Final = 1 << 18
 
 
 class Link:
-    """Open one with ``open``; ``extensions`` are those that the other broker has announced."""
+    """Open one with ``open``; ``extensions`` has the announcements of the other broker."""
 
     def __init__(
         self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float

@@ -70,7 +70,7 @@ def mixed_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended
 def refusal_replies(
     opaques: Sequence[int], refusal: Refusal | None, rejected: Mapping[int, Refusal], worded: Worded
 ) -> list[bytes]:
-    """Return the error replies of puts: each put's own, or that of ``refusal``; empty without one."""
+    """Return the error replies of puts: each put's own, or else the text of ``refusal``; empty without one."""
     reasons = [rejected.get(position, refusal) for position in range(len(opaques))]
     return [
         b"" if reason is None else encode(Result(*worded(reason), opaque))

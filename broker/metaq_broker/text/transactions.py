@@ -102,7 +102,7 @@ class TransactionCommands:
         self._count_puts(topic, count, len(block), _answer(replies, opaque, add, self._texts.put_in_transaction))
 
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
-        """Record which branches a batch consists of; the reply names those of the first decision for it."""
+        """Record which branches a batch consists of; the reply names the branches of the first decision for it."""
         if self._gate.shut_by is not None:
             replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
             return

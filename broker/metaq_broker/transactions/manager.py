@@ -315,7 +315,7 @@ class TransactionManager:
         return self._decisions.last(query_id)
 
     def topics_of(self, keys: Iterable[TransactionId], query_id: str | None = None) -> frozenset[str]:
-        """Return the topics of XA transactions, and those of a query's branches and decisions here."""
+        """Return the topics of XA transactions, and of a query's branches and decisions here."""
         found = [self._open.find(key, None) for key in keys if isinstance(key, Xid)]
         if query_id is not None:
             found += [each for each in self._open.xa() if isinstance(each.key, Xid) and each.key.unique == query_id]

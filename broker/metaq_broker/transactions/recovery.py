@@ -95,7 +95,7 @@ class RecoveryReport:
 
 
 class Replay:
-    """Replays the records of a journal in order and keeps those that still have an effect."""
+    """Replays the records of a journal in order and keeps the ones that still have an effect."""
 
     def __init__(self) -> None:
         self._found: dict[int, _Found] = {}

@@ -105,7 +105,7 @@ class BrokerConfig:
         return settings
 
     def topic_settings(self, topic: str) -> TopicConfig:
-        """Return the settings of ``topic``. A topic without a section has those of ``[system]``, as in MetaQ."""
+        """Return the settings of ``topic``. A topic without a section has the ones of ``[system]``, as in MetaQ."""
         return self.topics.get(topic) or self.system
 
     def reader_lists(self, topic: str) -> list[tuple[str, ...]]:
