@@ -176,7 +176,8 @@ lookup of the format and the first Python worker. The peer, registered by hand, 
 ``registered`` does the same with ours, and so leaves out the lookup. All run in turn.
 
 The imports are measured in the process that plans a read, beside the same process without this project, in CPU
-seconds. The compiled loops are loaded, from an empty cache and from one that is filled, and called once; beside them, the import of numba.
+seconds. The compiled loops are loaded, from an empty and from a filled cache, and called once; beside them, the import
+of numba.
 """
 
 PLANNER = "import pyspark.sql.worker.plan_data_source_read"

@@ -7,7 +7,7 @@ of that release, fetched with Maven (docs/testing.md, "RocketMQ"), with a Java o
 pull, as it does unless it is configured otherwise. Messages have a tag and a key.
 
 * **one queue**: a batch read of all columns to ``noop``, beside a Java pull consumer that asks for the next 32 messages
-  when it has the last ones, and throws them away. Same broker, same messages; the Java program's second pass counts.
+  when it has the last ones, and drops them. Same broker, same messages; the second pass of the Java program counts.
 * **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores,
   with the columns that Kafka's source has and with all 15. CPU is of the broker, the JVM and the Python workers.
 * **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.

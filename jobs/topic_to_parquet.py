@@ -7,7 +7,7 @@
 
 With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topics are RocketMQ's.
 
-Day and hour are taken from a message's timestamp (when the broker stored it), in UTC; a message whose id has no time goes
+Day and hour are taken from a message's timestamp (when the broker stored it), in UTC; an id without a time goes
 to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add newer messages; with ``--every`` it keeps running.
 
 Each message is in the files once: Spark lists the valid files in ``_spark_metadata``, and uses that list when it reads
