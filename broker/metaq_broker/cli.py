@@ -12,9 +12,8 @@ import metaq
 from metaq import ports
 from metaq_broker.dev import data_folder, dev_config, rocketmq_port, snippet
 from metaq_broker.operate.config.access import exposure_warning
-from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning
+from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
-from metaq_broker.operate.config.plugins import with_plugin
 from metaq_broker.operate.control.ctl import add_ctl_command
 from metaq_broker.operate.fsck.command import add_fsck_command
 from metaq_broker.operate.init_command import add_init_command

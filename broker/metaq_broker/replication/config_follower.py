@@ -23,8 +23,7 @@ from metaq.model import Address
 from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.configuration import read_file
 from metaq_broker.operate.config.following import follow_topics
-from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
-from metaq_broker.replication.master_connection import MasterConnection
+from metaq_broker.replication.master_connection import MasterAddress, MasterConnection, MasterNotFound
 from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused
 
 _LOG: Final = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaCon
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
-from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
+from metaq_broker.replication.master_connection import MasterAddress, MasterNotFound
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.peer import Connect
 from metaq_broker.replication.samsa import SyncMaster

@@ -23,8 +23,13 @@ from metaq_broker.log.partitions.folders import folder_name
 from metaq_broker.operate.config.replication import SlaveConfig
 from metaq_broker.replication.copied_order import CopiedOrder
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
-from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
-from metaq_broker.replication.master_connection import MasterConnection, MasterRefused, require_broker_id
+from metaq_broker.replication.master_connection import (
+    MasterAddress,
+    MasterConnection,
+    MasterNotFound,
+    MasterRefused,
+    require_broker_id,
+)
 from metaq_broker.replication.partition_copy import PartitionCopy
 from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost, RequestRefused, StoredRange
 

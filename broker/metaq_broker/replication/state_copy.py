@@ -26,8 +26,7 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.partitions.folders import folder_name
 from metaq_broker.log.state.state_records import FILE_HEADER_BYTES, decode_changes
 from metaq_broker.replication.copied_order import StoredRanges, first_missing, still_there
-from metaq_broker.replication.master_address import MasterAddress
-from metaq_broker.replication.master_connection import MasterConnection, require_broker_id
+from metaq_broker.replication.master_connection import MasterAddress, MasterConnection, require_broker_id
 from metaq_broker.replication.peer import Connect, Peer
 
 _LOG: Final = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ A ``BrokerConfig`` is immutable. ``load`` reads a file, ``parse`` its bytes, ``d
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from metaq.formats.topic_names import storage_fault
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
 from metaq_broker.operate.config.keys import ignored_keys, read_section
-from metaq_broker.operate.config.replication import PLUGINS, Role, check_master, read_role
+from metaq_broker.operate.config.replication import PLUGINS, READERS, Role, check_master, read_role
 from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
 from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
 from metaq_broker.operate.config.sections import (
@@ -288,3 +289,35 @@ def unguarded_port_warning(config: BrokerConfig) -> str | None:
         "reaches it reads and writes the same topics without an account. Set aclMetaqPort=true in [rocketmq], or "
         "allowPublish and allowSubscribe in [system]"
     )
+
+
+IGNORED_PLUGINS: Final = ("jettybroker",)
+"""Plugins of MetaQ that have no counterpart here and do not affect messages."""
+
+
+def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
+    """Return ``config`` with the role of an ``-F`` argument such as ``metaslave=async_slave.properties``.
+
+    Raises:
+        ConfigError: There is no such role or file, the file has an error, or there is a role already.
+    """
+    name, _, file = argument.partition("=")
+    if name.lower() in IGNORED_PLUGINS:
+        warning = f"-F{argument}: ignored; there is no HTTP access"
+        return dataclasses.replace(config, warnings=(*config.warnings, warning))
+    section = PLUGINS.get(name.lower())
+    if section is None or not file:
+        allowed = "metaslave=FILE, samsa=FILE or gregor=FILE"
+        raise ConfigError(f"-F{argument}", f"allowed is {allowed}")
+    if config.role is not None:
+        raise ConfigError(f"-F{argument}", "the broker has a role already; allowed is one")
+    try:
+        raw = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(file, f"cannot be read: {error.strerror}") from None
+    read, *others = parse_ini(f"[{section}]\n".encode() + raw.removeprefix(b"\xef\xbb\xbf"), file)
+    if others:
+        raise ConfigError(f"{file} [{others[0].name}]", "a file of properties has no sections")
+    role = READERS[section](read, file)
+    check_master(role, config.zookeeper.has_address, f"{file} master")
+    return dataclasses.replace(config, role=role)

@@ -21,10 +21,10 @@ from typing import Final, Generic, TypeVar
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.delays.waiting import WaitingLog, WaitingMessage
-from metaq_broker.rocketmq.moves.fault_reports import FaultReports
 from metaq_broker.rocketmq.moves.log import State, save
 from metaq_broker.rocketmq.moves.many import move_all
 from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.moves.rounds import FaultReports
 
 _LOG: Final = logging.getLogger(__name__)
 

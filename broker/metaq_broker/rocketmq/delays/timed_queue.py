@@ -16,10 +16,10 @@ from metaq_broker.rocketmq.delays.due_times import DueTimes
 from metaq_broker.rocketmq.delays.finished import Finished
 from metaq_broker.rocketmq.delays.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
 from metaq_broker.rocketmq.delays.waiting import WaitingLog, WaitingMessage
-from metaq_broker.rocketmq.moves.fault_reports import FaultReports
 from metaq_broker.rocketmq.moves.log import Saved, State
 from metaq_broker.rocketmq.moves.many import move_all
 from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.moves.rounds import FaultReports
 
 _LOG: Final = logging.getLogger(__name__)
 

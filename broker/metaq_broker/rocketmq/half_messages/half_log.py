@@ -1,13 +1,83 @@
-"""The interface of half messages to the log, the producers, and the form of messages. A frontend implements it."""
+"""The interface of half messages to the log, the producers, and the form of messages. A front end implements it.
+
+Notes about half messages are the only durable state beside the messages themselves. A note is the body of a message;
+its *kind* is one letter, its text the ordinals of half messages, in decimal, with commas between. The kind is stored
+beside the body, as a tag.
+
+======== ===============================================================
+ended    the messages are committed or rolled back, or were given up
+asked    their producers were asked once more
+======== ===============================================================
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.half_messages.records import Note
 from metaq_broker.rocketmq.moves.log import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The message is delivered (``commit``), or never will be; that is durable."""
+
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HalfUnknown(Refusal):
+    """There is no half message with this ordinal."""
+
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class HalfEnded(Refusal):
+    """The half message was committed or rolled back before, or is being ended now. Nothing was done."""
+
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWrong(Refusal):
+    """The half message is of another producer group."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class OriginWrong(Refusal):
+    """The half message with this ordinal is stored at another place."""
+
+    origin: int
+
+
+ENDED: Final = "d"
+ASKED: Final = "c"
+ORDINALS_MAX: Final = 1024
+"""Ordinals in one note."""
+
+
+class Note(NamedTuple):
+    """A note at ``ordinal`` of its topic."""
+
+    ordinal: int
+    kind: str
+    body: bytes
+
+    @property
+    def ordinals(self) -> list[int]:
+        """The ordinals of its half messages; parts that are not numbers are ignored."""
+        return [int(part) for part in self.body.split(b",") if part.isdigit()]
+
+
+def note_body(ordinals: Sequence[int]) -> bytes:
+    """Return the body of a note."""
+    return b",".join(b"%d" % ordinal for ordinal in ordinals)
+
 
 M = TypeVar("M")
 

@@ -24,10 +24,20 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.half_messages.decisions import Decided, GroupWrong, HalfEnded, HalfUnknown, OriginWrong
-from metaq_broker.rocketmq.half_messages.half_log import HalfLog, StoredHalf
+from metaq_broker.rocketmq.half_messages.half_log import (
+    ASKED,
+    ENDED,
+    ORDINALS_MAX,
+    Decided,
+    GroupWrong,
+    HalfEnded,
+    HalfLog,
+    HalfUnknown,
+    OriginWrong,
+    StoredHalf,
+    note_body,
+)
 from metaq_broker.rocketmq.half_messages.ledger import HALF_MESSAGES_MAX, Half, Ledger, Positions
-from metaq_broker.rocketmq.half_messages.records import ASKED, ENDED, ORDINALS_MAX, note_body
 from metaq_broker.rocketmq.moves.log import Queue, State, save
 from metaq_broker.rocketmq.moves.mover import Mover, Receipt
 

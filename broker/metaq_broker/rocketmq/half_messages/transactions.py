@@ -42,11 +42,17 @@ from metaq_broker.rocketmq.delays.waiting_messages import (
     with_properties,
 )
 from metaq_broker.rocketmq.dispatcher import Dispatcher
-from metaq_broker.rocketmq.half_messages.decisions import Decided, GroupWrong, HalfEnded, HalfUnknown, OriginWrong
-from metaq_broker.rocketmq.half_messages.half_log import StoredHalf
+from metaq_broker.rocketmq.half_messages.half_log import (
+    Decided,
+    GroupWrong,
+    HalfEnded,
+    HalfUnknown,
+    Note,
+    OriginWrong,
+    StoredHalf,
+)
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy, HalfMessages
 from metaq_broker.rocketmq.half_messages.ledger import Half
-from metaq_broker.rocketmq.half_messages.records import Note
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.rocketmq.moves.log import Queue, State
 from metaq_broker.rocketmq.moves.mover import Mover

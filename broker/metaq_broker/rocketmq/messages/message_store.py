@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frame_block import FrameBlock
-from metaq.formats.frames import HEADER_BYTES, encode_stored, message_id_at
+from metaq.formats.frames import HEADER_BYTES, encode_stored, frame_bytes, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.rocketmq.records import Record, read_record
@@ -37,7 +37,6 @@ from metaq_broker.log.engine.outcomes import (
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import AtEnd, Boundary, Moved, Slice
-from metaq_broker.rocketmq.messages.broken_runs import behind_damage, frame_bytes_of
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
@@ -514,3 +513,31 @@ def _call(done: OnStored, stored: StoredBatch | Refusal) -> None:
     except Exception as failure:  # the other sends of the unit still get their answers
         context = {"message": "the answer to a send failed", "exception": failure}
         asyncio.get_running_loop().call_exception_handler(context)
+
+
+def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
+    """Return where the message behind a newly found damaged one begins: one damaged frame costs one frame.
+
+    Raises:
+        CorruptFrame: There is no intact message at the end of the damaged one.
+        OSError: The segment cannot be read.
+    """
+    front = log.read(offset, 4)
+    end = offset + frame_bytes(front.read()) if isinstance(front, Slice) else -1
+    if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
+        raise error
+    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
+    _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
+    return end
+
+
+def frame_bytes_of(log: PartitionLog, offset: int, run: bytes) -> int:
+    """Return how many bytes the frame at ``offset`` takes, of which ``run`` has too few.
+
+    Raises:
+        CorruptFrame: It cannot be so long.
+    """
+    size = frame_bytes(run) if len(run) >= HEADER_BYTES else HEADER_BYTES
+    if not len(run) < size <= log.readable_end - offset:
+        raise CorruptFrame(log.directory.name, offset, f"it announces {size} bytes, more than there are")
+    return size

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from metaq_broker.rocketmq.moves.fault_reports import FaultReports
 from metaq_broker.rocketmq.moves.mover import Mover
+
+INTERVAL_MS: Final = 60_000
+
+
+class FaultReports:
+    """Limits the log of a recurring fault: the first time, then once a minute. Keys must be few."""
+
+    def __init__(self) -> None:
+        self._reported_ms: dict[Hashable, int] = {}
+        self._times: dict[Hashable, int] = {}
+
+    def count(self, key: Hashable, now_ms: int) -> int:
+        """Count a fault. Return how often it occurred since it was last logged if it is due for logging, else 0."""
+        self._times[key] = times = self._times.get(key, 0) + 1
+        last_ms = self._reported_ms.get(key)
+        if last_ms is not None and last_ms <= now_ms < last_ms + INTERVAL_MS:
+            return 0
+        self._reported_ms[key] = now_ms
+        del self._times[key]
+        return times
+
 
 _LOG: Final = logging.getLogger(__name__)
 

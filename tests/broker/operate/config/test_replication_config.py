@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from fix_broker import system_section
-from metaq_broker.operate.config.configuration import parse
+from metaq_broker.operate.config.configuration import parse, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import keys_of
-from metaq_broker.operate.config.plugins import with_plugin
 from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
 
 from metaq.model import Address

@@ -7,10 +7,18 @@ from random import Random
 
 import pytest
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal
-from metaq_broker.rocketmq.half_messages.decisions import Decided, GroupWrong, HalfEnded, HalfUnknown, OriginWrong
-from metaq_broker.rocketmq.half_messages.half_log import StoredHalf
+from metaq_broker.rocketmq.half_messages.half_log import (
+    ASKED,
+    ENDED,
+    Decided,
+    GroupWrong,
+    HalfEnded,
+    HalfUnknown,
+    Note,
+    OriginWrong,
+    StoredHalf,
+)
 from metaq_broker.rocketmq.half_messages.half_messages import RETRY_MS, AskPolicy, HalfMessages
-from metaq_broker.rocketmq.half_messages.records import ASKED, ENDED, Note
 from metaq_broker.rocketmq.moves.log import Queue
 from waiting_topics import NOW, ORDERS, Disk, MemoryLog, Message, MovingBroker
 
