@@ -1,4 +1,4 @@
-"""One timer for all that move waiting messages."""
+"""One timer for everything that moves waiting messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from typing import Any, Final
 
 from metaq_broker.rocketmq.moves.mover import Mover
 
+_LOG: Final = logging.getLogger(__name__)
+
+Run = Callable[[int], int]
+"""Does the work due at a time in ms; returns when to call it again, in ms."""
+
+TICK_MS: Final = 1_000
+BLOCKED_S: Final = 0.05
+WAIT_MS_MIN: Final = 2
 INTERVAL_MS: Final = 60_000
 
 
@@ -28,16 +36,6 @@ class FaultReports:
         self._reported_ms[key] = now_ms
         del self._times[key]
         return times
-
-
-_LOG: Final = logging.getLogger(__name__)
-
-Run = Callable[[int], int]
-"""Does the work due at a time in ms; returns when to call it again, in ms."""
-
-TICK_MS: Final = 1_000
-BLOCKED_S: Final = 0.05
-WAIT_MS_MIN: Final = 2
 
 
 class Rounds:
