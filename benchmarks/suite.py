@@ -7,8 +7,8 @@ Writes ``results.json``, ``results.svg`` and ``results.png`` into the folder of 
 others still run; its name is printed at the end, and the exit status is 1. Nothing else should run on the machine
 meanwhile: the load before and after is part of the results.
 
-``SUITE`` lists the programs with their arguments, ``BESIDE`` the other programs. ``check.py`` and ``report.py`` read the
-same lists.
+``SUITE`` lists the programs with their arguments, ``BESIDE`` the other programs. ``check.py`` and ``report.py`` read
+the same lists.
 """
 
 from __future__ import annotations
