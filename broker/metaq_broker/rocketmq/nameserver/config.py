@@ -93,7 +93,7 @@ class NameServerConfig:
     )
     scan_interval_ms: int = key(
         "scanNotActiveBrokerInterval", _number(10, 600_000),
-        "milliseconds between two looks for silent brokers", 5000,
+        "milliseconds between two checks for silent brokers", 5000,
     )
     oneways_max: int = key(
         "serverOnewaySemaphoreValue", _number(1, _LARGE),
@@ -135,7 +135,7 @@ class NameServerConfig:
     )
     tls_mode: str = key(
         "tls.server.mode", _one_of(*TLS_MODES),
-        "`disabled`; `permissive`: with TLS or without, the first byte of a connection tells; `enforcing`: "
+        "`disabled`; `permissive`: with TLS or without, by the first byte of a connection; `enforcing`: "
         "with TLS only", "permissive",
     )
     tls_cert_file: str = key("tls.server.certPath", _text, "certificate, PEM. Without it there is no TLS", "")
