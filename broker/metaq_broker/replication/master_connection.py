@@ -88,7 +88,6 @@ class MasterConnection:
         """Set when the work should end."""
 
     def start(self, work: Work, name: str) -> None:
-        """Start the task ``name``."""
         self._task = asyncio.get_running_loop().create_task(self._run(work), name=name)
 
     async def stop(self) -> None:

@@ -21,7 +21,6 @@ class BundledBroker:
         self._answer = GetMetaQBrokerResponse(broker_id=this.broker_id, address=str(this.address)).ext()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.GET_METAQ_BROKER], self._where)
 
     def _where(self, call: Call) -> RemotingCommand:

@@ -180,7 +180,6 @@ class OpenTransactions:
             raise TransactionRefused(TooManyTransactions(self._open_max))
 
     def find(self, key: TransactionId, connection: object | None) -> Transaction | None:
-        """Return the transaction that ``connection`` means by ``key``."""
         if isinstance(key, Xid):
             return self._xa.get(key)
         return self._local.get(connection, {}).get(key)

@@ -99,7 +99,6 @@ def _many(number: int, word: str) -> str:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """Return the JSON document."""
     partitions = findings.partitions
     return {
         "version": JSON_VERSION,

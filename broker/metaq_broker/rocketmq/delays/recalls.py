@@ -36,7 +36,6 @@ class RecallRequests:
         self._store, self._timed = store, timed
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.RECALL_MESSAGE], self._recall)
 
     def _recall(self, call: Call) -> RemotingCommand | None:

@@ -76,7 +76,6 @@ class WaitingParts:
         self.rounds.start()
 
     def stop(self) -> None:
-        """Stop delivering."""
         self.rounds.stop()
 
 

@@ -47,7 +47,7 @@ class FoundMessages(QueueOffsets, Protocol):
     """The required part of the message store."""
 
     def find(self, physical_offset: int) -> Record | Refusal:
-        """Return the message with this physical offset."""
+        ...
 
 
 class ClientQuestions:
@@ -65,7 +65,6 @@ class ClientQuestions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handlers."""
         dispatcher.add([RequestCode.INVOKE_BROKER_TO_RESET_OFFSET], self._reset)
         dispatcher.add([RequestCode.GET_CONSUMER_RUNNING_INFO], self._running_info)
         dispatcher.add([RequestCode.CONSUME_MESSAGE_DIRECTLY], self._consume)

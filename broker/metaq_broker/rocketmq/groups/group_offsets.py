@@ -50,15 +50,12 @@ class GroupOffsets:
         return {key: dict(queues) for key, queues in self._offsets.items()}
 
     def topics_of(self, group: str) -> list[str]:
-        """Return the topics for which a group has offsets."""
         return sorted(topic for topic, each in self._offsets if each == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that have offsets for a topic."""
         return sorted(group for each, group in self._offsets if each == topic)
 
     def groups(self) -> set[str]:
-        """Return the groups that have offsets."""
         return {group for _, group in self._offsets}
 
     def commit(self, topic: str, group: str, queue: int, offset: int, on_durable: OnDurable | None = None) -> None:
@@ -92,12 +89,10 @@ class GroupOffsets:
         return corrected
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the offsets of all groups for a topic."""
         for group in self.groups_of(topic):
             self._forget(topic, group)
 
     def forget_group(self, group: str) -> None:
-        """Forget the offsets of a group for all topics."""
         for topic in self.topics_of(group):
             self._forget(topic, group)
 

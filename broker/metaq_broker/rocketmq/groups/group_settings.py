@@ -74,7 +74,6 @@ class Groups:
         return settings
 
     def all(self) -> Mapping[str, GroupSettings]:
-        """Return all groups that are known."""
         return {**self._built_in, **self._groups}
 
     def unchanged(self) -> list[str]:

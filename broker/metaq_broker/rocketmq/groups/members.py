@@ -180,7 +180,6 @@ class Members:
         return True
 
     def producer_seen(self, identity: ClientIdentity, group: str) -> None:
-        """Record a client as a producer of a group."""
         self._seen(self._producers.setdefault(group, _Producers()).members, identity)
         self._in_group(identity.connection, 1, group)
 
@@ -234,12 +233,10 @@ class Members:
         return entry is not None and any(each.identity.client_id == client_id for each in entry.members.values())
 
     def consumers(self, group: str) -> list[ClientIdentity]:
-        """Return the members of a consumer group."""
         entry = self._consumers.get(group)
         return [] if entry is None else [member.identity for member in entry.members.values()]
 
     def producers(self, group: str) -> list[ClientIdentity]:
-        """Return the members of a producer group."""
         entry = self._producers.get(group)
         return [] if entry is None else [member.identity for member in entry.members.values()]
 
@@ -257,7 +254,6 @@ class Members:
         return None if entry is None else entry.subscriptions
 
     def groups(self) -> Iterator[str]:
-        """Yield the consumer groups that have members."""
         return iter(list(self._consumers))
 
     def groups_subscribed_to(self, topic: str) -> list[str]:

@@ -80,7 +80,6 @@ class OffsetRequests:
         self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handlers."""
         dispatcher.add([RequestCode.QUERY_CONSUMER_OFFSET], self._query)
         dispatcher.add([RequestCode.UPDATE_CONSUMER_OFFSET], self._update)
         dispatcher.add([RequestCode.SEARCH_OFFSET_BY_TIMESTAMP], self._search)

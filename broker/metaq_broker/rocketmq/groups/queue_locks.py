@@ -61,7 +61,6 @@ class QueueLocks:
             self._locks.pop(group, None)
 
     def owner(self, group: str, queue: TopicQueue) -> str | None:
-        """Return the client that has a queue now."""
         owner, expires = self._locks.get(group, {}).get(queue, ("", 0.0))
         return owner if expires > self._monotonic() else None
 

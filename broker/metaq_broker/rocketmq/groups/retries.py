@@ -47,7 +47,6 @@ class Retries:
         self._store, self._delays, self._groups, self._make_topic = store, delays, groups, make_topic
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.CONSUMER_SEND_MSG_BACK], self._take_back)
 
     # ---- 36

@@ -75,7 +75,6 @@ class Note(NamedTuple):
 
 
 def note_body(ordinals: Sequence[int]) -> bytes:
-    """Return the body of a note."""
     return b",".join(b"%d" % ordinal for ordinal in ordinals)
 
 

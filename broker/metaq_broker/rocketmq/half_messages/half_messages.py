@@ -104,7 +104,6 @@ class HalfMessages(Generic[M]):
         self._check()  # before new half messages arrive, which must not count as ended
 
     def __len__(self) -> int:
-        """How many are open."""
         return len(self._ledger)
 
     def positions(self) -> Positions:

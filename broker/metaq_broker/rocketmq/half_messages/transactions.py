@@ -99,7 +99,6 @@ class Transactions:
         rounds.add(self.half_messages.run)
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.END_TRANSACTION], self._end)
 
     def needed_from(self, topic: str, queue: int) -> int | None:

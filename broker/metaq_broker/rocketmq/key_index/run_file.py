@@ -93,7 +93,6 @@ class Run:
 
     @property
     def block_count(self) -> int:
-        """How many blocks there are."""
         return -(-self.count // BLOCK_ENTRIES)
 
 

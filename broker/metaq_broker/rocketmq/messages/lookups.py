@@ -75,7 +75,6 @@ class LookupRequests:
         self._seeds: dict[str, int] = {}
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.QUERY_MESSAGE], self._query)
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ class State(Protocol):
         """Return keys and values."""
 
     def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None:
-        """Set a value."""
+        ...
 
 
 class Reserved(Protocol):

@@ -46,7 +46,7 @@ class State(Protocol):
     """A durable table of small values."""
 
     def get(self, key: str) -> bytes | None:
-        """Return a value."""
+        ...
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         """Return the keys that begin with ``prefix``, and their current values."""

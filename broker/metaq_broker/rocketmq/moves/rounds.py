@@ -57,7 +57,6 @@ class Rounds:
         self._ready = self._stopped = False
 
     def add(self, run: Run) -> None:
-        """Call ``run`` from now on."""
         self._runs.append(run)
 
     def start(self) -> None:
@@ -65,7 +64,6 @@ class Rounds:
         self._recovering = asyncio.get_running_loop().create_task(self._recover())
 
     def stop(self) -> None:
-        """Stop calling."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -211,14 +211,12 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers."""
         return ClusterInfo(
             broker_addr_table={name: self._broker_data(name) for name in self._brokers},
             cluster_addr_table={cluster: tuple(sorted(names)) for cluster, names in self._clusters.items()},
         )
 
     def topics(self) -> tuple[str, ...]:
-        """Return the names of all topics."""
         return tuple(self._topics)
 
     def topics_of_cluster(self, cluster: str) -> tuple[str, ...]:
@@ -257,7 +255,6 @@ class RouteTable:
                 self._remove_queues(name, topic)
 
     def topics_of_broker(self, name: str) -> set[str]:
-        """Return the topics of a broker name."""
         return set(self._topics_of.get(name, ()))
 
     def delete_topic_of(self, name: str, topic: str) -> None:
@@ -272,7 +269,6 @@ class RouteTable:
 
     @property
     def broker_count(self) -> int:
-        """How many brokers are alive."""
         return len(self._live)
 
     # ---- the tables
@@ -362,7 +358,6 @@ class RouteTable:
         return BrokerData(broker_name=name, cluster=broker.cluster, broker_addrs=addresses)
 
     def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
-        """Return the brokers' filter servers, by address."""
         places = ((broker.cluster, address) for broker in brokers for address in broker.broker_addrs.values())
         registrations = (self._live.get(place) for place in places)
         found = (live.registration for live in registrations if live is not None)

@@ -39,7 +39,6 @@ class FramePulls:
         self._store, self._pulls, self._lends_files = store, pulls, lends_files
 
     def add_to(self, dispatcher: Dispatcher) -> None:
-        """Register the handler."""
         dispatcher.add([RequestCode.PULL_FRAMES], self.pull)
 
     def pull(self, call: Call) -> RemotingCommand | None:

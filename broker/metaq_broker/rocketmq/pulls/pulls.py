@@ -180,7 +180,6 @@ class Pulls:
         return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
 
     def count(self, messages: int) -> None:
-        """Count a pull that is answered."""
         self.figures.pulls += 1
         self.figures.messages += messages
 

@@ -83,7 +83,6 @@ class WaitingPulls:
         self._set_timer()
 
     def connection_lost(self, session: RemotingSession) -> None:
-        """Forget the pulls of a connection."""
         for pull in list(self._sessions.get(session, ())):
             self._end(pull)
             pull.call.leave_unanswered()
