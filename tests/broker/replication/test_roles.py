@@ -94,7 +94,7 @@ async def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: P
         async with running(role) as master, client(master) as producer:
             await until_in_sync(master)
             await put_many(producer, bodies(50))
-        assert "make sure it is gone" in await refusal(slave)
+        assert "make sure that it is gone" in await refusal(slave)
         await slave.replication.promote(force=True)
         async with client(slave) as other:
             await put_many(other, bodies(30, 100, 1))
