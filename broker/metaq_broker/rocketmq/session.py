@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
-from metaq.model import Buffer
 from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Response
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
@@ -115,11 +114,10 @@ class RemotingServer:
 class RemotingSession:
     """The session of one connection. ``client`` is the peer."""
 
-    __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "account", "client", "finished")
+    __slots__ = ("_channel", "_lost", "_replies", "_server", "_unanswered", "account", "client", "decoder", "finished")
 
     protocol = ROCKETMQ
     expects_block = False
-    buffer = None
 
     def __init__(self, server: RemotingServer, replies: ReplyQueue, client: Client) -> None:
         self.client = client
@@ -127,31 +125,16 @@ class RemotingSession:
         """The access key of the heartbeats, if accounts are required."""
         self.finished = False
         self._server, self._replies = server, replies
-        self._decoder = FrameDecoder(server.limits.frame_bytes_max)
+        self.decoder = FrameDecoder(server.limits.frame_bytes_max)
         self._channel: Channel[asyncio.Future[RemotingCommand]] | None = None  # few clients get requests
         self._unanswered = 0
         self._lost = False
 
     # ---- called by the connection
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that were received and not carried out yet."""
-        return self._decoder.pending_bytes
-
-    @property
-    def receive_data(self) -> Callable[[Buffer], None]:
-        """Takes bytes that were received."""
-        return self._decoder.feed
-
-    @property
-    def buffer_filled(self) -> Callable[[int], None]:
-        """Never called: this session has no buffer."""
-        raise AssertionError("a remoting session has no buffer of its own")
-
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
-        decoder = self._decoder
+        decoder = self.decoder
         while requests_max > 0:
             if not (there := decoder.pending_bytes):
                 return False

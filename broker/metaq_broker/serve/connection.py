@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_blocked",
+        "_decoder",
         "_eof",
         "_file",
         "_file_sent",
@@ -157,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
             disable_pacing(transport.get_extra_info("socket"))
         client = Client(self.peer, self._server.names_of(transport), nearby)
         self._session = self._server.sessions(self._replies, client)
+        self._decoder = self._session.decoder
         self._socket: BorrowedSocket | None = None  # made for the first file
         self._secured = transport.get_extra_info("ssl_object") is not None
         # Without TLS any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never
@@ -166,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
-        buffer = None if self._finishing else self._session.buffer
+        buffer = None if self._finishing else self._decoder.buffer
         self._into_block = buffer is not None
         if buffer is not None:
             return buffer if self._server.queue.free else buffer[:RECEIVE_BYTES]
@@ -179,8 +181,8 @@ class Connection(asyncio.BufferedProtocol):
             self.data_received(self._received[:size])
             return
         self.last_activity = self._loop.time()
-        self._session.buffer_filled(size)
-        if self._session.buffer is None:
+        self._decoder.buffer_filled(size)
+        if self._decoder.buffer is None:
             self._carry_out()
         else:
             self._report()
@@ -196,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(foreign)
                 return
         if not self._session.finished:
-            self._session.receive_data(data)
+            self._decoder.receive_data(data)
             self._carry_out()
 
     def _refuse(self, foreign: Foreign) -> None:
@@ -210,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         self._input = True
         if not self._scheduled:  # else already scheduled; do not run it twice
             self._run_quantum()
-        elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
+        elif self._reading and self._decoder.pending_bytes > READ_AHEAD_BYTES:
             self._read(False)
 
     def eof_received(self) -> bool:
@@ -285,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         # For its quantum.
         if not self._scheduled:
             self._scheduled = True
-            little = not self._heavy and self._session.pending_bytes <= LITTLE_BYTES
+            little = not self._heavy and self._decoder.pending_bytes <= LITTLE_BYTES
             self._server.queue.wait(self._used_s, self._work, heavy=self._heavy, little=little)
 
     def _run_quantum(self) -> None:
@@ -298,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not (self._input or self._file or replies.questions) and replies.ready_bytes <= LITTLE_BYTES:
             self._work(QUANTUM_S)  # sends answers that are ready: that takes no longer than to wait
         else:
-            if self._session.pending_bytes > LITTLE_BYTES:
+            if self._decoder.pending_bytes > LITTLE_BYTES:
                 self._read(False)
             self._report()
             self._wait()
@@ -319,7 +321,8 @@ class Connection(asyncio.BufferedProtocol):
         self._used_s += worked_s
         queue.charge(worked_s, id(self))
         self._quantum_end = 0.0
-        self._regulate()
+        if replies.unanswered or replies.ready_bytes or self._input or self._paused or not self._reading:
+            self._regulate()
         if (heavy := self._unsent or self._input) != self._heavy:
             self._heavy, self._used_s = heavy, 0.0
         if self._unsent or (self._input and not self._paused and not replies.full):
@@ -362,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
-        buffered_bytes = self._session.pending_bytes + output_bytes
+        buffered_bytes = self._decoder.pending_bytes + output_bytes
         if buffered_bytes != self.buffered_bytes:
             self._server.holds(self, buffered_bytes)
 
@@ -431,14 +434,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _regulate(self) -> None:
         unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
-        if not unanswered and not output_bytes and not self._input and self._reading and not self._paused:
-            return  # as it is with most clients at most times
         requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
         if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
             self._paused = True
         elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
             self._paused = False
-        behind = self._input and self._session.pending_bytes > READ_AHEAD_BYTES
+        behind = self._input and self._decoder.pending_bytes > READ_AHEAD_BYTES
         if (wanted := not self._paused and not behind) != self._reading:
             self._read(wanted)
 

@@ -50,6 +50,24 @@ class ConnectionCounts(Protocol):
     connections_refused: int
 
 
+class Received(Protocol):
+    """The received bytes of a connection that are not carried out yet: a decoder."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many there are."""
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+
+    def receive_data(self, chunk: Buffer, /) -> None:
+        """Take bytes that were received; a copy of them is kept."""
+
+    def buffer_filled(self, count: int, /) -> None:
+        """Note that so many bytes were received into ``buffer``."""
+
+
 class Session(Protocol):
     """One client's conversation in one protocol."""
 
@@ -60,24 +78,12 @@ class Session(Protocol):
     """Whether the next request most likely brings a large body."""
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes that were received and not carried out yet."""
-
-    @property
-    def buffer(self) -> memoryview | None:
-        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+    def decoder(self) -> Received:
+        """Where received bytes go."""
 
     @property
     def finished(self) -> bool:
         """Whether no further request will be carried out."""
-
-    @property
-    def receive_data(self) -> Callable[[Buffer], None]:
-        """Takes bytes that were received; a copy of them is kept."""
-
-    @property
-    def buffer_filled(self) -> Callable[[int], None]:
-        """Notes that so many bytes were received into ``buffer``."""
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""

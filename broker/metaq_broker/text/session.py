@@ -98,7 +98,7 @@ class TextServices:
 
 
 class TextSession:
-    """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
+    """One connection: give received bytes to ``decoder``, carry out commands with ``handle``."""
 
     protocol = METAQ
 
@@ -120,26 +120,11 @@ class TextSession:
         self._peer = peer
         self._access = access
         self._shares_files = nearby and system.local_reads
-        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
+        self.decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
         """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
         self.expects_block = False
         """Whether the last put was a block: then the next one most likely is one, too."""
-        self.receive_data: Final = self._decoder.receive_data
-        self.buffer_filled: Final = self._decoder.buffer_filled
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that were received and are not carried out yet.
-
-        Of a buffer for the rest of a block, only the filled part counts: its other pages are not allocated.
-        """
-        return self._decoder.pending_bytes
-
-    @property
-    def buffer(self) -> memoryview | None:
-        """Where to receive the next bytes (then call ``buffer_filled``); ``None``: pass them to ``receive_data``."""
-        return self._decoder.buffer
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether more may be left.
@@ -148,7 +133,7 @@ class TextSession:
         batching amortises their cost. Bytes that are no command end the session: replies to earlier commands are sent,
         then the connection is closed.
         """
-        decoder, left = self._decoder, requests_max
+        decoder, left = self.decoder, requests_max
         try:
             while left > 0 and decoder.pending_bytes:
                 event = decoder.next_event(min(left, PUTS_MAX))
@@ -171,7 +156,7 @@ class TextSession:
         """Roll back the local transactions of the lost connection."""
         self.finished = True
         self._services.transactions.connection_lost(self)
-        buffer = self._decoder.abandon()  # at once: connection and session refer to each other
+        buffer = self.decoder.abandon()  # at once: connection and session refer to each other
         if buffer is not None:
             self._services.buffers.give_back(buffer)
 

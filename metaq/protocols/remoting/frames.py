@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 from metaq.errors import FieldError, ProtocolError
 from metaq.model import Buffer
@@ -87,6 +87,14 @@ class FrameDecoder:
         self._error: ProtocolError | None = None
 
     @property
+    def buffer(self) -> None:
+        """There is none: bytes are received elsewhere and given to ``receive_data``."""
+
+    def buffer_filled(self, count: int) -> NoReturn:
+        """Never called, since there is no ``buffer``."""
+        raise AssertionError(f"{count} bytes for a buffer that is not there")
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes received and not yet decoded."""
         return len(self._received)
@@ -99,10 +107,10 @@ class FrameDecoder:
         Raises:
             ProtocolError: The bytes are not a frame (raised by the iterator); final.
         """
-        self.feed(chunk)
+        self.receive_data(chunk)
         return self._commands()
 
-    def feed(self, chunk: Buffer) -> None:
+    def receive_data(self, chunk: Buffer) -> None:
         """Take the next bytes of the stream, in a piece of any size."""
         if self._error is None and len(chunk):
             if type(self._received) is bytearray:

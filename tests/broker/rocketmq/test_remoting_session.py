@@ -264,7 +264,7 @@ class TestHostileClients:
                 await other.send(request(1, opaque=n))
                 assert (await other.receive()).opaque == n
             assert not flood.done()  # 40 MB that nobody takes
-            assert max(session.pending_bytes for session in harness.remoting.sessions) < 1 << 20
+            assert max(session.decoder.pending_bytes for session in harness.remoting.sessions) < 1 << 20
             for n in range(400):
                 assert (await peer.receive()).opaque == n
             await flood

@@ -211,7 +211,7 @@ def test_requests_run_a_few_ahead_of_a_client_that_does_not_read() -> None:
     while loop.due:
         loop.run_once()
     assert connection._replies.unanswered == QUESTIONS_MAX
-    assert connection._session.pending_bytes > 0
+    assert connection._session.decoder.pending_bytes > 0
     connection.resume_writing()
     while loop.due:
         loop.run_once()
@@ -253,7 +253,7 @@ def test_a_client_beyond_its_quanta_is_not_read_from() -> None:
     assert not wire.reading
     while not wire.reading:
         loop.run_once()
-    assert 0 < connection._session.pending_bytes <= READ_AHEAD_BYTES
+    assert 0 < connection._session.decoder.pending_bytes <= READ_AHEAD_BYTES
 
 
 def test_all_of_them_are_answered_in_the_end() -> None:
@@ -293,7 +293,7 @@ def test_a_session_without_limit_carries_out_everything() -> None:
     clock = ManualClock()
     replies = ReplyQueue(lambda: None)
     session = TextSession(Services(clock), replies, "client")  # type: ignore[arg-type]
-    session.receive_data(begins(20))
+    session.decoder.receive_data(begins(20))
     assert session.handle(1000) is False
     assert replies.unanswered == 20
 

@@ -74,7 +74,7 @@ class Harness:
 
     async def send(self, stream: bytes, chunk_bytes: int) -> list[Reply]:
         for start in range(0, len(stream), chunk_bytes):
-            self.session.receive_data(stream[start : start + chunk_bytes])
+            self.session.decoder.receive_data(stream[start : start + chunk_bytes])
             while self.session.handle(4096):
                 pass
         await self.commit.drain()

@@ -42,7 +42,7 @@ async def test_the_bodies_of_puts_are_given_up_once_they_are_written(tmp_path: P
     await harness.send(streams.pop(), 1 << 20)
     tracemalloc.start()
     try:
-        harness.session.receive_data(streams.pop())
+        harness.session.decoder.receive_data(streams.pop())
         while harness.session.handle(4096):
             pass
         assert harness.queue.unanswered == PUTS
@@ -62,7 +62,7 @@ async def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Pa
     block = b"".join(encode_frame(0, 0, bytes(BODY_BYTES)) for _ in range(PUTS))
     stream = encode(PutBatch("t", 0, block, PUTS, 1))
     for piece in (stream[:-100], stream[-100:]):  # only a block that comes in pieces has memory of its own
-        session.receive_data(piece)
+        session.decoder.receive_data(piece)
         session.handle(1)
     assert harness.queue.unanswered == 1
     assert [given() for given in buffers.given] == [None]
@@ -74,7 +74,7 @@ async def test_the_memory_of_a_batch_is_given_up_once_it_is_written(tmp_path: Pa
 async def test_a_turn_ends_with_its_time_not_with_what_was_received(tmp_path: Path) -> None:
     """The clock is looked at behind some puts: all that were received together would delay other connections."""
     harness = Harness(tmp_path, segment_bytes=1 << 20)
-    harness.session.receive_data(b"".join(encode(put(n, b"x" * 100)) for n in range(5000)))
+    harness.session.decoder.receive_data(b"".join(encode(put(n, b"x" * 100)) for n in range(5000)))
     assert harness.session.handle(4096, lambda: True)
     assert 0 < harness.queue.unanswered <= PUTS_MAX
     while harness.session.handle(4096, lambda: True):

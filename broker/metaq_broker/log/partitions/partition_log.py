@@ -196,7 +196,6 @@ class PartitionLog:
             at all.
         """
         first, block = self.end_offset, FrameBlock.of(frames)
-        self._check_writable()
         while block.count:
             free_bytes = self._settings.segment_bytes_max - self.layout.active.size
             fitting = block.part(0, min(bisect_left(block.ends, free_bytes) + 1, block.count))
@@ -205,8 +204,6 @@ class PartitionLog:
             if self.layout.active.size >= self._settings.segment_bytes_max:
                 self.begin_segment()
             block = block.part(fitting.count, block.count - fitting.count)
-            if block.count:
-                self._check_writable()
         return first
 
     def append_blocks(self, blocks: Sequence[FrameBlock], *, may_roll: bool = False) -> int:
@@ -222,7 +219,6 @@ class PartitionLog:
         if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
             return self.append(blocks[0].split())
         first = self.end_offset
-        self._check_writable()
         self._write([block.data for block in blocks])
         for block in blocks:
             self._builder.add_block(block, self._clock.now_ms)
@@ -232,15 +228,12 @@ class PartitionLog:
 
     def append_copy(self, block: FrameBlock) -> None:
         """Append frames of another broker's log without rolling. Raises as ``append``."""
-        self._check_writable()
         self._write([block.data])
         self._builder.add_block(block, self._clock.now_ms, ids_ascend=False)
 
-    def _check_writable(self) -> None:
+    def _write(self, parts: Sequence[Buffer]) -> None:
         if self.failure is not None:
             raise LogFailed(self.directory.name, self.failure)
-
-    def _write(self, parts: Sequence[Buffer]) -> None:
         size = sum(map(len, parts))
         active = self.layout.active
         assert active.handle is not None  # the active segment is always open

@@ -32,6 +32,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
+from metaq_broker.clock import Clock
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import OnDurable, SyncQueue
@@ -68,7 +69,7 @@ class _Disk:
     """A data folder: how many syncs are under way there, and the partitions that wait until these have ended.
 
     ``ended``: those of them that have ended in their threads and are not completed yet, guarded by a lock.
-    ``began``: loop time of the last start.
+    ``began``: when the last one was started.
     """
 
     __slots__ = ("began", "ended", "times", "under_way", "waiting")
@@ -78,11 +79,6 @@ class _Disk:
         self.waiting: list[_Partition] = []
         self.times = SyncTimes()
         self.began = 0.0
-
-    def begin_round(self) -> None:
-        """Start the syncs that wait, unless others are under way."""
-        if self.waiting and not self.under_way:
-            self.start_waiting()
 
     def start_waiting(self) -> None:
         """Start the syncs that wait."""
@@ -288,13 +284,14 @@ class GroupCommit:
         for partition in due:
             partition.disk.waiting.append(partition)
         for partition in due:
-            partition.disk.begin_round()
+            if not partition.disk.under_way:  # else in the next round
+                partition.disk.start_waiting()
 
     def _are_quick(self, due: list[_Partition]) -> bool:
         disk = due[0].disk
-        if self._is_syncing or any(partition.disk is not disk for partition in due):
+        if self._is_syncing or not disk.times.are_quick(len(due), Clock.monotonic()) or not self._is_client_alone():
             return False
-        return disk.times.are_quick(len(due), self._running_loop().time()) and self._is_client_alone()
+        return all(partition.disk is disk for partition in due)
 
     def _start_here(self, due: list[_Partition]) -> None:
         """Sync partitions on the loop, and do what a completion does."""
@@ -312,8 +309,7 @@ class GroupCommit:
         try:
             ended = [(partition, job, *self._run(job)) for partition, job in jobs]
             for partition, job, seconds, error in ended:
-                now = self._running_loop().time()
-                partition.disk.times.took_on_loop(seconds, now, failed=error is not None)
+                partition.disk.times.took_on_loop(seconds, Clock.monotonic(), failed=error is not None)
                 self.sync_seconds.observe(seconds)
                 self._synced(partition, job, error)
             self._start_due()  # what was appended meanwhile
@@ -321,12 +317,12 @@ class GroupCommit:
             self._is_syncing = False
 
     def _sync(self, partition: _Partition, job: SyncJob) -> None:
-        disk, loop = partition.disk, self._running_loop()
+        disk = partition.disk
         self._under_way += 1
         disk.under_way += 1
-        disk.began = loop.time()
+        disk.began = Clock.monotonic()
         if self._late is None:
-            self._late = loop.call_later(LATE_S, self._look_after_late)
+            self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
         if len(self._threads) < min(self._workers_max, self._under_way):
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
@@ -335,8 +331,7 @@ class GroupCommit:
 
     def _run(self, job: SyncJob) -> tuple[float, OSError | None]:
         """Run a job (blocking; any thread); return how many seconds it took, and why it failed."""
-        clock = self._running_loop().time
-        started = clock()
+        started = Clock.monotonic()
         error: OSError | None = None
         try:
             job.run()
@@ -344,7 +339,7 @@ class GroupCommit:
             error = failure
         except Exception as failure:  # a defect must not leave the partition waiting for ever
             error = OSError(f"the sync broke off: {failure!r}")
-        return clock() - started, error
+        return Clock.monotonic() - started, error
 
     # ---- worker threads
 
@@ -379,14 +374,15 @@ class GroupCommit:
             self._synced(partition, job, error)
         self._start_due()  # what was appended meanwhile
         for disk in disks:
-            disk.begin_round()
+            if disk.waiting and not disk.under_way:
+                disk.start_waiting()
 
     def _look_after_late(self) -> None:
         """Do not let those that have ended, and those that wait, wait for a sync that takes long."""
         self._late = None
         self._complete_all()
         if self._under_way:
-            now = self._running_loop().time()
+            now = Clock.monotonic()
             for disk in self._disks.values():
                 if disk.waiting and now - disk.began >= LATE_S:
                     disk.start_waiting()

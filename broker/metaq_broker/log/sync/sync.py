@@ -168,11 +168,12 @@ class Unsynced:
         for target in job.targets:
             target.settle(job.indexes_written)
             target.segment.written_s = now_s
-        *older, active = self._segments
-        for segment in older:
-            if segment.settled:
-                segment.handle = None
-        self._segments = [segment for segment in older if segment.handle is not None] + [active]
+        active = self._segments[-1]
+        if len(self._segments) > 1:
+            for segment in self._segments[:-1]:
+                if segment.settled:
+                    segment.handle = None
+            self._segments = [each for each in self._segments if each.handle is not None or each is active]
         if active.named:
             self.folders = []
 
