@@ -1,1 +1,1 @@
-"""The log: segments, index, group commit, recovery, retention, and the engine, its one door."""
+"""The log: segments, indexes, group commit, recovery, retention, and the engine, the only way into it."""

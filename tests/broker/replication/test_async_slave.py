@@ -241,7 +241,7 @@ async def test_an_operator_and_the_copy_exclude_each_other(tmp_path: Path) -> No
         operator, local = slave.admin._parts.maintenance, slave.replication._local
         removing = asyncio.create_task(local.remove(("t", 0)))  # as before a partition is copied anew
         await until(lambda: slave.stores.get("t", 0) is None, "the removal to begin")
-        with pytest.raises(MaintenanceRefused, match="something else is being done to partition t-0"):
+        with pytest.raises(MaintenanceRefused, match="another operation is in progress on partition t-0"):
             await operator.delete("t", [0], force=True)
         go_on.set()
         await removing

@@ -1,4 +1,4 @@
-"""What is appended to a partition, whoever asks for it, and on which terms; puts that can be stored without the others.
+"""Units that are appended to a partition, and the terms on which they are checked.
 
 Source: docs/adr/0014, 0039.
 """
@@ -15,27 +15,28 @@ from metaq_broker.log.engine.outcomes import ChecksumMismatch, Refusal, TooLarge
 
 
 class Terms(Enum):
-    """What is checked before frames are stored, and what becomes of a wrong one."""
+    """What is checked before frames are stored, and what happens to a wrong frame."""
 
     PUTS = "puts"
     """Messages that a client put one by one. A wrong one is left out, and a segment may end between two of them."""
 
     BLOCK = "block"
-    """A client's block: checked, and stored whole, in one segment, or not at all."""
+    """A client's block: checked, and stored in one segment as a whole, or not at all."""
 
     MADE = "made"
-    """Frames that this process has made of a client's messages: as a block, but their checksums are right. They may go
-    to topics that are reserved for the broker."""
+    """Frames that this process made from a client's messages: as a block, but their checksums are known to be right.
+    They may go to topics that are reserved for the broker.
+    """
 
     COMMITTED = "committed"
-    """Checked, numbered and promised before: nothing but the disk refuses them. Durable in every mode."""
+    """Messages that are committed already: only a disk error prevents the append. Durable in every mode."""
 
 
 class Append(NamedTuple):
-    """A ``block`` for one partition, and those ``behind`` it in the same unit of the log, which only commits have.
+    """A ``block`` for one partition; commits may append the blocks ``behind`` it in the same unit.
 
-    A body may have ``extra_bytes`` beyond maxMessageSize. Message ids are given when the unit is appended, into the
-    memory of the block where that can be written; those of committed frames are kept.
+    A body may have ``extra_bytes`` beyond maxMessageSize. Message ids are given at the append, in place if the block is
+    writable; committed frames keep theirs.
     """
 
     topic: str
@@ -47,10 +48,10 @@ class Append(NamedTuple):
 
 
 def sort_out(block: FrameBlock, body_bytes_max: int) -> tuple[FrameBlock | None, dict[int, Refusal]]:
-    """Return the correct frames of a block, ``None`` if there is none, and why the others are wrong, by position.
+    """Return the correct frames of a block (``None``: there are none), and why others are wrong, by position.
 
     Raises:
-        BlockRefused: It is not so many whole frames.
+        BlockRefused: The block is not ``count`` whole frames.
         CorruptFrame: A length is negative.
     """
     found = list(walk(block.data, verify=False))

@@ -1,8 +1,8 @@
 """The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules.
 
-It knows no command class and no connection: every frontend calls the same methods with plain values and gets outcome
-values back. Everything runs on the event-loop thread; nothing here waits for the disk. There is one way in:
-``append`` writes a block of frames and returns at once, and calls back when the block may be acknowledged.
+It knows no command class and no connection: every front end calls the same methods with plain values and gets outcome
+values. Everything runs on the event-loop thread and never waits for the disk. ``append`` is the only way in: it writes
+a block of frames, returns at once, and calls back when the block may be acknowledged.
 
 Source: docs/protocol.md; the order of checks is MetaQ's.
 """
@@ -55,17 +55,17 @@ from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.statistics import Statistics
 
 ANY_PARTITION: Final = -1
-"""A put to this partition goes to one that the broker picks."""
+"""The partition of a put that leaves the choice to the broker."""
 
 NO_INCARNATION: Final = "-"
-"""Stands for the incarnation of a partition of which nothing is durable yet."""
+"""The incarnation of a partition of which nothing is durable yet."""
 
 NO_IDS: Final = IdRange(EPOCH_MS, 0, 0, 0)
-"""What is committed has its message ids already."""
+"""Committed messages have ids already."""
 
 OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
 OnDurable = Callable[[Refusal | None], None]
-"""Called when a block may be acknowledged, or with why none of it ever may be."""
+"""Called when a block may be acknowledged, or with the error if it never may."""
 
 
 _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
@@ -79,7 +79,7 @@ _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] 
 
 
 class Engine:
-    """One broker's partitions behind their rules."""
+    """The partitions of one broker, with their rules."""
 
     def __init__(
         self,
@@ -107,7 +107,6 @@ class Engine:
         self._closed: set[tuple[str, int]] = set()
 
     def now_ms(self) -> int:
-        """Return what the broker's clock shows, in ms since 1970."""
         return self._clock.now_ms()
 
     # ---- putting
@@ -121,9 +120,9 @@ class Engine:
         return random.choice(choices) if choices else ANY_PARTITION
 
     def append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
-        """Write a unit; ``on_durable`` is called once it may be acknowledged, with ``None``, or with why it never may.
+        """Write a unit; ``on_durable`` is called once: with ``None`` when it may be acknowledged, or with the error.
 
-        Every message goes through here: puts, batches, commits, sends. After a refusal nothing is stored, and
+        All messages go through here: puts, batches, commits, sends. After a refusal nothing is stored, and
         ``on_durable`` is not called. Otherwise it is called exactly once, after this has returned.
         """
         if unit.terms is Terms.COMMITTED:
@@ -141,8 +140,8 @@ class Engine:
         block, body_bytes_max = unit.block, self._system.message_bytes_max + unit.extra_bytes
         try:
             if unit.terms is Terms.BLOCK:
-                check_count(block)  # first: ids that are taken for nothing are gone
-            ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # as the check of the put has read it
+                check_count(block)  # before ids are taken, which cannot be returned
+            ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # the time that the check of the put has read
             number = block.renumbered if unit.terms is Terms.MADE else block.numbered
             numbered = number(ids, body_bytes_max)
         except BlockRefused as fault:
@@ -176,7 +175,7 @@ class Engine:
         return Appended(log.index, ids, first, end, ordinal, {})
 
     def _append_correct(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
-        """Append those messages that can be stored, if there are any."""
+        """Append the messages that can be stored, if there are any."""
         try:
             correct, rejected = sort_out(unit.block, self._system.message_bytes_max)
         except (BlockRefused, CorruptFrame) as fault:
@@ -187,18 +186,18 @@ class Engine:
         return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
 
     def reserve_ids(self, count: int) -> IdRange:
-        """Return ``count`` fresh consecutive message ids."""
         return self._ids.reserve(count, self.id_clock.time_ms())
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
-        """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it.
+        """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that stops
+        this.
 
-        For long polls: a callback runs on the event loop and may end its own watch.
+        For long polls: a callback runs on the event loop and may stop its own watch.
         """
         return self._commit.watch(topic, partition, callback)
 
     def put_refusal(self, topic: str, partition: int, *, is_ours: bool = False) -> Refusal | None:
-        """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may.
+        """Return why a put to a partition is refused now, in MetaQ's order of checks; ``None`` if it is not.
 
         ``is_ours``: the broker itself puts, also to topics that are reserved for it.
         """
@@ -222,12 +221,12 @@ class Engine:
         return None
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
-        """Return the partition's log, made when absent, or why nothing may be put there."""
+        """Return the partition's log, created if necessary, or why a put is refused."""
         refusal = self.put_refusal(topic, partition)
         return refusal or self.stores.get(topic, partition) or self._create_log(topic, partition)
 
     def _create_log(self, topic: str, partition: int, *, promised: bool = False) -> PartitionLog | Refusal:
-        """Make a partition's log. ``promised``: its messages are committed already, so only the disk may refuse."""
+        """Create a partition's log. ``promised``: its messages are committed already, so only the disk may refuse."""
         if not promised and (limit := self.more_partitions_refusal()) is not None:
             return PartitionLimit(limit)
         if not promised and (fault := self.stores.refusal(topic, partition)) is not None:
@@ -239,7 +238,7 @@ class Engine:
             return StorageFailed(str(error), error)
 
     def more_partitions_refusal(self) -> str | None:
-        """Return why no partition can be made beside those that there are, ``None`` if one can."""
+        """Return why no further partition can be created; ``None`` if one can."""
         count = self.stores.partition_count
         if count >= self._system.partitions_max:
             return f"the broker has {count} partitions, maxPartitions allows no more"
@@ -251,18 +250,17 @@ class Engine:
         return None
 
     def note_failure(self, topic: str, failure: Exception) -> None:
-        """Take note of why something could not be stored: if there was no space, no more is tried for a while."""
+        """Record why a message could not be stored: without space, puts are refused for a while."""
         if isinstance(failure, LogFull) or (isinstance(failure, OSError) and is_disk_full(failure)):
             self.space.ran_out(self.config.topic_settings(topic).data_path)
 
     # ---- reading
 
     def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refusal:
-        """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, none behind the readable end.
+        """Return the bytes from ``offset`` to the readable end, at most ``bytes_max`` and maxTransferSize.
 
-        They may begin and end inside a frame. If the frame at ``offset`` is longer than maxTransferSize and not than
-        ``bytes_max``, they are that one frame: a Java client puts no pieces together. Every other answer is a
-        ``Refusal``.
+        They may begin and end inside a frame. A frame at ``offset`` that is longer than maxTransferSize, but not than
+        ``bytes_max``, is returned alone, because Java clients do not join pieces. Everything else is a ``Refusal``.
         """
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
@@ -285,8 +283,8 @@ class Engine:
     ) -> Selection | LargeFrame | Refusal:
         """Return the messages of ``types`` among about ``bytes_max`` bytes (and maxTransferSize) from ``offset`` on.
 
-        The refusals are those of ``get``. Beside them: ``InsideMessage``, ``TypesInvalid``, and ``StorageFailed`` for
-        damage that nobody knew of.
+        The refusals are as for ``get``. In addition: ``InsideMessage``, ``TypesInvalid``, and ``StorageFailed`` for
+        newly found damage.
         """
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
@@ -331,12 +329,12 @@ class Engine:
         return NothingAt(offset)
 
     def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refusal:
-        """Answer one of the questions about positions in a partition.
+        """Answer a question about a position in a partition.
 
-        ``segment``: start of the segment that holds ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary
-        at or below it. ``timestamp``: the first message at or after ``offset``, read as epoch milliseconds.
-        ``ordinal``: how many messages are before that boundary. ``message``: where the message with ``offset`` others
-        before it begins. ``incarnation``: the partition's UUID, ``NO_INCARNATION`` while it has none.
+        ``segment``: start of the segment with ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary at or
+        below it. ``timestamp``: the first message at or after ``offset``, read as epoch milliseconds. ``ordinal``: how
+        many messages are before that boundary. ``message``: start of the message with ``offset`` messages before it.
+        ``incarnation``: the partition's UUID, ``NO_INCARNATION`` while it has none.
         """
         self.statistics.offset(topic)
         log = self.stores.get(topic, partition)
@@ -348,9 +346,9 @@ class Engine:
             return StorageFailed(str(error))
 
     def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refusal:
-        """Return all of the bytes that gets from ``offset`` on would give, as far as they are in one file.
+        """Return the bytes that gets from ``offset`` on would return, as far as they are in one file.
 
-        For a reader that reads the file itself. The refusals are those of ``get``.
+        For a reader that reads the file itself. The refusals are as for ``get``.
         """
         self.statistics.file_lookup(topic)
         log = self._log_for_get(topic, partition, 1)
@@ -373,11 +371,10 @@ class Engine:
         self._closed.discard((topic, partition))
 
     def closed_partitions(self) -> list[tuple[str, int]]:
-        """Return topic and index of the partitions that were closed, there or not, in order."""
+        """Return topic and index of the closed partitions in order, including ones that do not exist."""
         return sorted(self._closed)
 
     def is_closed(self, topic: str, partition: int) -> bool:
-        """Say whether ``close_partition`` is in effect."""
         return (topic, partition) in self._closed
 
     def _all_closed(self, topic: str) -> bool:
@@ -390,10 +387,10 @@ class Engine:
 
 
 def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:
-    """Return the first frame of a slice, if it is longer than the slice and not than ``bytes_max``.
+    """Return the first frame of a slice, if it is longer than the slice but not than ``bytes_max``.
 
-    Where the slice begins inside a message, what is taken for a length may be anything: the answer is then more of the
-    bytes from there on, as many as were asked for at most.
+    If the slice begins inside a message, the length read may be anything: the answer is then more bytes from there, at
+    most ``bytes_max``.
     """
     size = frame_bytes(found.handle.pread(4, found.position))
     if not found.length < size <= bytes_max:

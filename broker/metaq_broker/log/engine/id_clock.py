@@ -1,17 +1,17 @@
-"""The time that goes into message ids, and when the clock is not trusted.
+"""The time for message ids, and when the clock is not trusted.
 
 Ids hold the wall clock's milliseconds in 41 bits, and offsets are looked up by them, so one message with a wrong time
-spoils its partition: "messages since yesterday" begins where time went ahead, for ever. A wall clock may be wrong for a
-moment (a machine that has just booted, a step by hand), so it is compared with the clock that only grows:
+spoils its partition: a search for "messages since yesterday" would permanently begin at that message. A wall clock may
+be wrong for a moment (just after a boot, or after a manual change), so it is compared with the monotonic clock:
 
-* **Never trusted:** a time before ids begin (2011), or behind those that they can hold (2080).
-* **A jump**, by more than ``JUMP_MAX_S`` against the growing clock, is trusted when it has lasted for ``SETTLE_S``: an
-  error is mostly shorter, a correction stays. The same goes for the first reading, if it is before the time when the
+* **Never trusted:** a time before ids begin (2011), or beyond their range (2080).
+* **A jump**, by more than ``JUMP_MAX_S`` against the monotonic clock, is trusted when it has lasted for ``SETTLE_S``:
+  an error is mostly shorter, a correction stays. The same goes for the first reading, if it is before the time when the
   data was last used, or more than ``IDLE_MAX_S`` behind it.
 
-Until then puts are refused. What was promised before, such as the commit of a prepared transaction, goes on with the
-time that would be if the clock had gone on evenly. No id is taken at a time that is not trusted. A clock that is
-trusted after a jump is not sure for a day (``steady_time``): nothing is deleted by its age.
+Until then puts are refused. Earlier promises, such as the commit of a prepared transaction, use the time that the clock
+would show without the jump. No id has a time that is not trusted. For a day after an accepted jump the clock is in
+doubt (``steady_time``): nothing is deleted by age.
 
 Source: docs/operations.md, "When the clock is wrong".
 """
@@ -30,43 +30,41 @@ from metaq_broker.log.engine.steady_time import DAY_MS, SteadyTime
 _LOG: Final = logging.getLogger(__name__)
 
 JUMP_MAX_S: Final = 600.0
-"""A wall clock that steps by less is followed at once."""
+"""Smaller steps of the wall clock are followed at once."""
 
 SETTLE_S: Final = 60.0
-"""A larger step is trusted when the clock has gone on evenly for so long since."""
+"""A larger step is trusted when the clock has run evenly for this long since."""
 
 IDLE_MAX_S: Final = 400 * 86_400.0
-"""Data that was not used for longer may as well have met a wrong clock."""
+"""After a longer time without use of the data, the first reading is compared like a jump."""
 
 
 REST_MAX_MS: Final = 2 * DAY_MS
-"""A clock that shows that data was not used for longer is not sure: that may be a jump while nobody looked."""
+"""After a longer time without use of the data, the clock is in doubt: it may have jumped unnoticed."""
 
 
 class IdClock:
-    """``stepped_back`` is called when a step back by more than ``JUMP_MAX_S`` is trusted."""
-
     def __init__(self, clock: Clock, stepped_back: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._stepped_back = stepped_back
-        self._offset_ms: float | None = None  # of the wall clock from the growing one, as it is trusted
-        self._doubted: tuple[float, float] | None = None  # another offset, and since when it is there
+        self._offset_ms: float | None = None  # of the wall clock from the monotonic one, as trusted
+        self._doubted: tuple[float, float] | None = None  # another offset, and since when
         self._last_used_ms: int | None = None
         self._began_s: float | None = None
         self.steady = SteadyTime()
-        """The jumps that were trusted."""
+        """The accepted jumps."""
         self._doubt: str | None = None
         self.fault: str | None = None
-        """Why the clock was not trusted when it was last read."""
+        """Why the clock was not trusted at the last reading."""
         self.latest_ms = EPOCH_MS + 1
-        """The time for ids when the clocks were last read."""
+        """The time for ids at the last reading."""
 
     def expect(self, last_used_ms: int) -> None:
-        """Take note of when the data was last used, before the first reading, by the clock as it was then."""
+        """Set when the data was last used, by the clock of that time; before the first reading."""
         self._last_used_ms = self.steady.of(last_used_ms)
 
     def time_ms(self) -> int:
-        """Read the clocks; return the time for ids. ``fault`` says whether it is the wall clock's."""
+        """Read the clocks; return the time for ids. ``fault`` says why it is not the wall clock's."""
         now_ms, grown_s = self._clock.now_ms(), self._clock.since_boot()
         self._began_s = grown_s if self._began_s is None else self._began_s
         offset_ms = now_ms - grown_s * 1000
@@ -86,7 +84,7 @@ class IdClock:
         return self.latest_ms
 
     def is_trusted(self) -> bool:
-        """Read the clocks; say whether the wall clock is trusted now."""
+        """Read the clocks; return whether the wall clock is trusted now."""
         self.time_ms()
         return self.fault is None
 
@@ -101,7 +99,7 @@ class IdClock:
         return int((self._clock.since_boot() - (self._began_s or 0.0)) * 1000)
 
     def doubt(self) -> str | None:
-        """Read the clocks; return why nothing may be deleted by its age now, ``None`` if the clock is sure."""
+        """Read the clocks; return why nothing may be deleted by age now; ``None`` if the clock is not in doubt."""
         now_ms = self.steady_ms()
         doubt = self.fault
         if doubt is None and self.steady.is_doubted(now_ms):
@@ -114,9 +112,9 @@ class IdClock:
         return doubt
 
     def accept(self) -> bool:
-        """Believe the wall clock from now on, as an operator says; say whether it was doubted.
+        """Accept the wall clock from now on, for an operator; return whether it was doubted.
 
-        One that message ids cannot hold stays wrong.
+        A clock that message ids cannot hold stays wrong.
         """
         self.time_ms()
         if self.fault is not None:
@@ -159,7 +157,7 @@ class IdClock:
         return f"the clock has jumped to {_words(now_ms)}; it is trusted when it has gone on evenly for {SETTLE_S:g} s"
 
     def _begins_likely(self, now_ms: int) -> bool:
-        """Compare the first reading with the last use; the clock may be back from a jump since then."""
+        """Compare the first reading with the last use; meanwhile the clock may have returned from a jump."""
         if self._last_used_ms is None:
             return True
         shift_ms = self.steady.shift_ms

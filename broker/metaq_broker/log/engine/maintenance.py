@@ -1,8 +1,8 @@
-"""What operators do to partitions while the broker serves clients: close, open, delete, move, recover.
+"""Operators' work on partitions while the broker serves clients: close, open, delete, move, recover.
 
-All of it runs on the event loop; what takes time on the disk runs in worker threads. A partition that is deleted or
-moved is out of service meanwhile: requests for it are refused with that reason. One that is recovered is read
-meanwhile. Only one thing is done to a partition at a time, whoever asks: so a broker has one ``PartitionMaintenance``.
+Everything runs on the event loop; slow disk operations run in worker threads. A partition that is being deleted or
+moved is out of service: requests for it are refused with that reason. A partition that is being recovered can be read.
+A partition undergoes one operation at a time, so a broker has one ``PartitionMaintenance``.
 
 Source: docs/administration.md, "Partitions".
 """
@@ -27,18 +27,18 @@ _LOG: Final = logging.getLogger(__name__)
 
 PartitionKey = tuple[str, int]
 UsersOf = Callable[[str, int], Sequence[str]]
-"""Topic and index of a partition -> keys of the transactions that have put messages there and have not ended."""
+"""Topic and index of a partition -> keys of the unfinished transactions with messages for it."""
 
 Settle = Callable[[PartitionLog], Awaitable[None]]
-"""Comes back when nothing is being done to the files of a log that is out of service."""
+"""Returns when no operation on the files of a log that is out of service is in progress."""
 
 
 class MaintenanceRefused(MetaqError):
-    """It was not done, or not all of it; the text is one sentence for the operator."""
+    """The operation was not done, or not completely; the text is one sentence for the operator."""
 
 
 class PartitionMaintenance:
-    """``users_of``: the transactions that need a partition; ``settle_retention`` ends retention."""
+    """``users_of`` returns the transactions that need a partition; ``settle_retention`` waits for retention."""
 
     def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf, settle_retention: Settle) -> None:
         self._engine = engine
@@ -48,7 +48,7 @@ class PartitionMaintenance:
         self._settle_retention = settle_retention
         self._busy: set[PartitionKey] = set()
         self.deleted: Callable[[str, int], None] = lambda topic, index: None
-        """Called when a partition was deleted: one of its name is another, whose messages are counted from 0."""
+        """Called when a partition was deleted: a new one of its name counts messages from 0."""
 
     # ---- closing and opening
 
@@ -56,7 +56,7 @@ class PartitionMaintenance:
         """Refuse puts and gets on these partitions from now on, until ``open`` or a restart.
 
         Raises:
-            MaintenanceRefused: No such partition, or something is being done to it.
+            MaintenanceRefused: No such partition, or another operation on it is in progress.
         """
         self._check_exist(topic, indexes)
         self._check_idle((topic, index) for index in indexes)
@@ -65,10 +65,10 @@ class PartitionMaintenance:
         _LOG.info("partitions closed", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
 
     def open(self, topic: str, indexes: Sequence[int]) -> None:
-        """Undo ``close``; nothing happens to partitions that are open.
+        """Undo ``close``; open partitions stay open.
 
         Raises:
-            MaintenanceRefused: No such partition, or something is being done to it.
+            MaintenanceRefused: No such partition, or another operation on it is in progress.
         """
         self._check_exist(topic, [index for index in indexes if not self._engine.is_closed(topic, index)])
         self._check_idle((topic, index) for index in indexes)
@@ -93,7 +93,7 @@ class PartitionMaintenance:
     async def delete(self, topic: str, indexes: Sequence[int], *, force: bool) -> list[int]:
         """Remove partitions with all their messages; return their indexes. They must be closed, or ``force``.
 
-        A later put makes such a partition anew, empty and open.
+        A later put creates such a partition again, empty and open.
 
         Raises:
             MaintenanceRefused: Nothing was deleted, or only some of them: the text says which.
@@ -143,7 +143,7 @@ class PartitionMaintenance:
         self._check_targets(topic, there, by)
         self._check_closed(topic, there, "first")
         self._check_free(topic, there)
-        # The one that goes farthest comes first, so that its index is free for the next.
+        # Begin with the one that moves farthest, so that its index is free for the next.
         moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
         moved: list[tuple[int, int]] = []
         with self._reserved((topic, index) for pair in moves for index in pair):
@@ -187,7 +187,7 @@ class PartitionMaintenance:
     # ---- recovering
 
     async def reopen(self, topic: str, index: int) -> RecoveryReport:
-        """Recover a partition that is read-only or could not be opened; return what was found.
+        """Recover a partition that is read-only or could not be opened; return the findings.
 
         Raises:
             MaintenanceRefused: There is nothing to recover, or it cannot be done.
@@ -211,10 +211,10 @@ class PartitionMaintenance:
         return report
 
     async def acknowledge(self, topic: str, indexes: Sequence[int]) -> list[int]:
-        """Forget what partitions lost, there or not; return the indexes of those of which something was known.
+        """Forget the losses of partitions, which need not exist; return the indexes with losses.
 
         Raises:
-            MaintenanceRefused: Nothing was lost of any of them, or the disk refuses.
+            MaintenanceRefused: There are no losses of any of them, or the disk refuses.
         """
         lost = {(name, index): store for store in self._stores.each_store() for name, index in store.lost_partitions()}
         found = [index for index in indexes if (topic, index) in lost]
@@ -226,7 +226,7 @@ class PartitionMaintenance:
                 fields = {"partition": folder_name(topic, index)}
                 _LOG.warning("lost data acknowledged", extra={"fields": fields})
         except OSError as error:
-            raise MaintenanceRefused(f"the data folder takes no note of it: {error}") from error
+            raise MaintenanceRefused(f"it cannot be recorded in the data folder: {error}") from error
         return found
 
     async def _recover(self, topic: str, index: int, log: PartitionLog | None) -> RecoveryReport:
@@ -244,14 +244,14 @@ class PartitionMaintenance:
     # ---- steps
 
     async def _retire(self, log: PartitionLog) -> None:
-        """Keep the promises that were made for a log that is out of service, then close its files."""
+        """Finish pending acknowledgements of a log that is out of service, then close its files."""
         await self._settle_retention(log)
         await self._commit.settle(log)
         self._commit.forget(log)
         log.close(clean=False)
 
     async def _bring_back(self, topic: str, index: int) -> str | None:
-        """Put a partition back into service; if that fails it stays refused, with the reason, which is returned."""
+        """Put a partition back into service; if that fails, it stays refused, and the reason is returned."""
         store = self._stores.store_of(topic)
         try:
             self._stores.bring_online(await asyncio.to_thread(store.open_again, topic, index))
@@ -276,7 +276,7 @@ class PartitionMaintenance:
         busy = sorted(self._busy.intersection(partition_keys))
         if busy:
             raise MaintenanceRefused(
-                f"something else is being done to partition {folder_name(*busy[0])}; try again later"
+                f"another operation is in progress on partition {folder_name(*busy[0])}; try again later"
             )
 
     def _check_closed(self, topic: str, indexes: Sequence[int], otherwise: str) -> None:

@@ -1,7 +1,7 @@
-"""Where in a partition the message with a certain ordinal is, quickly for readers that go on where they stopped.
+"""Finds the message with a given ordinal, quickly for readers that continue where they stopped.
 
-The index answers it for any ordinal, with a search and a short walk. Where a read ended is remembered: a few places a
-partition, so that a reader that goes on from there costs neither.
+The index answers for any ordinal, with a search and a short walk. The ends of recent reads are remembered, a few for
+each partition, so that a reader that continues needs neither.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, boundary_at_or_below, boundary_of_message
 
 PLACES_MAX: Final = 64
-"""Places that are remembered of one partition; the oldest is forgotten first."""
+"""Remembered ends of one partition; the oldest is forgotten first."""
 
 
 def first_ordinal(log: PartitionLog) -> int:
-    """Return the ordinal of the oldest message that is kept."""
+    """Return the ordinal of the oldest kept message."""
     return log.layout.segments[0].first_ordinal
 
 
@@ -27,9 +27,9 @@ def boundary_at(log: PartitionLog, offset: int) -> Boundary:
 
 
 def time_before(log: PartitionLog, offset: int) -> int:
-    """Return a time in ms after which the messages of the segment at ``offset`` were stored, 0 = unknown.
+    """Return a time in ms after which the messages of the segment at ``offset`` were stored; 0 = unknown.
 
-    It stands in for the store time of messages whose ids hold none.
+    It replaces the store time of messages whose ids have none.
     """
     return log.layout.find(offset).first_ms
 
@@ -39,9 +39,9 @@ class Ordinals:
         self._places: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
 
     def find(self, log: PartitionLog, ordinal: int) -> Boundary:
-        """Return where the message with ``ordinal`` others before it begins; clamped to what is kept and readable.
+        """Return the start of the message with ``ordinal`` messages before it; clamped to the kept, readable range.
 
-        Where the message is damaged, this is where the damage begins, and its ordinal may be lower.
+        If the message is damaged, this is the start of the damage, and its ordinal may be lower.
 
         Raises:
             OSError: The index or the segment cannot be read.
@@ -54,7 +54,7 @@ class Ordinals:
         return boundary_of_message(log.layout, ordinal)
 
     def remember(self, log: PartitionLog, ordinal: int, offset: int) -> None:
-        """Take note of where the message with ``ordinal`` others before it begins."""
+        """Remember the start of the message with ``ordinal`` messages before it."""
         places = self._of(log)
         if len(places) >= PLACES_MAX and ordinal not in places:
             del places[next(iter(places))]
@@ -62,6 +62,6 @@ class Ordinals:
 
     def _of(self, log: PartitionLog) -> dict[int, int]:
         known = self._places.get(log)
-        if known is None or known[0] != log.incarnation:  # its files were removed, and offsets began again
+        if known is None or known[0] != log.incarnation:  # its files were removed, and offsets begin again
             known = self._places[log] = log.incarnation, {}
         return known[1]

@@ -1,4 +1,4 @@
-"""What the engine answers: typed values, which every frontend turns into its own replies. No protocol's words or codes.
+"""The engine's answers: typed values, which every front end converts to its own replies. Independent of protocols.
 
 A ``Refusal`` is an expected outcome, never an exception: the request was not carried out, and nothing has changed.
 """
@@ -26,7 +26,7 @@ class TopicUnknown(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class TopicReserved(Refusal):
-    """Only the broker itself puts to the topic."""
+    """Only the broker itself may put to the topic."""
 
     topic: str
 
@@ -47,7 +47,7 @@ class PartitionClosed(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PartitionEmpty(Refusal):
-    """Nothing was ever put to the partition, so there is no log to read."""
+    """The partition was never put to, so it has no log."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class PartitionEmpty(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class ChecksumMismatch(Refusal):
-    """The body has not the checksum that came with it."""
+    """The body does not match the checksum that came with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class TooLarge(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SizeInvalid(Refusal):
-    """A read that asks for no bytes."""
+    """A read asks for no bytes."""
 
     bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMoved(Refusal):
-    """The offset is not stored; ``offset`` is the one to go on from."""
+    """The offset is not stored; continue at ``offset``."""
 
     offset: int
 
@@ -89,7 +89,7 @@ class NothingAt(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class InsideMessage(Refusal):
-    """``offset`` lies inside the message that begins at ``boundary``."""
+    """``offset`` is inside the message that begins at ``boundary``."""
 
     offset: int
     boundary: int
@@ -102,12 +102,12 @@ class _Explained(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class TypesInvalid(_Explained):
-    """A message type is no name of one."""
+    """A message type is not a valid name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockInvalid(_Explained):
-    """A block is not the whole, correct frames that it should be."""
+    """A block does not consist of whole, correct frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class DiskFull(_Explained):
 
 @dataclass(frozen=True, slots=True)
 class ClockImplausible(_Explained):
-    """The clock shows a time that message ids must not be made of."""
+    """The clock shows a time that must not be used in message ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLimit(_Explained):
-    """No partition can be made beside those that there are."""
+    """No further partition can be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +149,17 @@ class StorageFailed(_Explained):
 
 @dataclass(frozen=True, slots=True)
 class AllRejected(Refusal):
-    """None of a block's independent messages can be stored: why, by position in the block."""
+    """No message of an independent block can be stored; the reasons by position in the block."""
 
     rejected: Mapping[int, Refusal]
 
 
 class Appended(NamedTuple):
-    """A block that is written to ``partition``, not yet durable.
+    """A block that is written to ``partition`` and not durable yet.
 
-    Its messages have the ids ``ids``, the ordinals from ``first_ordinal`` on, and their frames stand back to back from
-    byte ``first_offset`` to ``end_offset``. Messages of an independent block that could not be stored are in
-    ``rejected``, by position in the block; nothing of theirs is counted in the rest.
+    Its messages have the ids ``ids`` and the ordinals from ``first_ordinal`` on; their frames are contiguous from byte
+    ``first_offset`` to ``end_offset``. ``rejected`` has the refused messages of an independent block, by position in
+    the block; the other fields do not count them.
     """
 
     partition: int

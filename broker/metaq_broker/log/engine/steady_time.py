@@ -1,21 +1,21 @@
-"""Wall-clock times on a line without jumps, and whether the wall clock is sure enough to call anything old.
+"""Wall-clock times on a line without jumps, and whether the wall clock is reliable enough to delete by age.
 
-A wall clock that has jumped is trusted after a while (``id_clock``), since a correction stays. It may be wrong
-nevertheless: for a day (``DOUBT_MS``), or until an operator accepts it, nothing is deleted by its age. A clock that
-returns to where it would be without the jump ends the doubt.
+A wall clock that has jumped is trusted after a while (``id_clock``), because a correction stays. It may be wrong
+nevertheless: for a day (``DOUBT_MS``), or until an operator accepts it, nothing is deleted by age. A clock that returns
+to the time without the jump ends the doubt.
 
-Messages that wait for a time are compared on a line on which every second is a second: the time of the wall clock less
-all its jumps. Between two jumps is an *epoch*. A time that was noted, such as when a message was stored, is of the
-epoch in which the clock showed it; of several, of the latest, so that nothing is due too early.
+Due times of waiting messages are compared on a line on which every second is a second: the wall clock's time minus all
+jumps. The time between two jumps is an *epoch*. A recorded time, such as the store time of a message, belongs to the
+epoch in which the clock showed it; if there are several, to the latest, so that no message is due too early.
 
-The jumps are kept in a file, ``clock-jumps`` in the data folder, UTF-8 text, replaced in one step with each::
+The jumps are stored in the file ``clock-jumps`` in the data folder, UTF-8 text, replaced atomically at each jump::
 
     metaq-clock-jumps 1
-    doubt UNTIL                      in ms on the line without jumps; ``-``: the clock is sure
+    doubt UNTIL                      in ms on the line without jumps; ``-``: the clock is not in doubt
     jump AT BEFORE AFTER             in ms: when, on the line without jumps; what the clock showed before and after it
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-Those that are older than ``KEPT_MS`` are left out at a start: nothing waits for so long. Without the file, or with a
+Jumps that are older than ``KEPT_MS`` are dropped at a start: no message waits for so long. Without the file, or with a
 damaged one, the clock has not jumped.
 
 Source: docs/operations.md, "When the clock is wrong".
@@ -38,13 +38,13 @@ _TITLE: Final = "metaq-clock-jumps 1"
 
 DAY_MS: Final = 86_400_000
 DOUBT_MS: Final = DAY_MS
-"""How long after a jump was trusted nothing is deleted by its age, unless an operator accepts the clock."""
+"""How long after an accepted jump nothing is deleted by age, unless an operator accepts the clock."""
 
 KEPT_MS: Final = 7 * DAY_MS
-"""Longer than any message waits for its time."""
+"""Longer than any message waits."""
 
 SAME_MS: Final = 600_000
-"""A clock that is so near to where it would be without its jumps has not jumped any more."""
+"""A clock this near to its time without jumps counts as not having jumped."""
 
 
 class Jump(NamedTuple):
@@ -56,7 +56,7 @@ class Jump(NamedTuple):
 
 
 class SteadyTime:
-    """``changed`` is called when the file is to be written again."""
+    """``changed`` is called when the file should be written again."""
 
     def __init__(
         self, jumps: Sequence[Jump] = (), doubt_until_ms: int | None = None, changed: Callable[[], None] = lambda: None
@@ -64,14 +64,13 @@ class SteadyTime:
         self._jumps, self._doubt_until_ms = list(jumps), doubt_until_ms
         self.changed = changed
         self.shown_ms = 0
-        """What the clock shows now."""
 
     @classmethod
     def read(cls, files: Files, folder: Path) -> SteadyTime:
         """Read the file in ``folder`` (blocking).
 
         Raises:
-            OSError: The file is there and cannot be read.
+            OSError: The file exists and cannot be read.
         """
         path = folder / FILE_NAME
         if not files.exists(path):
@@ -86,7 +85,7 @@ class SteadyTime:
             return cls()
 
     def content(self) -> bytes:
-        """Return what the file is to hold."""
+        """Return the contents of the file."""
         until = "-" if self._doubt_until_ms is None else str(self._doubt_until_ms)
         return seal(_TITLE, [f"doubt {until}", *("jump {} {} {}".format(*jump) for jump in self._jumps)])
 
@@ -103,7 +102,7 @@ class SteadyTime:
         return shifts[::-1]
 
     def of(self, wall_ms: int) -> int:
-        """Return where a time that this broker's clock has shown is on the line without jumps."""
+        """Convert a time that this broker's clock has shown to the line without jumps."""
         if not self._jumps:
             return wall_ms
         ends = [*(jump.before_ms for jump in self._jumps), max(self.shown_ms, self._jumps[-1].after_ms)]
@@ -112,30 +111,30 @@ class SteadyTime:
         return wall_ms - self.shifts_ms()[distances.index(min(distances))]
 
     def jumped(self, before_ms: int, after_ms: int) -> None:
-        """Take note that the clock is trusted, which shows ``after_ms`` where it would show ``before_ms``."""
+        """Record an accepted jump: the clock shows ``after_ms`` instead of ``before_ms``."""
         at_ms = before_ms - self.shift_ms
         self._jumps.append(Jump(at_ms, before_ms, after_ms))
         self._doubt_until_ms = None if abs(self.shift_ms) <= SAME_MS else at_ms + DOUBT_MS
         self.changed()
 
     def doubt(self, now_ms: int) -> None:
-        """Doubt the clock for a while though it was not seen to jump; ``now_ms`` is on the line without jumps."""
+        """Doubt the clock for a while although no jump was seen; ``now_ms`` is on the line without jumps."""
         self._doubt_until_ms = now_ms + DOUBT_MS
         self.changed()
 
     def is_doubted(self, now_ms: int) -> bool:
-        """Say whether a jump is too new to call anything old; ``now_ms`` is on the line without jumps."""
+        """Return whether the last jump is too recent to delete by age; ``now_ms`` is on the line without jumps."""
         return self._doubt_until_ms is not None and now_ms < self._doubt_until_ms
 
     def end_doubt(self) -> bool:
-        """Doubt the clock no more; say whether it was doubted."""
+        """End the doubt; return whether there was one."""
         was, self._doubt_until_ms = self._doubt_until_ms is not None, None
         if was:
             self.changed()
         return was
 
     def forget_old(self, now_ms: int) -> None:
-        """Leave out jumps that nothing can be of that still waits; ``now_ms`` is on the line without jumps."""
+        """Drop jumps that no waiting message needs; ``now_ms`` is on the line without jumps."""
         kept = [jump for jump in self._jumps if now_ms - jump.at_ms < KEPT_MS]
         if len(kept) < len(self._jumps) and not kept:
             self._jumps = []

@@ -1,4 +1,4 @@
-"""The partitions of a broker, wherever they are: one ``LogStore`` for each data folder that the configuration names."""
+"""The partitions of a broker in all data folders: one ``LogStore`` for each folder of the configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DataFolderFailed(MetaqError):
 
 
 class TopicStores:
-    """All partitions, found by topic and index. Make it with ``open``; not thread-safe."""
+    """All partitions, found by topic and index. Open it with ``open``; not thread-safe."""
 
     def __init__(self, files: Files, clock: Clock, config: BrokerConfig) -> None:
         self._files, self._clock = files, clock
@@ -52,11 +52,11 @@ class TopicStores:
         self._only: LogStore | None = None
         self._topics: set[str] = set()
         self.topics_changed: Callable[[], None] = lambda: None
-        """Called when partitions of a topic are there for the first time, or none are left."""
+        """Called when a topic gets its first partition or loses its last one."""
 
     @classmethod
     def open(cls, files: Files, clock: Clock, config: BrokerConfig) -> TopicStores:
-        """Lock and load every data folder (blocking; recovers what a crash left).
+        """Lock and load every data folder, and recover from a crash (blocking).
 
         Raises:
             StoreLocked: Another broker uses a folder.
@@ -90,44 +90,43 @@ class TopicStores:
             raise DataFolderFailed(path, error) from error
 
     def adopt(self, store: LogStore) -> None:
-        """Serve the partitions of one more data folder, which is no other's."""
+        """Serve the partitions of another data folder."""
         self._stores[str(store.data_path)] = store
         self._only = store if len(self._stores) == 1 else None
         self._know(log.topic for log in store.logs())
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Go by another configuration; every data folder in it has been adopted."""
+        """Apply another configuration; all of its data folders have been adopted."""
         self._config = config
 
     @property
     def data_paths(self) -> list[str]:
-        """The folders that hold partitions, the system's first."""
+        """The folders of partitions, the system's first."""
         return list(self._stores)
 
     @property
     def partition_count(self) -> int:
-        """Partitions in service."""
         return sum(store.partition_count for store in self._stores.values())
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes may still be written in one of ``data_paths`` (may block; any thread).
 
         Raises:
-            OSError: The disk does not report it.
+            OSError: It cannot be read.
         """
         return self._stores[path].free_bytes()
 
     def store_of(self, topic: str) -> LogStore:
-        """Return where the partitions of ``topic`` are."""
+        """Return the store of the partitions of ``topic``."""
         return self._only or self._stores[self._config.topic_settings(topic).data_path]
 
     def get(self, topic: str, index: int) -> PartitionLog | None:
-        """Return an open partition, ``None`` if there is none."""
+        """Return an open partition; ``None`` if there is none."""
         store = self._only or self._stores[self._config.topic_settings(topic).data_path]
         return store.get(topic, index)
 
     def get_or_create(self, topic: str, index: int) -> PartitionLog:
-        """Return a partition, made when there is none. Raises as ``LogStore.get_or_create``."""
+        """Return a partition, created if necessary. Raises as ``LogStore.get_or_create``."""
         log = self.get(topic, index)
         if log is None:
             log = self.store_of(topic).get_or_create(topic, index)
@@ -135,12 +134,12 @@ class TopicStores:
         return log
 
     def bring_online(self, log: PartitionLog) -> None:
-        """Put a withdrawn partition back into service, or one that could not be opened before."""
+        """Put a withdrawn partition, or one that could not be opened, into service."""
         self.store_of(log.topic).bring_online(log)
         self._know([log.topic])
 
     def remove_entry(self, topic: str, index: int) -> None:
-        """Take note that a withdrawn partition is not there any more."""
+        """Forget a withdrawn partition, which was deleted."""
         store = self.store_of(topic)
         store.remove_entry(topic, index)
         if not any(log.topic == topic for log in store.logs()):
@@ -154,11 +153,10 @@ class TopicStores:
             self.topics_changed()
 
     def each_store(self) -> list[LogStore]:
-        """Return the data folders."""
         return list(self._stores.values())
 
     def losses(self) -> list[tuple[str, int, Loss]]:
-        """Return topic, index and what was lost of every partition that lost data, until it is acknowledged."""
+        """Return topic, index and loss of every partition with losses that are not acknowledged."""
         found = (loss for store in self._stores.values() for loss in store.losses)
         return [(*parse_folder_name(loss.folder), loss) for loss in found]
 
@@ -170,20 +168,18 @@ class TopicStores:
         return sorted(found, key=lambda log: (log.topic, log.index))
 
     def partition_counts(self) -> dict[str, int]:
-        """Return topic -> number of its partitions, counted to the last one that is there."""
+        """Return topic -> number of its partitions, up to the last one."""
         return {log.topic: log.index + 1 for log in self.logs()}
 
     @property
     def topics(self) -> Set[str]:
-        """The topics of which partitions are there."""
         return self._topics
 
     def has_topic(self, topic: str) -> bool:
-        """Say whether any partition of ``topic`` is there."""
         return topic in self._topics
 
     def refusal(self, topic: str, index: int) -> str | None:
-        """Return why a partition that is on the disk could not be opened, ``None`` if there is no such fault."""
+        """Return why a partition on the disk could not be opened; ``None`` if there is no such fault."""
         return self.store_of(topic).refused.get((topic, index))
 
     def refused(self) -> Iterable[tuple[str, int, str]]:
@@ -204,26 +200,23 @@ class TopicStores:
 
 
 INTERVAL_S: Final = 1.0
-"""How much of what was acknowledged last may be missing in the notes, in seconds."""
+"""Seconds between two records of the durable ends."""
 
 SHARE_MAX: Final = 0.02
-"""Of the time, at most this much is spent on notes: with very many partitions they are written less often."""
+"""Limit of the fraction of time for these records: with very many partitions they are written less often."""
 
 
 class EndsRecorder:
-    """Used on one event loop."""
-
     def __init__(self, stores: TopicStores, interval_s: float = INTERVAL_S) -> None:
         self._stores = stores
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Note ends regularly from now on, until ``stop``."""
+        """Record the durable ends regularly until ``stop``."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="durable ends")
 
     async def stop(self) -> None:
-        """Note no more."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,10 +1,10 @@
-"""The topics of a broker and their settings: those of its configuration, and those that clients and operators make.
+"""The topics of a broker and their settings: from its configuration, and created by clients and operators.
 
-Settings that are made while the broker runs are durable, in the state table under ``topic/NAME``, and go before those
-of the configuration. The engine gets them with a configuration that has them beside the file's own topics: so
-clients of every protocol can put to them and get from them.
+Settings from clients and operators are durable, in the state table under ``topic/NAME``, and override the
+configuration. The engine gets a configuration that contains these topics beside the file's own, so clients of every
+protocol can use them.
 
-A topic is known if it was made, if the configuration names it, or if it has messages. Where a pattern of the
+A topic is known if it was created, if the configuration names it, or if it has messages. If a pattern of the
 configuration admits every name (``[topic=*]``), a topic is known from its first message on.
 """
 
@@ -28,24 +28,24 @@ PREFIX: Final = "topic/"
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1
-"""Bits of ``perm``; a topic with the last one is a template for topics that are made when they are first used."""
+"""Bits of ``perm``. A topic with the last one is a template for topics that are created when they are first used."""
 
 TOPICS_MAX: Final = 10_000
-"""Topics that are made while the broker runs."""
+"""Limit of topics that are created while the broker runs."""
 
 COUNTED_FOR_MS: Final = 1000
 
 UNFLUSHED_MAX: Final = 1000
 UNFLUSHED_MS_MAX: Final = 20
-"""Without ``wait_for_disk``: messages of a partition that may be acknowledged and not durable, and how long each is."""
+"""Without ``wait_for_disk``: how many acknowledged messages of a partition may be not durable, and for how long."""
 
 QUEUES_MAX: Final = 4_096
-"""Queues of one topic."""
+"""Limit of queues of one topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Queues from 0 to below ``read_queues`` are read, and so for writing. ``order`` and the rest are for clients."""
+    """Queues below ``read_queues`` can be read, queues below ``write_queues`` written. The rest is for clients."""
 
     read_queues: int
     write_queues: int
@@ -56,7 +56,7 @@ class TopicSettings:
 
     @property
     def queues(self) -> int:
-        """Queues that exist: while a topic shrinks, those that are only read still count."""
+        """Number of existing queues: while a topic shrinks, queues that can only be read count, too."""
         return max(self.read_queues, self.write_queues)
 
 
@@ -64,7 +64,7 @@ _NAMES: Final = tuple(field.name for field in fields(TopicSettings))
 
 
 class TopicRefused(MetaqError):
-    """``topic`` is not made, changed or deleted: ``reason``."""
+    """``topic`` cannot be created, changed or deleted: ``reason``."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic, self.reason = topic, reason
@@ -75,37 +75,37 @@ class TopicRefused(MetaqError):
 
 
 class StoredTopics(Protocol):
-    """What of ``TopicStores`` is needed here."""
+    """The part of ``TopicStores`` that is needed here."""
 
     @property
     def partition_count(self) -> int:
-        """Partitions in service."""
+        ...
 
     @property
     def topics(self) -> Set[str]:
-        """Those of which partitions are there."""
+        ...
 
     def has_topic(self, topic: str) -> bool:
-        """Say whether any partition of ``topic`` is there."""
+        ...
 
     def partition_counts(self) -> dict[str, int]:
-        """Return topic -> number of its partitions, counted to the last one that is there."""
+        """Return topic -> number of its partitions, up to the last one."""
 
 
 Announce = Callable[[Callable[[], None]], None]
 
 OnTopicChange = Callable[[str | None], None]
-"""Called with the topic that came, changed or went; ``None`` = any may have."""
+"""Called with the topic that was created, changed or deleted; ``None`` = any may have changed."""
 
 
 class Topics:
-    """``built_in`` are topics that exist without anybody making them, and that cannot be changed.
+    """``built_in`` topics always exist and cannot be changed.
 
     They are left out of lists for users, and so are topics that begin with one of ``hidden_prefixes``.
 
-    ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
-    clock's time. Without ``wait_for_disk``, puts to topics that clients made are acknowledged before they are durable.
-    Nobody but the broker puts to ``reserved`` topics.
+    ``apply`` is called with the configuration for the engine, now and after each change. ``now_ms`` returns the time.
+    Without ``wait_for_disk``, puts to topics that clients created are acknowledged before they are durable. Only the
+    broker puts to ``reserved`` topics.
     """
 
     def __init__(
@@ -130,19 +130,19 @@ class Topics:
         self._known_stored = frozenset(stores.topics)
         self._listeners: list[OnTopicChange] = []
         self.announce: Announce = lambda call: call()
-        """Calls back when those outside who must know of all changes do."""
+        """Calls back when everyone outside who must know all changes knows them."""
         self._depth, self._is_due = 0, False
         self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
         self.changes = 0
-        """How often something was changed since the start."""
+        """Number of changes since the start."""
         self.changed_ms = now_ms()
-        """When it was changed last."""
+        """Time of the last change."""
         self._apply(self._merged())
 
     # ---- asking
 
     def settings(self, topic: str) -> TopicSettings | None:
-        """Return the settings of a topic, ``None`` if it is not known."""
+        """Return the settings of a topic; ``None`` if it is not known."""
         found = self._made.get(topic) or self._built_in.get(topic)
         if found is None and (topic in self._config.topics and "*" not in topic):
             return self._configured(topic)
@@ -151,7 +151,7 @@ class Topics:
         return found
 
     def all(self) -> Mapping[str, TopicSettings]:
-        """Return the topics that are known, those that are built in included."""
+        """Return the known topics, including built-in ones."""
         counts = self._counts().items()
         return {
             **{topic: self._stored(topic, count) for topic, count in counts},
@@ -161,22 +161,21 @@ class Topics:
         }
 
     def has_messages(self, topic: str) -> bool:
-        """Say whether messages of a topic are stored, or were."""
+        """Return whether messages of a topic are, or were, stored."""
         return self._stores.has_topic(topic)
 
     def is_built_in(self, topic: str) -> bool:
-        """Say whether a topic exists without anybody making it."""
         return topic in self._built_in
 
     def when_changed(self, listener: OnTopicChange) -> None:
-        """Call ``listener`` after each change of the topics or their settings."""
+        """Call ``listener`` after each change of topics or settings."""
         self._listeners.append(listener)
 
     # ---- changing
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Have ``apply`` be called once, at the end, for all changes in this ``with``: it costs work for each topic."""
+        """Call ``apply`` only once, at the end, for all changes in the block: it costs work for each topic."""
         self._depth += 1
         try:
             yield
@@ -187,10 +186,10 @@ class Topics:
                 self._apply(self._merged())
 
     def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
-        """Make a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
+        """Create a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
 
         Raises:
-            TopicRefused: It is built in, its name or a number is not possible, or there are too many topics.
+            TopicRefused: It is built in, its name or a number is not allowed, or there are too many topics.
             StateFull: There is no space for its settings.
         """
         self._check(topic, settings)
@@ -213,7 +212,7 @@ class Topics:
     def create_like(
         self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None
     ) -> TopicSettings | None:
-        """Make a topic with at most as many queues as ``template`` has, and its permissions, and return its settings.
+        """Create a topic with the permissions of ``template`` and at most as many queues; return its settings.
 
         ``None`` if ``template`` is not known or no template. Raises as ``create``.
         """
@@ -226,10 +225,10 @@ class Topics:
         return settings
 
     def keep_readable(self) -> list[str]:
-        """Have all stored partitions be queues that are read, of topics that are written; return the topics changed.
+        """Make all stored partitions readable queues of writable topics; return the changed topics.
 
-        For settings that are older than the messages. Queues and topics that an operator took away come back. A topic
-        that was not about to shrink or grow has as many queues for writing.
+        For settings that are older than the messages. Queues and topics that an operator removed are restored. A topic
+        that was not about to shrink or grow gets as many queues for writing.
         """
         changed = []
         for topic, stored in self._stores.partition_counts().items():
@@ -245,7 +244,7 @@ class Topics:
         return changed
 
     def delete(self, topic: str, on_durable: OnDurable | None = None) -> None:
-        """Forget the settings of a topic; nothing changes if it is not known. Its messages are another's affair.
+        """Forget the settings of a topic, if it is known. Its messages are not deleted.
 
         Raises:
             TopicRefused: It is built in, or the configuration names it.
@@ -258,33 +257,32 @@ class Topics:
             self._changed(topic)
 
     def check_deletable(self, topic: str) -> None:
-        """Look whether a topic can be deleted. Raises as ``delete``."""
+        """Check that a topic can be deleted. Raises as ``delete``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
         if topic in self._config.topics and "*" not in topic:
             raise TopicRefused(topic, "it is configured in server.ini; remove it there")
 
     def configure(self, config: BrokerConfig) -> None:
-        """Go by another configuration, such as after a reload."""
+        """Apply another configuration, such as after a reload."""
         self._config = config
         self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
         self._changed(None)
 
     def read_again(self) -> None:
-        """Go by what the table says now; others than this object have changed it."""
+        """Read the table again; others than this object have changed it."""
         made = {key.removeprefix(PREFIX): _read(value) for key, value in self._table.items(PREFIX)}
         if made != self._made:
             self._made = made
             self.configure(self._config)
 
     def stored_topics_changed(self) -> None:
-        """Take note that topics got their first message, or lost their last partition."""
+        """Update after topics got their first message, or lost their last partition."""
         stored = frozenset(self._stores.topics)
         changed, self._known_stored = stored ^ self._known_stored, stored
         for topic in changed - self._made.keys():
             self._changed(topic)
 
-    # ---- inside
 
     def _check(self, topic: str, settings: TopicSettings) -> None:
         if topic in self._built_in:
@@ -300,7 +298,7 @@ class Topics:
             raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
 
     def _made_like(self, topic: str) -> int:
-        """How many topics clients made, of those that are hidden or of the others: neither takes the other's space."""
+        """Return how many topics clients created among the hidden ones, or among the others; each has its own limit."""
         hidden = topic.startswith(self._hidden_prefixes)
         return sum(each.startswith(self._hidden_prefixes) == hidden for each in self._made)
 
@@ -310,7 +308,7 @@ class Topics:
         return TopicSettings(config.num_partitions, config.num_partitions, perm)
 
     def _counts(self) -> dict[str, int]:
-        """Return topic -> partitions that are stored; counted again when there are more, and once a second."""
+        """Return topic -> stored partitions; counted again when there are more, and once a second."""
         count, now_ms = self._stores.partition_count, self._now_ms()
         if count != self._counted[0] or abs(now_ms - self._counted[1]) > COUNTED_FOR_MS:
             self._counted = count, now_ms, self._stores.partition_counts()
@@ -323,7 +321,7 @@ class Topics:
         return TopicSettings(count, self._config.topic_settings(topic).num_partitions)
 
     def _overriding(self) -> dict[str, TopicSettings]:
-        """Return the topics whose settings go before those of the configuration."""
+        """Return the topics whose settings override the configuration."""
         return {**self._built_in, **self._made}
 
     def _changed(self, topic: str | None) -> None:
@@ -338,7 +336,7 @@ class Topics:
             listener(topic)
 
     def _merged(self) -> BrokerConfig:
-        """Return the file's configuration with these topics in it."""
+        """Return the file's configuration with these topics."""
         made = {
             topic: config.num_partitions
             for topic, config in self._added.items()
@@ -359,7 +357,7 @@ class Topics:
         base = self._config.topic_settings(topic)
         inherited: dict[str, Any] = {key.attribute: getattr(base, key.attribute) for key in TOPIC_KEYS}
         inherited["num_partitions"] = max(1, settings.queues)
-        if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
+        if topic in self._built_in:  # read as soon as they are acknowledged, so they must be durable
             inherited["unflush_threshold"] = 0
         elif topic not in self._config.topics and not self._wait_for_disk:
             inherited["unflush_threshold"], inherited["unflush_interval_ms"] = UNFLUSHED_MAX, UNFLUSHED_MS_MAX

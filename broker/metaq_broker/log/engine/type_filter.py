@@ -1,7 +1,7 @@
-"""Picks messages of certain types from a partition, for readers that want no others.
+"""Selects messages of given types from a partition.
 
-The work of one request is bounded: at most ``SCAN_BYTES_MAX`` bytes of the log are read, except that a single
-longer frame is read whole, piece by piece. Every frame's checksum is verified.
+The work of one request is bounded: at most ``SCAN_BYTES_MAX`` bytes of the log are read, except that a single longer
+frame is read whole, piece by piece. Every frame's checksum is verified.
 
 Source: docs/protocol.md, "fget".
 """
@@ -20,13 +20,13 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
 
 SCAN_BYTES_MAX: Final = 1 << 20
-"""Bytes of the log that one request looks at; takes some milliseconds of the event loop."""
+"""Limit of bytes of the log for one request; they take some milliseconds of the event loop."""
 
 _CHUNK_BYTES: Final = 1 << 18
 
 
 class BetweenBoundaries(Exception):
-    """A scan cannot begin at the offset asked for: the message there begins at ``boundary``."""
+    """A scan cannot begin at the requested offset, which is inside the message that begins at ``boundary``."""
 
     def __init__(self, boundary: int) -> None:
         self.boundary = boundary
@@ -35,28 +35,26 @@ class BetweenBoundaries(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LargeFrame:
-    """The one frame that is kept, too long to be kept in memory; the next one begins behind it."""
+    """The only selected frame, too long for memory; the next one begins behind it."""
 
     frame: Slice
 
     @property
     def frame_bytes(self) -> int:
-        """Its length."""
         return self.frame.length
 
     @property
     def next_offset(self) -> int:
-        """Offset to go on from."""
         return self.frame.offset + self.frame.length
 
 
 def scan(
     log: PartitionLog, offset: int, bytes_max: int, types: Collection[bytes]
 ) -> Selection | LargeFrame | AtEnd | Moved:
-    """Look at whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; keep those of ``types``.
+    """Read whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; select frames of ``types``.
 
     Raises:
-        BetweenBoundaries: ``offset`` is not where a frame begins.
+        BetweenBoundaries: No frame begins at ``offset``.
         CorruptFrame: The frame at ``offset`` is damaged. Later damage only ends the selection.
         OSError: The segment cannot be read.
     """
@@ -76,7 +74,7 @@ def scan(
 
 
 def _scan_one(log: PartitionLog, offset: int, size: int, types: Collection[bytes]) -> Selection | LargeFrame:
-    """Look at one frame that is longer than a scan may be."""
+    """Read one frame that is longer than the limit of a scan."""
     whole = log.read(offset, size)
     if not isinstance(whole, Slice) or whole.length < size:
         raise _corrupt(log, offset, f"{size} bytes are announced, more than there are")

@@ -1,1 +1,1 @@
-"""The door to the disk, and small files that are read back whole or not at all."""
+"""Access to the disk, and small files that are read completely or not at all."""

@@ -1,14 +1,14 @@
-"""How far the partitions of a data folder were durable, noted apart from them, so that a lost end is noticed.
+"""The durable ends of a data folder's partitions, recorded outside the partitions, so that a lost end is noticed.
 
-File ``durable-ends`` in the data folder, UTF-8 text, replaced in one step about every second while something changes::
+File ``durable-ends`` in the data folder, UTF-8 text, replaced atomically about every second while something changes::
 
     metaq-durable-ends 1
     END ORDINAL INCARNATION FOLDER   durable at least up to END, ORDINAL messages; FOLDER is the rest of the line
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A partition may have grown since, so an end that is found behind the noted one is what is expected. One that is found
-before it has lost durable bytes: their offsets are known to readers and must not be given to other messages. A file
-that is missing or damaged says nothing.
+A partition may have grown since, so its end is expected at or behind the recorded one. If it is before the recorded
+one, durable bytes are lost: readers know their offsets, which must not be given to other messages. A missing or damaged
+file has no effect.
 
 Source: docs/log-format.md, "When durable bytes are gone".
 """
@@ -32,7 +32,7 @@ _TITLE: Final = "metaq-durable-ends 1"
 class KnownEnd(NamedTuple):
     """A partition was durable up to ``end``, with ``ordinal`` messages before it, if that is known.
 
-    ``exact``: nothing behind ``end`` can have been acknowledged.
+    ``exact``: no message behind ``end`` can have been acknowledged.
     """
 
     end: int
@@ -49,7 +49,7 @@ class NotedEnd(NamedTuple):
 
 
 def read_durable_ends(files: Files, data_path: Path) -> dict[str, NotedEnd]:
-    """Return the noted end of each partition folder; empty without the file or if it is damaged."""
+    """Return the recorded end of each partition folder; empty without the file or if it is damaged."""
     path = data_path / FILE_NAME
     if not files.exists(path):
         return {}
@@ -75,9 +75,9 @@ def write_durable_ends(files: Files, data_path: Path, ends: Mapping[str, NotedEn
 
 
 def known_ends(files: Files, directory: Path, clean: CleanEnd | None, noted: NotedEnd | None) -> Sequence[KnownEnd]:
-    """Return what a clean-shutdown mark and a noted end say of a partition that is there (blocking).
+    """Return what a clean-shutdown mark and a recorded end say about an existing partition (blocking).
 
-    A clean end is exact. A noted one of another incarnation is of a former partition and says nothing.
+    A clean end is exact. A recorded end of another incarnation is from a former partition and is ignored.
 
     Raises:
         OSError: The incarnation file cannot be read.
@@ -104,7 +104,7 @@ class DurableEnds:
         self._gone: set[str] = set()
 
     def write(self, ends: Mapping[str, NotedEnd]) -> None:
-        """Note these ends, and no others, if anything differs from what was written before.
+        """Record these ends, replacing all others, if they differ from the last ones.
 
         Raises:
             OSError: The disk refuses.
@@ -113,7 +113,7 @@ class DurableEnds:
             self._write({folder: end for folder, end in ends.items() if folder not in self._gone})
 
     def forget(self, folders: Iterable[str]) -> None:
-        """Drop folders before they are removed or renamed, so that they are not taken for lost.
+        """Drop folders before they are removed or renamed, so that they do not count as lost.
 
         Raises:
             OSError: The disk refuses.
@@ -124,12 +124,12 @@ class DurableEnds:
             self._write(left)
 
     def remember(self, folder: str) -> None:
-        """Take note that a folder of this name is there again."""
+        """Record that a folder of this name exists again."""
         with self._lock:
             self._gone.discard(folder)
 
     def _write(self, ends: dict[str, NotedEnd]) -> None:
         if ends != self._written:
-            self._written = None  # unknown, if it fails
+            self._written = None  # unknown after a failure
             write_durable_ends(self._files, self._data_path, ends)
             self._written = ends

@@ -1,14 +1,14 @@
-"""What can go wrong with stored partitions. Every error carries the fields its sentence is made of.
+"""Errors of stored partitions. Every error has the fields of its sentence.
 
 ::
 
     MetaqError
     ├── LogFailed          a partition is read-only: a write or an fsync failed, and why
     │   └── LogFull        it is not: there was no space, and there may be some soon
-    ├── PartitionRefused   a partition folder cannot be opened as it stands; nothing in it was changed
+    ├── PartitionRefused   a partition folder cannot be opened; nothing in it was changed
     ├── StoreLocked        another broker uses the data folder
-    ├── StateDamaged       the file of the state table is not what was written
-    ├── StateNotWritten    a change of the state table is not known to be on the disk
+    ├── StateDamaged       the file of the state table has changed since it was written
+    ├── StateNotWritten    a change of the state table may not be on the disk
     ├── StateFull          the state table has no space for another entry
     └── TopicNameRefused   a topic name that cannot be (part of) a folder name
 """
@@ -22,7 +22,7 @@ from metaq.errors import MetaqError
 
 
 class LogFailed(MetaqError):
-    """Nothing may be appended to ``partition`` any more; ``reason`` is the failure that made it read-only."""
+    """Appends to ``partition`` are refused; ``reason`` is the failure that made it read-only."""
 
     def __init__(self, partition: str, reason: str) -> None:
         self.partition, self.reason = partition, reason
@@ -33,24 +33,24 @@ class LogFailed(MetaqError):
 
 
 class LogFull(LogFailed):
-    """There is no space on the disk for what was to be appended to ``partition``; nothing else is wrong with it."""
+    """There was no space on the disk to append to ``partition``; otherwise it is intact."""
 
     def __str__(self) -> str:
         return f"partition {self.partition}: {self.reason}"
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Return whether an operation failed for want of space, or of the space that this user may use."""
+    """Return whether an operation failed for lack of space, or of this user's quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_out_of_files(error: OSError) -> bool:
-    """Return whether a file was not opened because this process, or the system, may open no more."""
+    """Return whether a file was not opened because this process, or the system, has too many open files."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class PartitionRefused(MetaqError):
-    """The files in ``directory`` do not make up a partition; ``reason`` names the ones that do not fit."""
+    """The files in ``directory`` are no partition; ``reason`` names the ones that do not fit."""
 
     def __init__(self, directory: Path, reason: str) -> None:
         self.directory, self.reason = directory, reason
@@ -61,7 +61,7 @@ class PartitionRefused(MetaqError):
 
 
 class StoreLocked(MetaqError):
-    """The data folder ``path`` is in use by the process ``owner`` (its id as text, ``unknown`` if it left none)."""
+    """The data folder ``path`` is used by the process ``owner`` (its id as text, ``unknown`` if it left none)."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path, self.owner = path, owner
@@ -73,7 +73,7 @@ class StoreLocked(MetaqError):
 
 
 class TopicNameRefused(MetaqError):
-    """``topic`` cannot be stored, because its partitions' folders could not have such names."""
+    """``topic`` cannot be stored, because folders of its partitions could not have such names."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic, self.reason = topic, reason
@@ -84,7 +84,7 @@ class TopicNameRefused(MetaqError):
 
 
 class StateDamaged(MetaqError):
-    """The state file ``path`` is not what was written: ``reason``, found at byte ``position``. Nothing was changed."""
+    """The state file ``path`` is damaged: ``reason``, found at byte ``position``. Nothing was changed."""
 
     def __init__(self, path: object, position: int, reason: str) -> None:
         self.path, self.position, self.reason = path, position, reason
@@ -96,7 +96,7 @@ class StateDamaged(MetaqError):
 
 
 class StateNotWritten(MetaqError):
-    """A change of the state in ``path`` is not known to be on the disk, for ``reason``; it may be written later."""
+    """A change of the state in ``path`` may not be on the disk, for ``reason``; it may be written later."""
 
     retryable = True
 

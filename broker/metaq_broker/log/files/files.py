@@ -1,7 +1,7 @@
-"""The one door to the disk: every system call on the broker's files and folders is made here.
+"""The broker's access to the disk: all system calls on its files and folders are made here.
 
-Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave
-as ``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.
+Tests pass an object with the same methods that fails, tears or loses writes (``metaq_broker.testing``). Errors are
+``OSError``; the caller interprets them. Nothing is cached: a method is one operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from metaq.model import Buffer
 
 _NEW_FILE_MODE = 0o644
-_LARGE_BYTES = 1 << 16  # from here on a write of its own costs less than a copy
+_LARGE_BYTES = 1 << 16  # from this size on, a write of its own costs less than a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,6 @@ class FileStat:
 
     @property
     def mtime_ms(self) -> int:
-        """Wall-clock milliseconds of the last change."""
         return self.mtime_ns // 1_000_000
 
 
@@ -51,15 +50,13 @@ class Files:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE_MODE)
 
     def open_read(self, path: Path) -> int:
-        """Open an existing file for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         os.close(fd)
 
     def pread(self, fd: int, count: int, position: int) -> bytes:
-        """Return ``count`` bytes from ``position``; fewer only where the file ends."""
+        """Return ``count`` bytes from ``position``; fewer only at the end of the file."""
         data = os.pread(fd, count, position)
         while len(data) < count:
             more = os.pread(fd, count - len(data), position + len(data))
@@ -69,7 +66,7 @@ class Files:
         return data
 
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
-        """Fill ``buffer`` from ``position`` on; return how many bytes, fewer only where the file ends."""
+        """Fill ``buffer`` from ``position`` on; return the number of bytes, fewer only at the end of the file."""
         done = 0
         while done < len(buffer):
             read = os.preadv(fd, [buffer[done:]], position + done)
@@ -92,7 +89,7 @@ class Files:
     def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
         """Write all of ``parts`` behind each other at ``position``; after an error any part may have been written.
 
-        Small ones are joined, large ones are written from where they are.
+        Small parts are joined, large ones are written without a copy.
         """
         if len(parts) == 1:
             self.pwrite(fd, parts[0], position)
@@ -126,7 +123,6 @@ class Files:
         os.ftruncate(fd, size)
 
     def size(self, fd: int) -> int:
-        """Return the size of an open file in bytes."""
         return os.fstat(fd).st_size
 
     def identity(self, fd: int) -> tuple[int, int]:
@@ -135,7 +131,7 @@ class Files:
         return status.st_dev, status.st_ino
 
     def identity_of(self, path: Path) -> tuple[int, int]:
-        """Return device and inode of the file or folder that has this name."""
+        """Return device and inode of the file or folder ``path``."""
         status = os.stat(path)
         return status.st_dev, status.st_ino
 
@@ -174,31 +170,25 @@ class Files:
         os.rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name. The bytes live on while the file is open."""
+        """Remove a name. The bytes stay while the file is open."""
         os.unlink(path)
 
     def rmdir(self, path: Path) -> None:
-        """Remove an empty folder."""
         os.rmdir(path)
 
     def listdir(self, path: Path) -> list[str]:
-        """Return the names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: Path) -> bool:
-        """Return whether anything has this name."""
         return os.path.lexists(path)
 
     def is_dir(self, path: Path) -> bool:
-        """Return whether this is a folder."""
         return os.path.isdir(path)
 
     def is_file(self, path: Path) -> bool:
-        """Return whether this is a regular file."""
         return os.path.isfile(path)
 
     def stat(self, path: Path) -> FileStat:
-        """Return size and time of change of a file."""
         status = os.stat(path)
         return FileStat(status.st_size, status.st_mtime_ns)
 
@@ -224,11 +214,10 @@ class Files:
         self.fsync_dir(path.parent)
 
     def free_bytes(self, path: Path) -> int:
-        """Return how many bytes an unprivileged process may still write on the file system of ``path``."""
+        """Return the free bytes, for an unprivileged process, of the file system of ``path``."""
         return self.disk_space(path).free_bytes
 
     def disk_space(self, path: Path) -> DiskSpace:
-        """Return free space and size of the file system of ``path``."""
         status = os.statvfs(path)
         return DiskSpace(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
 
@@ -254,7 +243,7 @@ class Files:
         return fd
 
     def is_locked(self, path: Path) -> bool:
-        """Return whether a process holds the lock of a file that ``lock_exclusive`` made, without locking it."""
+        """Return whether a process has the lock of a ``lock_exclusive`` file, without locking it."""
         if not self.exists(path):
             return False
         fd = self.open_read(path)
@@ -268,7 +257,7 @@ class Files:
 
 
 OPEN_HANDLES_MAX = 128
-"""Read handles of older segments and of indexes that one cache keeps open."""
+"""Limit of read handles of older segments and of indexes in one cache."""
 
 
 class FileHandle:
@@ -285,11 +274,10 @@ class FileHandle:
             self._files.close(self.fd)
 
     def pread(self, count: int, position: int) -> bytes:
-        """Return ``count`` bytes from ``position``; fewer only where the file ends."""
+        """Return ``count`` bytes from ``position``; fewer only at the end of the file."""
         return self._files.pread(self.fd, count, position)
 
     def identity(self) -> tuple[int, int]:
-        """Return device and inode of the file."""
         return self._files.identity(self.fd)
 
     def __repr__(self) -> str:
@@ -307,7 +295,7 @@ class HandleCache:
         self._handles: OrderedDict[Path, FileHandle] = OrderedDict()
 
     def get(self, path: Path) -> FileHandle:
-        """Return a handle for reading ``path``, opened now if it is not kept.
+        """Return a handle for reading ``path``, opened if it is not cached.
 
         Raises:
             OSError: The file cannot be opened.
@@ -323,7 +311,7 @@ class HandleCache:
         return handle
 
     def drop(self, path: Path) -> None:
-        """Forget ``path``: its name may soon mean another file, or none."""
+        """Forget ``path``: its name may soon belong to another file, or none."""
         self._handles.pop(path, None)
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""How the files that this process may open are shared out among connections, partitions and everything else.
+"""Divides the open files of this process among connections, partitions and everything else.
 
-A connection takes one, a partition in service up to two: its newest segment and the index of that. Connections leave
-alone what partitions have, new partitions what connections need, and both leave some for the rest: read handles, the
-journal, locks, sockets that listen.
+A connection needs one, a partition in service up to two: its newest segment and that segment's index. Connections do
+not take the partitions' files, new partitions do not take the connections', and both leave some for read handles, the
+journal, locks and listening sockets.
 """
 
 from __future__ import annotations
@@ -19,35 +19,33 @@ PARTITION_FILES: Final = 2
 """Files of a partition in service."""
 
 OTHER_FILES: Final = OPEN_HANDLES_MAX + 96
-"""Files that are neither of connections nor of partitions in service; three quarters of all where few are allowed."""
+"""Files for everything else; at most three quarters of all."""
 
 CONNECTION_FILES_MIN: Final = 8
-"""Connections get an eighth of all files however many partitions there are, and never fewer than this."""
+"""Connections get an eighth of all files for any number of partitions, and at least this many."""
 
 CONNECTION_FILES_SHARE: Final = 0.75
-"""They never get more than this share."""
+"""Connections get at most this fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """``limit`` is how many files the process may open."""
-
     limit: int
 
     @classmethod
     def of_process(cls) -> OpenFiles:
-        """The limit as it is now (``ulimit -n``)."""
+        """Return the current limit (``ulimit -n``)."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(INT32_MAX if soft == resource.RLIM_INFINITY else soft)
 
     def connections_max(self, partitions: int) -> int:
-        """Return how many connections there may be beside so many partitions in service."""
+        """Return how many connections are possible beside this many partitions in service."""
         free = self.limit - self._others - partitions * PARTITION_FILES
         return max(CONNECTION_FILES_MIN, self.limit // 8, min(free, int(self.limit * CONNECTION_FILES_SHARE)))
 
     @property
     def partitions_max(self) -> int:
-        """How many partitions there may be before no more are made. Those that exist are opened nevertheless."""
+        """Above this many partitions, no further ones are created. Existing ones are opened nevertheless."""
         return max(1, (self.limit - self._others - max(CONNECTION_FILES_MIN, self.limit // 8)) // PARTITION_FILES)
 
     @property
@@ -56,7 +54,7 @@ class OpenFiles:
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as the system allows it."""
+    """Raise the limit of this process to the system's."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

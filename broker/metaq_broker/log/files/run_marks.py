@@ -1,14 +1,14 @@
-"""Which run of the broker has used a folder last: the data folder and the journal of transactions must agree.
+"""Records which run of the broker used a folder last: data folder and transaction journal must agree.
 
-A backup holds both of one moment. If only one of them is put back, the journal speaks of messages that are not there,
-or does not know what was decided about those that are. Each start therefore writes a new random name of the run into
-both folders. A broker that finds different names does not start: which of the two is right is for the operator to say,
-by restoring both or by moving the journal away. A new journal agrees with any data folder.
+A backup contains both from one moment. If only one of them is restored, the journal refers to messages that do not
+exist, or lacks decisions about messages that do. So each start writes a new random name of the run into both folders. A
+broker that finds different names does not start: an operator must decide which of the two is right, by restoring both
+or by moving the journal away. A new journal agrees with any data folder.
 
 ::
 
     metaq-last-run 1
-    RUN [NEXT]                       32 hex digits, or - if there was none; NEXT only while a start is under way
+    RUN [NEXT]                       32 hex digits, or - if there was none; NEXT only during a start
     crc32 XXXXXXXX
 
 The journal names both runs before the data folder gets the new one, and only the new one after it: a crash at any
@@ -54,7 +54,7 @@ def begin_run(files: Files, data: Path, journal: Path) -> None:
 
     Raises:
         DifferentRuns: They were not; nothing was changed.
-        OSError: A folder cannot be read or made.
+        OSError: A folder cannot be read or created.
     """
     files.make_folders(journal)
     try:
@@ -67,12 +67,12 @@ def begin_run(files: Files, data: Path, journal: Path) -> None:
         files.write_atomic(journal / FILE_NAME, seal(_TITLE, [f"{before} {run}"]))
         files.write_atomic(data / FILE_NAME, seal(_TITLE, [run]))
         files.write_atomic(journal / FILE_NAME, seal(_TITLE, [run]))
-    except OSError as error:  # a full disk, say: the folders still agree
-        _LOG.warning("this run is not noted in %s and %s: %s", data, journal, error)
+    except OSError as error:  # for example a full disk: the folders still agree
+        _LOG.warning("this run is not recorded in %s and %s: %s", data, journal, error)
 
 
 def require_same_run(files: Files, data: Path, journal: Path) -> str | None:
-    """Check that both folders were used last by the same run, which is returned if it is known. ``journal`` is there.
+    """Check that both folders were used last by the same run; return it, if it is known. ``journal`` exists.
 
     Raises:
         DifferentRuns: They were not.
@@ -92,7 +92,7 @@ def _agree(of_data: Sequence[str], of_journal: Sequence[str]) -> bool:
 
 
 def _read(files: Files, folder: Path) -> list[str]:
-    """The runs that a folder names; none without a file."""
+    """Return the runs that a folder names; none without a file."""
     path = folder / FILE_NAME
     if not files.exists(path):
         return []

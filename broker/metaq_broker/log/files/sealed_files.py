@@ -1,4 +1,4 @@
-"""Small files with facts that must be read back whole or not at all, and the two marks of how a broker ended.
+"""Small files with a checksum that are read completely or not at all, and the two marks of how a broker ended.
 
 ::
 
@@ -8,7 +8,7 @@
 
 The mark of a clean shutdown, ``clean-shutdown`` in the data folder, says which partitions were complete and how they
 ended. A partition is trusted at the next start only if its last segment still has the recorded end and time of change,
-because a broker that knows nothing of the mark may have used the folder meanwhile.
+because a broker that does not know the mark may have used the folder meanwhile.
 
 The mark of a failed fsync, ``failed-sync`` in the partition's folder, is the durable end as a decimal number and a line
 end. After a failed fsync the kernel may count the lost pages as written: the bytes still read back from memory, and a
@@ -29,7 +29,7 @@ _SUM_WORD = b"crc32 "
 
 
 def seal(title: str, lines: Iterable[str]) -> bytes:
-    """Return the content of such a file. Lines hold no line ends."""
+    """Return the contents of such a file. Lines have no line ends."""
     text = "".join(f"{line}\n" for line in (title, *lines)).encode(errors="surrogateescape")
     return text + _SUM_WORD + f"{zlib.crc32(text):08x}\n".encode()
 
@@ -77,7 +77,7 @@ def _clean_end(line: str) -> tuple[str, CleanEnd]:
 
 
 def write_clean_mark(files: Files, data_path: Path, ends: Mapping[str, CleanEnd]) -> None:
-    """Leave the mark; durable on return."""
+    """Write the mark; durable on return."""
     lines = (f"{end.end} {end.mtime_ns} {folder}" for folder, end in sorted(ends.items()) if "\n" not in folder)
     files.write_atomic(data_path / _CLEAN_FILE, seal(_CLEAN_TITLE, lines))
 
@@ -94,7 +94,7 @@ _FAILED_FILE = "failed-sync"
 
 
 def read_failed_sync(files: Files, directory: Path) -> int | None:
-    """Return the durable end in the mark, ``None`` without a mark or if it cannot be read."""
+    """Return the durable end in the mark; ``None`` without a mark or if it cannot be read."""
     path = directory / _FAILED_FILE
     if not files.exists(path):
         return None
@@ -103,7 +103,6 @@ def read_failed_sync(files: Files, directory: Path) -> int | None:
 
 
 def write_failed_sync(files: Files, directory: Path, durable_end: int) -> None:
-    """Leave the mark."""
     files.write_atomic(directory / _FAILED_FILE, f"{durable_end}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""Ranges of a partition that hold damaged bytes: never served, and listed in a small file so that no scan is needed.
+"""Damaged ranges of a partition: never served, and listed in a small file so that no scan is needed.
 
 File ``quarantine`` in the partition's folder, UTF-8 text, written atomically::
 
@@ -6,7 +6,8 @@ File ``quarantine`` in the partition's folder, UTF-8 text, written atomically::
     START END MESSAGES REASON        one line per range, ascending; offsets in bytes, END exclusive
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-Without the file nothing is quarantined. A file that cannot be read as this makes the opener verify every segment again.
+Without the file nothing is quarantined. If the file is damaged, every segment is verified again when the partition is
+opened.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TITLE = "metaq-quarantine 1"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes ``[start, end)`` that are not served; ``messages`` is how many messages they stand for, as far as known."""
+    """Bytes ``[start, end)`` that are not served; ``messages`` is the number of messages in them, as far as known."""
 
     start: int
     end: int
@@ -34,7 +35,6 @@ class Damage:
 
     @property
     def range(self) -> OffsetRange:
-        """The range without its reason."""
         return OffsetRange(self.start, self.end)
 
     def __str__(self) -> str:
@@ -42,7 +42,6 @@ class Damage:
 
 
 def encode_quarantine(damage: Iterable[Damage]) -> bytes:
-    """Return the content of a quarantine file."""
     return seal(_TITLE, (f"{entry.start} {entry.end} {entry.messages} {entry.reason}" for entry in damage))
 
 
@@ -61,7 +60,7 @@ def _decode_line(line: str) -> Damage:
 
 
 def read_quarantine(files: Files, directory: Path) -> list[Damage] | None:
-    """Return the quarantined ranges of a partition folder, ``None`` if the file is there but cannot be read."""
+    """Return the quarantined ranges of a partition folder; ``None`` if the file exists but cannot be read."""
     path = directory / FILE_NAME
     if not files.exists(path):
         return []
@@ -72,7 +71,7 @@ def read_quarantine(files: Files, directory: Path) -> list[Damage] | None:
 
 
 def write_quarantine(files: Files, directory: Path, damage: Sequence[Damage]) -> None:
-    """Make ``damage`` the quarantined ranges of a partition folder; durable on return. None at all removes the file."""
+    """Replace the quarantined ranges of a partition folder; durable on return. Without ranges, the file is removed."""
     path = directory / FILE_NAME
     if damage:
         files.write_atomic(path, encode_quarantine(damage))

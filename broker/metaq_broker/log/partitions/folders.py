@@ -1,8 +1,8 @@
-"""Folders of partitions: their names, removing one and giving it another name.
+"""Folders of partitions: names, removal, renaming.
 
-The name is ``TOPIC-INDEX``, split at the last dash. A crash leaves no partition half there: a folder that is to go
-first loses its name in one step, ``TOPIC-INDEX.being-deleted`` is nobody's partition. What a crash leaves of such
-folders is removed at the next start.
+The name is ``TOPIC-INDEX``, split at the last dash. A crash never leaves a half-deleted partition: a folder is first
+renamed atomically to ``TOPIC-INDEX.being-deleted``, which is no partition. The rest of such folders is removed at the
+next start.
 
 Source: docs/administration.md, "Partitions".
 """
@@ -21,7 +21,7 @@ def delete_folder(files: Files, directory: Path) -> None:
     """Remove a partition's folder with its contents; it must not be open (blocking; any thread).
 
     Raises:
-        OSError: If the folder still has its name, nothing was removed; otherwise the next start goes on with it.
+        OSError: If the folder still has its name, nothing was removed; otherwise the next start continues.
     """
     doomed = directory.with_name(directory.name + DELETED_SUFFIX)
     if files.exists(doomed):
@@ -36,7 +36,7 @@ def rename_folder(files: Files, old: Path, new: Path) -> None:
 
     Raises:
         FileExistsError: The new name is taken.
-        OSError: The folder has its old name, or the new one, which may be lost in a power failure.
+        OSError: The folder has its old name, or the new one, which a power failure may undo.
     """
     if files.exists(new):  # rename itself would replace an empty folder
         raise FileExistsError(f"{new} exists")
@@ -45,7 +45,7 @@ def rename_folder(files: Files, old: Path, new: Path) -> None:
 
 
 def finish_deletions(files: Files, data_path: Path) -> list[str]:
-    """Remove what crashes left of deleted partitions; return the folders' names (blocking).
+    """Remove the rest of deleted partitions after crashes; return the folders' names (blocking).
 
     Raises:
         OSError: A folder cannot be removed.
@@ -66,7 +66,6 @@ def _remove(files: Files, doomed: Path) -> None:
 
 
 def folder_name(topic: str, index: int) -> str:
-    """Return the name of a partition's folder."""
     return f"{topic}-{index}"
 
 

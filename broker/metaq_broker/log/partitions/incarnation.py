@@ -1,20 +1,20 @@
-"""A partition's incarnation: the UUID that its folder got when it was made, so that a recreated partition is noticed.
+"""A partition's incarnation: the UUID that its folder got at its creation, so that a recreated partition is noticed.
 
-Byte offsets begin again when a topic is deleted and made anew, and those from before soon look valid again.
-File ``incarnation`` in the partition's folder, UTF-8 text, written atomically::
+When a topic is deleted and created again, byte offsets begin again, and old offsets soon look valid again. File
+``incarnation`` in the partition's folder, UTF-8 text, written atomically::
 
     metaq-incarnation 1
     UUID                             32 lower-case hex digits
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A new partition's is made in memory and written by the first sync, before anything of the partition is
-readable; one that is opened without the file (a Java broker's, or an older version's) gets it then. It is reported to
-nobody before it is durable, so a crash never takes back one that a reader has noted. It goes with the folder: a copy or
-a renamed folder has the same, a deleted one takes it along.
+A new partition's UUID is created in memory and written by the first sync, before any message is readable; a partition
+without the file (a Java broker's, or an older version's) gets one when it is opened. It is not reported before it is
+durable, so a crash never undoes one that a reader has stored. It belongs to the folder: a copied or renamed folder
+keeps it, a deleted one loses it.
 
-A damaged file may be another partition's, so it is replaced by a new incarnation, with a warning. Readers
-that know the old one then stop, or begin again, as for a recreated topic: both are better than to go on by offsets that
-may mean something else.
+A damaged file may be another partition's, so it is replaced by a new incarnation, with a warning. Readers that know the
+old one then stop, or begin again, as for a recreated topic: both are better than using offsets that may mean other
+messages.
 
 Source: docs/log-format.md, docs/protocol.md.
 """
@@ -36,11 +36,11 @@ _FORM: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class IncarnationDamaged(ValueError):
-    """The file is there and cannot be read as one; the text says why."""
+    """The file exists and cannot be read; the text says why."""
 
 
 class Incarnation:
-    """A partition's UUID, and whether it is durable. Make one with ``new`` or ``of_folder``."""
+    """A partition's UUID, and whether it is durable. Create one with ``new`` or ``of_folder``."""
 
     def __init__(self, uuid: str, *, durable: bool) -> None:
         self.uuid = uuid
@@ -48,18 +48,18 @@ class Incarnation:
 
     @classmethod
     def new(cls) -> Incarnation:
-        """Return a fresh one that the next sync is to write."""
+        """Return a new one, which the next sync writes."""
         return cls(uuid4().hex, durable=False)
 
     @classmethod
     def of_folder(cls, files: Files, directory: Path) -> tuple[Incarnation, str | None]:
-        """Return the incarnation of a partition that is on the disk, and the fault of a damaged one (blocking).
+        """Return the incarnation of a partition on the disk, and the fault of a damaged one (blocking).
 
-        It is made when there is none. A disk that does not take it is no error: the partition serves without, and each
-        sync tries again.
+        It is created if there is none. If it cannot be written, the partition is served without it, and each sync tries
+        again.
 
         Raises:
-            OSError: The file is there and cannot be read.
+            OSError: The file exists and cannot be read.
         """
         fault = None
         try:
@@ -73,7 +73,7 @@ class Incarnation:
         return made, fault
 
     def settle(self, files: Files, directory: Path) -> None:
-        """Write it if it is not durable; a disk that refuses is left for later (blocking; any thread)."""
+        """Write it unless it is durable; if that fails, a later sync tries again (blocking; any thread)."""
         if not self.durable:
             with contextlib.suppress(OSError):
                 write_incarnation(files, directory, self.uuid)
@@ -84,7 +84,7 @@ def read_incarnation(files: Files, directory: Path) -> str | None:
     """Return the UUID of a partition's folder, ``None`` if it has none.
 
     Raises:
-        IncarnationDamaged: There is a file that cannot be read as one.
+        IncarnationDamaged: The file exists and cannot be read.
     """
     path = directory / FILE_NAME
     if not files.exists(path):
@@ -99,7 +99,7 @@ def read_incarnation(files: Files, directory: Path) -> str | None:
 
 
 def write_incarnation(files: Files, directory: Path, uuid: str) -> None:
-    """Make ``uuid`` the incarnation of a partition's folder; durable on return (blocking; any thread).
+    """Write the incarnation of a partition's folder; durable on return (blocking; any thread).
 
     Raises:
         OSError: The disk refuses.
@@ -108,7 +108,7 @@ def write_incarnation(files: Files, directory: Path, uuid: str) -> None:
 
 
 def remove_incarnation(files: Files, directory: Path) -> None:
-    """Remove what a former incarnation left in a folder without segments; durable on return (blocking)."""
+    """Remove a former incarnation from a folder without segments; durable on return (blocking)."""
     path = directory / FILE_NAME
     if files.exists(path):
         files.unlink(path)

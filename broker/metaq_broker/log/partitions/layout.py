@@ -1,4 +1,4 @@
-"""Where everything in a partition is: its segments in order, its damaged ranges, the open files to read them with."""
+"""The parts of a partition: its segments in order, its damaged ranges, and open files for reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WALK_BYTES = 1 << 13
 
 
 class Step(NamedTuple):
-    """One message, or one damaged range (``message_id`` is ``None``) that stands for ``messages``."""
+    """One message, or one damaged range (``message_id`` is ``None``) of ``messages`` messages."""
 
     offset: int
     end: int
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 class Layout:
-    """The segments (never none) and the damage of one partition. ``handles`` may be shared with other partitions."""
+    """The segments (at least one) and the damage of one partition. ``handles`` may be shared with other partitions."""
 
     def __init__(self, segments: Sequence[Segment], damage: Sequence[Damage], handles: HandleCache) -> None:
         self.segments = list(segments)
@@ -37,17 +37,17 @@ class Layout:
 
     @property
     def start(self) -> int:
-        """Offset of the first byte that is kept."""
+        """Offset of the first kept byte."""
         return self._starts[0]
 
     def add(self, segment: Segment) -> None:
-        """Append a segment; it is the active one from now on."""
+        """Append a segment, which becomes the active one."""
         self.segments.append(segment)
         self.active = segment
         self._starts.append(segment.start)
 
     def forget(self, count: int) -> list[Segment]:
-        """Take the first ``count`` segments away and return them; the active one stays."""
+        """Remove and return the first ``count`` segments; the active one stays."""
         gone = self.segments[: min(count, len(self.segments) - 1)]
         del self.segments[: len(gone)]
         del self._starts[: len(gone)]
@@ -59,16 +59,16 @@ class Layout:
         return gone
 
     def find(self, offset: int) -> Segment:
-        """Return the segment that holds ``offset``, or the first one below it, or the first of all."""
+        """Return the segment with ``offset``; else the nearest one below it, or the first."""
         return self.segments[max(0, bisect_right(self._starts, offset) - 1)]
 
     def segment_of_message(self, ordinal: int) -> Segment:
-        """Return the segment that holds the message with ``ordinal`` others before it, or the nearest one."""
+        """Return the segment with the message that has ``ordinal`` messages before it, or the nearest one."""
         place = bisect_right(self.segments, ordinal, key=lambda segment: segment.first_ordinal)
         return self.segments[max(0, place - 1)]
 
     def following(self, segment: Segment) -> Iterator[Segment]:
-        """Yield ``segment`` and those behind it."""
+        """Yield ``segment`` and the later ones."""
         place = bisect_right(self._starts, segment.start) - 1
         return iter(self.segments[place:])
 
@@ -81,20 +81,20 @@ class Layout:
         return segment.handle or self.handles.get(segment.path)
 
     def damage_at(self, offset: int) -> Damage | None:
-        """Return the damaged range that holds ``offset``."""
+        """Return the damaged range with ``offset``."""
         place = bisect_right(self._damage_starts, offset) - 1
         return self.damage[place] if place >= 0 and offset < self.damage[place].end else None
 
     def intact_end(self, offset: int, limit: int) -> int:
-        """Return where the first damage behind ``offset`` begins, at most ``limit``."""
+        """Return the start of the first damage behind ``offset``, at most ``limit``."""
         place = bisect_right(self._damage_starts, offset)
         return min(limit, self._damage_starts[place]) if place < len(self._damage_starts) else limit
 
     def pass_intact(self, segment: Segment, offset: int, limit: int, messages_max: int) -> tuple[int, int]:
-        """Go from the frame boundary ``offset`` to a later one: where that is, and how many messages are between.
+        """Go from the frame boundary ``offset`` to a later one; return it and the number of messages between.
 
-        It is at or below ``limit``, and as far as the next damage and one read of the file allow. ``walk`` comes
-        further, step by step.
+        It is at most ``limit``, and as far as the next damage and one read of the file allow. ``walk`` goes further,
+        step by step.
         """
         if self.damage:
             limit = offset if self.damage_at(offset) else self.intact_end(offset, limit)
@@ -105,7 +105,7 @@ class Layout:
     def walk(self, segment: Segment, offset: int, limit: int) -> Iterator[Step]:
         """Yield the messages of a segment from the frame boundary ``offset`` on, by their headers, up to ``limit``.
 
-        Stops where a header makes no sense: the segment is damaged and nobody knows yet.
+        Stops at an invalid header: the segment has damage that was not found yet.
         """
         limit = min(limit, segment.end)
         handle, chunk, chunk_at = self.handle(segment), b"", offset

@@ -1,9 +1,10 @@
-"""Opening a partition's folder: what its files hold, and finishing what a crash left half done.
+"""Opens a partition's folder: reads its files, and completes steps that a crash interrupted.
 
-Order of the steps that change the disk, each harmless if a crash repeats it or omits what follows: cut what a failed
-fsync left behind the durable end; remove segments that never got their name and continue nothing; cut the torn tail,
-or, where the end is lost, quarantine what is missing, write a new incarnation if need be, and extend the segment; make
-bytes, then names durable; write indexes; write the quarantine file; remove the failed-sync mark and orphaned indexes.
+Order of the steps that change the disk, each harmless if a crash repeats it or omits what follows: cut everything
+behind the durable end after a failed fsync; remove segments that never got their name and do not continue the log; cut
+the torn tail, or, where the end is lost, quarantine what is missing, write a new incarnation if need be, and extend the
+segment; make bytes, then names durable; write indexes; write the quarantine file; remove the failed-sync mark and
+orphaned indexes.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ nothing but the indexes, for partitions that were closed cleanly; falls back to 
 class LogSettings:
     """Sizes of one partition's files.
 
-    ``segment_bytes_max``: a segment that has reached this size is not written any more (it may exceed it by one message
-    or one unit). ``index_interval_bytes``: log bytes between two index entries.
+    ``segment_bytes_max``: a segment of this size is finished (it may exceed the size by one message or one unit).
+    ``index_interval_bytes``: log bytes between two index entries.
     """
 
     segment_bytes_max: int = 1 << 30
@@ -67,9 +68,9 @@ _PEEK_BYTES = 1 << 12
 
 @dataclass(slots=True)
 class Loaded:
-    """A partition as found: its segments (the last one open for writing), with the index builder of the last one.
+    """A partition as found: its segments (the last one open for writing), and the index builder of the last one.
 
-    ``fresh``: the folder or its first segment was just made, so that the names are not durable yet.
+    ``fresh``: the folder or its first segment was just created, so that the names are not durable yet.
     """
 
     segments: list[Segment]
@@ -87,13 +88,13 @@ def load(
     durable_end: int | None = None,
     known_ends: Sequence[KnownEnd] = (),
 ) -> Loaded:
-    """Open the partition in ``directory``, which is made when absent. All that is found and kept is durable on return.
+    """Open the partition in ``directory``, created if necessary. Everything found and kept is durable on return.
 
     ``durable_end``: cut everything behind it, because an fsync failed after it; a mark on disk says the same.
-    ``known_ends``: where the partition ended at least; if it does not reach so far, it goes on there nevertheless.
+    ``known_ends``: least ends of the partition; if it is shorter, it continues at the largest one nevertheless.
 
     Raises:
-        PartitionRefused: The segments do not follow each other. Nothing was changed.
+        PartitionRefused: The segments are not contiguous. Nothing was changed.
         OSError: A file cannot be read or repaired.
     """
     if not files.is_dir(directory):
@@ -128,7 +129,7 @@ class _IndexEnds(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """A segment that was examined; ``old`` are the entries of its index if the file is to be kept as it is."""
+    """An examined segment; ``old`` are the entries of its index if the file is kept unchanged."""
 
     found: FoundSegment
     handle: FileHandle
@@ -183,7 +184,7 @@ class _LogLoader:
         segment = Segment(0, 0, path, index, 0, TIME_UNKNOWN, handle=handle)
         return Loaded([segment], builder, [], self._report, fresh=True)
 
-    # ---- older segments: finished, and durable before the one behind them got its name
+    # ---- older segments: finished, and durable before the next one got its name
 
     def _take_older(self, found: FoundSegment) -> None:
         ends = None if self._verify == "full" else self._complete_index(found)
@@ -205,7 +206,7 @@ class _LogLoader:
         return self._add(found, index, ends.first, ends.last.ordinal, ends.last.time_ms)
 
     def _complete_index(self, found: FoundSegment) -> _IndexEnds | None:
-        """Return the ends of a segment's index if it is intact there and covers the whole segment."""
+        """Return the ends of a segment's index if it is intact and covers the whole segment."""
         path, record = index_path(self._directory, found.start), RECORD_BYTES
         if not self._files.is_file(path):
             return None
@@ -222,19 +223,19 @@ class _LogLoader:
         return _IndexEnds(count, first, last) if covers and self._starts_frame(found, before.offset) else None
 
     def _starts_frame(self, found: FoundSegment, offset: int) -> bool:
-        """Check one entry against the segment: an index of other bytes would be found out here."""
+        """Check one entry against the segment, to detect an index of other bytes."""
         if offset == found.end or any(damage.start == offset for damage in self._known):
             return True
         handle = FileHandle(self._files, self._files.open_read(found.file.path))
         return SegmentView(handle, found.start, found.size, _PEEK_BYTES).valid_at(offset)
 
-    # ---- how many messages came before
+    # ---- number of messages before the partition's start
 
     def _learn_base(self, ordinal: int) -> None:
-        """Take note that a segment's index says how many messages come before it.
+        """Use a segment's index to learn how many messages are before it.
 
-        Without its index nothing shows this for the oldest segment, if older ones were deleted. What is learnt from a
-        newer one is made up for in those that were counted from zero.
+        For the oldest segment only its index shows this, if older ones were deleted. A number that is learnt from a
+        newer segment corrects the older ones that were counted from zero.
         """
         missing = ordinal - self._ordinal
         if not self._base_known and missing > 0:
@@ -251,7 +252,7 @@ class _LogLoader:
         self._unbased.clear()
 
     def _find_base(self, tail: Sequence[tuple[_Judged, Segment]]) -> None:
-        """Find out how many messages come before the oldest one without any index that tells it."""
+        """Determine how many messages are before the oldest segment if no index says it."""
         end, lost = self._segments[-1].end, self._report.lost
         if lost is not None:
             self.known_ends.append(KnownEnd(lost.end, lost.ordinal, lost.exact))
@@ -264,10 +265,10 @@ class _LogLoader:
             segment.first_ordinal += before
         self._base_known = True
 
-    # ---- looking at bytes
+    # ---- examining bytes
 
     def _judge(self, found: FoundSegment, handle: FileHandle, durable_end: int | None) -> _Judged:
-        """Examine a segment. Without a ``durable_end`` it is the last entry of its index, or what else is known."""
+        """Examine a segment. Without ``durable_end``, use the last entry of its index, or other known ends."""
         old, whole = index_file.read_entries(self._files, index_path(self._directory, found.start), found.start)
         if old and old[0].offset == found.start:
             self._learn_base(old[0].ordinal)
@@ -295,7 +296,7 @@ class _LogLoader:
         if not old or not entries.begin_with(old):
             self._report.indexes_rebuilt.append(start)
         with contextlib.suppress(OSError):
-            durable = start == self._found.named[0].start > 0  # it alone tells how many messages came before
+            durable = start == self._found.named[0].start > 0  # only this entry says how many messages are before it
             index_file.write_entries(
                 self._files, path, start, self._interval_bytes, 0, entries.records, durable=durable
             )
@@ -303,7 +304,7 @@ class _LogLoader:
         return SegmentIndex(path, 0, entries)
 
     def _add_judged(self, judged: _Judged) -> Segment:
-        """Add an examined segment; its index is written, and put in place, later."""
+        """Add an examined segment; its index is written later."""
         builder = judged.verdict.builder
         index = SegmentIndex(index_path(self._directory, judged.found.start), 0, builder.entries)
         return self._add(judged.found, index, builder.entries[0], builder.ordinal, builder.time_ms)
@@ -321,7 +322,7 @@ class _LogLoader:
     # ---- the end of the partition
 
     def _trust_last(self, found: FoundSegment) -> IndexBuilder | None:
-        """Take over the last segment of a partition that was closed cleanly, by its index alone."""
+        """Use the last segment of a cleanly closed partition by its index alone."""
         ends = self._complete_index(found)
         if ends is None:
             return None
@@ -331,7 +332,7 @@ class _LogLoader:
         return IndexBuilder(segment.index.unwritten, last.offset, last.ordinal, last.time_ms, self._interval_bytes)
 
     def _recover_tail(self, last: FoundSegment) -> IndexBuilder:
-        """Examine the last segment and those behind it that never got their names; cut; make everything durable."""
+        """Examine the last segment and unnamed ones behind it; cut; make everything durable."""
         judged = [self._judge_tail(last)]
         lost = self._report.lost
         for found in list(self._found.unnamed):
@@ -374,10 +375,10 @@ class _LogLoader:
         self._add_judged(judged)
         return judged
 
-    # ---- an end that is lost
+    # ---- a lost end
 
     def _add_missing(self, verdict: Examined, lost: LostEnd) -> None:
-        """Count what is missing at the end as damage: as one message where nothing tells how many that were."""
+        """Count the lost end as damage; as one message if the number is unknown."""
         builder, messages = verdict.builder, 1
         if lost.ordinal is not None and self._base_known:
             messages = max(1, lost.ordinal - builder.ordinal)
@@ -390,10 +391,10 @@ class _LogLoader:
             self._report.damage.append(damage)
 
     def _extend(self, found: FoundSegment, handle: FileHandle, end: int, *, new_incarnation: bool) -> None:
-        """Make a segment as long as it was, or all of the log: a hole that takes no space.
+        """Extend a segment, or the log, to its former length with a hole that takes no space.
 
-        It is quarantined first, which also records it if a crash comes in between. A new incarnation is for readers
-        that may know offsets behind ``end``.
+        The range is quarantined first, which also records it if a crash follows. A new incarnation is for readers that
+        may know offsets behind ``end``.
         """
         write_quarantine(self._files, self._directory, self._damage)
         if new_incarnation:

@@ -1,15 +1,15 @@
 """All partitions of one data folder, and the folder's lock and clean-shutdown mark.
 
-The folder holds one folder TOPIC-INDEX per partition; other things in it are left alone. File ``.lock`` is locked as
-long as the store is open and names the owner's process. File ``clean-shutdown`` is there only between a clean stop and
-the next start. It lists the partitions that were complete, so that they need not be scanned::
+The folder has one folder TOPIC-INDEX per partition; other files in it are ignored. File ``.lock`` is locked while the
+store is open and names the owner's process. File ``clean-shutdown`` exists only between a clean stop and the next
+start. It lists the complete partitions, which need not be scanned::
 
     metaq-clean-shutdown 1
     END MTIME_NS FOLDER              end offset and last segment's time of change; FOLDER is the rest of the line
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-File ``durable-ends`` has the offset that each partition reached at least, file ``lost-data`` those that did not: see
-``durable_ends`` and ``losses``.
+File ``durable-ends`` has the least end of each partition, file ``lost-data`` the losses: see ``durable_ends`` and
+``losses``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SettingsFor = Callable[[str], LogSettings]
 
 
 class LogStore:
-    """Make one with ``open``."""
+    """Open it with ``open``."""
 
     def __init__(
         self, files: Files, clock: Clock, data_path: Path, settings_for: SettingsFor, lock: int, open_files_max: int
@@ -71,7 +71,7 @@ class LogStore:
         self._ends = DurableEnds(files, data_path)
         self._losses = Losses(files, data_path)
         self.last_used_ms: int | None = None
-        """Wall-clock milliseconds at which something was last stored before this start, if that is known."""
+        """Wall-clock milliseconds of the last write before this start, if known."""
         self._out_of_service: dict[str, tuple[NotedEnd | None, Sequence[KnownEnd]]] = {}
 
     @classmethod
@@ -86,11 +86,11 @@ class LogStore:
         load_threads: int = 1,
         open_files_max: int = OPEN_HANDLES_MAX,
     ) -> LogStore:
-        """Lock the folder (made when absent), open every partition in it, ``load_threads`` at a time.
+        """Lock the folder, created if necessary, and open every partition in it, ``load_threads`` at a time.
 
-        ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` bounds the
+        ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` limits the
         files kept open besides one per partition. A partition that cannot be opened is listed in ``refused``; the
-        others load.
+        others are loaded.
 
         Raises:
             StoreLocked: Another broker uses the folder.
@@ -122,7 +122,7 @@ class LogStore:
                 return self._open_log(key, "trust" if trusted else verify)
             except (OSError, PartitionRefused) as error:
                 if isinstance(error, OSError) and is_out_of_files(error):
-                    raise  # nothing is wrong with this one, and the next would fail as well
+                    raise  # this one is intact, and the next would fail as well
                 return str(error)
 
         with ThreadPoolExecutor(max(1, load_threads), "metaq-load") as pool:
@@ -135,7 +135,7 @@ class LogStore:
             else:
                 self._take(key, outcome)
         self.note_ends(self.ends())
-        remove_clean_mark(self._files, self.data_path)  # before anything can be appended, after all of it was used
+        remove_clean_mark(self._files, self.data_path)  # after its use, and before the first append
 
     def _note_missing_folders(
         self, keys: Iterable[PartitionKey], clean: Mapping[str, CleanEnd], noted: Mapping[str, NotedEnd]
@@ -154,9 +154,9 @@ class LogStore:
         try:
             for name in finish_deletions(self._files, self.data_path):
                 _LOGGER.info("deletion finished", extra={"fields": {"partition": name.removesuffix(DELETED_SUFFIX)}})
-        except OSError as error:  # it costs space, nothing else
+        except OSError as error:  # it only costs space
             _LOGGER.warning(
-                "what is left of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
+                "the rest of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
             )
 
     def _partition_keys(self) -> Iterable[PartitionKey]:
@@ -171,7 +171,7 @@ class LogStore:
                     _LOGGER.warning("not a partition's folder, left alone", extra={"fields": fields})
 
     def _unchanged(self, directory: Path, end: CleanEnd | None) -> bool:
-        """Return whether a partition still ends as its clean shutdown left it: another broker may have been here."""
+        """Return whether a partition still ends as at its clean shutdown; another broker may have used it."""
         return end is not None and end == self._end_of(directory)
 
     def _end_of(self, directory: Path) -> CleanEnd | None:
@@ -209,16 +209,16 @@ class LogStore:
     # ---- partitions
 
     def get(self, topic: str, index: int) -> PartitionLog | None:
-        """Return an open partition, ``None`` if there is none."""
+        """Return an open partition; ``None`` if there is none."""
         return self._logs.get((topic, index))
 
     def get_or_create(self, topic: str, index: int) -> PartitionLog:
-        """Return a partition, made now when there is none. Its folder becomes durable with the first sync.
+        """Return a partition, created if necessary. Its folder becomes durable with the first sync.
 
         Raises:
             TopicNameRefused: The topic's name cannot be a folder name.
-            LogFailed: The partition is there but was refused at the start.
-            OSError: The folder or its first file cannot be made.
+            LogFailed: The partition exists but was refused at the start.
+            OSError: The folder or its first file cannot be created.
         """
         key = (topic, index)
         log = self._logs.get(key)
@@ -233,12 +233,12 @@ class LogStore:
         self._take(key, log)
         return log
 
-    # ---- durable ends, and what was lost of them
+    # ---- durable ends, and losses
 
     def ends(self) -> dict[str, NotedEnd]:
-        """Return how far partitions are durable now, for ``note_ends``; those not in service as they were known last.
+        """Return the durable ends for ``note_ends``; for partitions that are not in service, the last known ones.
 
-        A partition without a durable incarnation has nothing that is readable, or a disk that takes no notes.
+        A partition without a durable incarnation has no readable message, or a disk that cannot be written.
         """
         found = {folder: noted for folder, (noted, _) in list(self._out_of_service.items()) if noted is not None}
         for log in self._logs.values():
@@ -247,17 +247,17 @@ class LogStore:
         return found
 
     def note_ends(self, ends: Mapping[str, NotedEnd]) -> None:
-        """Write down how far partitions are durable (blocking; any thread). A disk that refuses is tried again later.
+        """Record durable ends (blocking; any thread). After an error, a later call tries again.
 
-        Whoever calls it while the store is open calls it regularly.
+        While the store is open, it must be called regularly.
         """
         try:
             self._ends.write(ends)
         except OSError as error:
-            _LOGGER.info("durable ends are not noted", extra={"fields": {"path": self.data_path, "reason": error}})
+            _LOGGER.info("durable ends are not recorded", extra={"fields": {"path": self.data_path, "reason": error}})
 
     def note_lost_end(self, folder: str, lost: LostEnd) -> None:
-        """Keep in mind, durably, that a partition has lost its end, until it is acknowledged (blocking; any thread).
+        """Record durably that a partition has lost its end, until it is acknowledged (blocking; any thread).
 
         Raises:
             OSError: The disk refuses.
@@ -266,23 +266,23 @@ class LogStore:
 
     @property
     def losses(self) -> Sequence[Loss]:
-        """What was lost and is not acknowledged, oldest first."""
+        """Losses that are not acknowledged, oldest first."""
         return self._losses.unacknowledged
 
     def lost_partitions(self) -> set[PartitionKey]:
-        """Return the partitions of which something was lost that is not acknowledged."""
+        """Return the partitions with losses that are not acknowledged."""
         return {parse_folder_name(loss.folder) for loss in self.losses}
 
     def acknowledge(self, topic: str, index: int) -> bool:
-        """Forget what was lost of a partition; return whether there was anything (blocking). Raises ``OSError``."""
+        """Forget the losses of a partition; return whether there were any (blocking). Raises ``OSError``."""
         return self._losses.acknowledge(folder_name(topic, index))
 
-    # ---- partitions that leave, come back, change their names
+    # ---- partitions that are removed, restored or renamed
 
     def take_offline(self, topic: str, index: int, reason: str) -> PartitionLog | None:
         """Take a partition out of service: until ``bring_online`` or ``remove_entry`` it is refused with ``reason``.
 
-        Returns its log, ``None`` if it has none that is open. The caller settles and closes it.
+        Return its log, ``None`` if it has no open one. The caller settles and closes it.
         """
         self._refused[topic, index] = reason
         log, self._in_order = self._logs.pop((topic, index), None), None
@@ -293,11 +293,11 @@ class LogStore:
         return log
 
     def remove_entry(self, topic: str, index: int) -> None:
-        """End the refusal of a partition that is not there any more."""
+        """Stop refusing a partition that was removed."""
         self._refused.pop((topic, index), None)
 
     def bring_online(self, log: PartitionLog) -> None:
-        """Put a log that ``open_again`` returned into service."""
+        """Put a log of ``open_again`` into service."""
         self.remove_entry(log.topic, log.index)
         self._take((log.topic, log.index), log)
 
@@ -328,12 +328,11 @@ class LogStore:
             self._out_of_service[new.name] = known
 
     def has_folder(self, topic: str, index: int) -> bool:
-        """Say whether the partition is on the disk, in service or not."""
+        """Return whether the partition is on the disk, in service or not."""
         return self._files.exists(self._directory(topic, index))
 
     @property
     def partition_count(self) -> int:
-        """Partitions in service."""
         return len(self._logs)
 
     def logs(self) -> Iterable[PartitionLog]:
@@ -348,11 +347,10 @@ class LogStore:
         return self._refused
 
     def free_bytes(self) -> int:
-        """Return how many bytes may still be written on the folder's file system."""
         return self._files.free_bytes(self.data_path)
 
     def close(self, clean: bool = True) -> None:
-        """Close every partition and unlock the folder. With ``clean``, sync all and leave the mark (blocking)."""
+        """Close every partition and unlock the folder. With ``clean``, sync all and write the mark (blocking)."""
         if self._lock is None:
             return
         try:
@@ -368,7 +366,7 @@ class LogStore:
         try:
             ends = {log.directory.name: self._end_of(log.directory) for log in complete}
             write_clean_mark(self._files, self.data_path, {name: end for name, end in ends.items() if end is not None})
-        except OSError as error:  # the next start looks at every last segment, that is all
+        except OSError as error:  # only the next start takes longer: it examines every last segment
             _LOGGER.warning("no clean-shutdown mark", extra={"fields": {"path": self.data_path, "reason": error}})
 
 

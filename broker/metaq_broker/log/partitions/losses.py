@@ -1,16 +1,14 @@
-"""Finds out whether a partition has lost its end: bytes that were durable and that its segments do not hold any more.
+"""Detects whether a partition has lost its end: durable bytes that its segments no longer have.
 
-What is compared with the end of the last segment: ends that were noted outside the partition (a clean shutdown's, those
-in ``durable-ends``), the mark of a failed sync, indexes that reach further than their segment or whose segment is gone,
-and quarantined ranges behind the end. A partition that lost its end goes on at the old one, and what is missing is
-quarantined, so that no offset that a reader may know is given to another message. Where the old end is not known
-exactly, it gets a new incarnation as well.
+The end of the last segment is compared with: ends that were recorded outside the partition (in ``clean-shutdown`` and
+``durable-ends``), the mark of a failed sync, indexes that reach beyond their segment or whose segment is missing, and
+quarantined ranges behind the end. A partition that lost its end continues at the old one, and the missing range is
+quarantined, so that no offset that a reader may know is given to another message. If the old end is not known exactly,
+the partition also gets a new incarnation.
 
 Source: docs/log-format.md, "When durable bytes are gone".
 
-What was lost is kept in mind:
-
-What was lost of a data folder's partitions and is not acknowledged yet: kept until an operator has seen it.
+Losses are recorded until an operator acknowledges them.
 
 File ``lost-data`` in the data folder, UTF-8 text, written atomically before anything is repaired::
 
@@ -48,9 +46,9 @@ _SPANS_COMPARED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class LostEnd:
-    """Bytes ``[start, end)`` were durable and are gone. ``ordinal`` messages were before ``end``, if that is known.
+    """Bytes ``[start, end)`` were durable and are missing. ``ordinal`` messages were before ``end``, if that is known.
 
-    ``exact``: nothing behind ``end`` was acknowledged. ``all_segments``: the folder holds no segment at all.
+    ``exact``: no message behind ``end`` was acknowledged. ``all_segments``: the folder has no segment at all.
     """
 
     start: int
@@ -61,7 +59,7 @@ class LostEnd:
 
 
 def find_lost_end(files: Files, directory: Path, known: Iterable[KnownEnd] = ()) -> LostEnd | None:
-    """Compare the partition in ``directory`` with what is known of its end; ``None`` if nothing is missing (blocking).
+    """Compare the partition in ``directory`` with known ends; return ``None`` if nothing is missing (blocking).
 
     Raises:
         OSError: A file cannot be read.
@@ -69,7 +67,7 @@ def find_lost_end(files: Files, directory: Path, known: Iterable[KnownEnd] = ())
     names = files.listdir(directory)
     last, end = _last_segment(files, directory, names)
     evidence = [each for each in (*known, *_evidence(files, directory, names, last, end)) if each.end > end]
-    if evidence:  # look again: where a broker writes, the segments have grown meanwhile
+    if evidence:  # read again: if a broker is writing, the segments have grown meanwhile
         last, end = _last_segment(files, directory, files.listdir(directory))
         evidence = [each for each in evidence if each.end > end]
     if not evidence:
@@ -81,7 +79,7 @@ def find_lost_end(files: Files, directory: Path, known: Iterable[KnownEnd] = ())
 
 
 def _last_segment(files: Files, directory: Path, names: Sequence[str]) -> tuple[SegmentFile | None, int]:
-    """Return the newest segment that has its name, and where it ends."""
+    """Return the newest named segment, and its end."""
     named = [file for file in find_segment_files(directory, list(names)) if file.named]
     return (named[-1], named[-1].start + files.stat(named[-1].path).size) if named else (None, 0)
 
@@ -89,7 +87,7 @@ def _last_segment(files: Files, directory: Path, names: Sequence[str]) -> tuple[
 def _evidence(
     files: Files, directory: Path, names: Sequence[str], last: SegmentFile | None, end: int
 ) -> Iterator[KnownEnd]:
-    """Yield what the partition's own folder says of its durable end."""
+    """Yield ends from files in the partition's own folder."""
     failed_sync = read_failed_sync(files, directory)
     if failed_sync is not None:
         yield KnownEnd(failed_sync, None, exact=True)
@@ -101,7 +99,7 @@ def _evidence(
         entries, _ = index_file.read_entries(files, index_path(directory, start), start)
         if entries and entries[-1].offset > start:
             yield KnownEnd(entries[-1].offset, entries[-1].ordinal, exact=False)
-        elif entries and last is not None:  # where no segment is at all, it may be of a copy that was never made
+        elif entries and last is not None:  # without any segment, it may be from a copy that was never completed
             yield KnownEnd(start + 1, None, exact=False)
 
 
@@ -115,7 +113,7 @@ def _evidence_of_index(files: Files, directory: Path, last: SegmentFile, end: in
 
 
 def _may_reach_behind(files: Files, path: Path, end: int) -> bool:
-    """Look at the last entry only: an index may have very many."""
+    """Return whether an index may reach beyond ``end``, by its last entry only: an index may have very many."""
     handle = FileHandle(files, files.open_read(path))
     whole = files.size(handle.fd) // RECORD_BYTES * RECORD_BYTES
     entry = decode_entry(handle.pread(RECORD_BYTES, whole - RECORD_BYTES)) if whole > RECORD_BYTES else None
@@ -123,7 +121,9 @@ def _may_reach_behind(files: Files, path: Path, end: int) -> bool:
 
 
 def _orphans(names: Sequence[str], behind: int) -> Iterator[int]:
-    """Yield the starts of indexes behind the last segment: theirs must be gone, for an index is made after it."""
+    """Yield the starts of indexes behind the last segment: their segments must be lost, because an index is created
+    later.
+    """
     for name in names:
         stem = name.removesuffix(index_file.SUFFIX)
         if stem != name and len(stem) == 20 and stem.isdigit() and int(stem) > behind:
@@ -131,7 +131,7 @@ def _orphans(names: Sequence[str], behind: int) -> Iterator[int]:
 
 
 def _describes(files: Files, segment: SegmentFile, entries: Sequence[IndexEntry], end: int) -> bool:
-    """Return whether an index that reaches further than its segment is of these bytes, and not of others."""
+    """Return whether an index that reaches beyond its segment is an index of these bytes."""
     inside = [(a, b) for a, b in pairwise(entries) if b.offset <= end and b.span != SPAN_DAMAGED]
     if not inside:
         return True
@@ -156,7 +156,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 
 
 class Loss(NamedTuple):
-    """Durable bytes ``[start, end)`` of the partition in ``folder`` were found gone at ``time_ms``."""
+    """Durable bytes ``[start, end)`` of the partition in ``folder`` were found missing at ``time_ms``."""
 
     start: int
     end: int
@@ -166,18 +166,17 @@ class Loss(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What is gone, and what follows from it."""
+        """What is missing, and the consequence."""
         return _CONSEQUENCES.get(self.kind, self.kind)
 
 
 def loss_of_end(lost: LostEnd, folder: str, now_ms: int) -> Loss:
-    """Describe a lost end."""
     kind = SEGMENTS if lost.all_segments else END if lost.exact else END_UNSURE
     return Loss(lost.start, lost.end, now_ms, kind, folder)
 
 
 def read_losses(files: Files, data_path: Path) -> list[Loss]:
-    """Return what is not acknowledged, oldest first; nothing without the file or if it is damaged."""
+    """Return the losses that are not acknowledged, oldest first; empty without the file or if it is damaged."""
     path = data_path / FILE_NAME
     if not files.exists(path):
         return []
@@ -203,11 +202,10 @@ class Losses:
 
     @property
     def unacknowledged(self) -> Sequence[Loss]:
-        """The losses that are not acknowledged, oldest first."""
         return tuple(self._known)
 
     def add(self, loss: Loss) -> None:
-        """Keep a loss, durably; one that is kept already, and was not repaired because of a crash, is kept once.
+        """Record a loss durably; a known one, which was not repaired because of a crash, is recorded once.
 
         Raises:
             OSError: The disk refuses.
@@ -220,7 +218,7 @@ class Losses:
         _LOGGER.error("data is lost", extra={"fields": fields})
 
     def acknowledge(self, folder: str) -> bool:
-        """Forget what was lost of a partition, durably; return whether there was anything.
+        """Forget the losses of a partition durably; return whether there were any.
 
         Raises:
             OSError: The disk refuses; nothing is forgotten.

@@ -1,13 +1,13 @@
-"""How many messages came before the oldest one that is kept, where the index of its segment does not say so.
+"""Determines how many messages are before the oldest kept one if the index of its segment does not say it.
 
 The ordinals of a partition count from its first message, which retention may have removed. The first entry of the
 oldest index has the number; it is synced before retention removes the segment before it (``FirstEntryJob``). If that
-index is lost nevertheless, another place whose number is known (``durable-ends``, an end that is lost) tells it.
+index is lost nevertheless, another position with a known number (``durable-ends``, a lost end) gives it.
 
-Where nothing tells it, the oldest message gets a number above all that were ever given: a message takes
-``HEADER_BYTES`` at least, so there were not more of them than the log's end divided by that. Queue offsets that readers
-have committed, and positions of delayed and half messages, are then below the queue's first one, and lead to the
-queue's start: messages may be delivered again, and none is skipped.
+If no position has a known number, the oldest message gets a number above all earlier ones: a message has at least
+``HEADER_BYTES``, so there were at most the log's end divided by that. Committed queue offsets, and positions of delayed
+and half messages, are then below the queue's first one and are reset to it: messages may be delivered again, and none
+is skipped.
 
 Source: docs/log-format.md, "What is damage, and what is torn".
 """
@@ -27,10 +27,10 @@ from metaq_broker.log.segments.index import IndexEntry, make_first_durable
 
 
 def messages_before(layout: Layout, end: int, known: Iterable[KnownEnd]) -> int | None:
-    """Return how many messages came before a log that is counted from 0, ``None`` if no known end tells it.
+    """Return how many messages are before a log that is counted from 0; ``None`` if no known end says it.
 
-    Where known ends disagree, because damage stands for a number of messages that is not known any more, the largest
-    number counts: then none is given twice.
+    If known ends disagree, because the number of messages in damage is unknown, the largest number is used, so that no
+    number is given twice.
 
     Raises:
         OSError: A segment cannot be read.
@@ -51,7 +51,7 @@ def above_all(end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FirstEntryJob:
-    """Makes the first entry of an index durable: what tells how many messages came before its segment."""
+    """Makes the first entry of an index durable, which says how many messages are before its segment."""
 
     files: Files
     path: Path

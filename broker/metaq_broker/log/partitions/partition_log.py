@@ -4,15 +4,15 @@ Invariants. Tests name them by number (``# I3``):
 
 I1. ``start_offset <= readable_end <= end_offset``. None moves back within an incarnation, but for ``end_offset``
     when a failed log is reopened: it never moves below ``readable_end``.
-I2. Only what is durable is read: bytes from ``readable_end`` on are never served.
-I3. Only what is durable is acknowledged: ``readable_end`` moves when every step of a sync has succeeded.
-I4. A write is stored whole or leaves no trace. One that finds no space is refused and changes nothing; after any other
+I2. Only what is durable is read: bytes from ``readable_end`` on are never served. I3. Only what is durable is
+acknowledged: ``readable_end`` moves when every step of a sync has succeeded. I4. A write is stored whole or leaves no
+trace. One that finds no space is refused and changes nothing; after any other
     failed write the log is read-only, and what was appended before is still synced and served.
-I5. After a failed fsync nothing behind the durable end is believed any more, whatever later syncs say.
-I6. Segments follow each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
+I5. After a failed fsync nothing behind the durable end is trusted, even if later syncs succeed. I6. Segments follow
+each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
     ones, and never the one that is written.
 I7. Recovery cuts only what was not acknowledged: the torn tail of the newest segment. Damage elsewhere is quarantined,
-    and costs the messages that it touches and no others.
+    and only the messages that it touches are lost.
 I8. A message keeps its offset and its ordinal as long as the partition's incarnation lasts. Where a number is lost,
     numbers go on above all that were ever given.
 
@@ -63,7 +63,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PartitionLog:
-    """Make one with ``open``. Not thread-safe; ``SyncJob.run`` is the only part for other threads."""
+    """Open it with ``open``. Not thread-safe; only ``SyncJob.run`` is for other threads."""
 
     topic: str
     index: int
@@ -104,7 +104,7 @@ class PartitionLog:
         handles: HandleCache | None = None,
         known_ends: Sequence[KnownEnd] = (),
     ) -> PartitionLog:
-        """Open or make the partition in ``directory``, whose name is TOPIC-INDEX; its parent exists. Recovers first.
+        """Open or create the partition in ``directory``, whose name is TOPIC-INDEX; its parent exists. Recovers first.
 
         Raises:
             PartitionRefused: The files there are not one contiguous partition.
@@ -137,38 +137,34 @@ class PartitionLog:
 
     @property
     def start_offset(self) -> int:
-        """Offset of the oldest byte that is kept."""
         return self.layout.start
 
     @property
     def segment_count(self) -> int:
-        """Segments that are kept, the one being written included."""
         return len(self.layout.segments)
 
     @property
     def active(self) -> Segment:
-        """The segment that is written; not to be changed from outside."""
+        """The segment that is being written; read-only for callers."""
         return self.layout.active
 
     @property
     def message_count(self) -> int:
-        """Messages that are kept and not quarantined, appended ones included."""
+        """Messages that are kept and not quarantined, including appended ones."""
         kept = self._older_messages + self._builder.ordinal - self.layout.active.first_ordinal
         return kept - sum(entry.messages for entry in self.layout.damage)
 
     @property
     def end_ordinal(self) -> int:
-        """The ordinal of the next message that is appended."""
         return self._builder.ordinal
 
     @property
     def unflushed_messages(self) -> int:
-        """Messages appended but not yet durable."""
         return self._builder.ordinal - self.durable_ordinal
 
     @property
     def sync_failed(self) -> bool:
-        """Whether an fsync failed since the log was opened: what was not durable then may never be acknowledged."""
+        """Whether an fsync has failed since the log was opened: messages not durable then may never be acknowledged."""
         return self._unsynced.failed
 
     @property
@@ -178,22 +174,22 @@ class PartitionLog:
 
     @property
     def incarnation(self) -> str | None:
-        """The partition's UUID, 32 hex digits; ``None`` while it is not durable, and so nothing is readable yet.
+        """The partition's UUID, 32 hex digits; ``None`` while it is not durable, and so no message is readable yet.
 
-        Also ``None`` where a full or failing disk did not take it; each sync tries again.
+        Also ``None`` if a full or failing disk did not store it; each sync tries again.
         """
         return self._incarnation.uuid if self._incarnation.durable else None
 
     # ---- appending
 
     def append(self, frames: Sequence[bytes]) -> int:
-        """Append whole frames; return the offset of the first one, the others follow from their lengths.
+        """Append whole frames; return the offset of the first one.
 
-        Rolls between frames, as soon as a segment has reached its maximum.
+        A new segment may begin between frames, as soon as the current one has reached its maximum.
 
         Raises:
             LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
-            at all.
+                at all.
         """
         first, block = self.end_offset, FrameBlock.of(frames)
         while block.count:
@@ -227,7 +223,7 @@ class PartitionLog:
         return first
 
     def append_copy(self, block: FrameBlock) -> None:
-        """Append frames of another broker's log without rolling. Raises as ``append``."""
+        """Append frames of another broker's log to the active segment. Raises as ``append``."""
         self._write([block.data])
         self._builder.add_block(block, self._clock.now_ms, ids_ascend=False)
 
@@ -261,7 +257,9 @@ class PartitionLog:
         return self.failure
 
     def begin_segment(self) -> None:
-        """Finish the active segment, start the next; on a full disk it grows on, after other errors appends fail."""
+        """Finish the active segment, begin the next; on a full disk the active one grows, after other errors appends
+        fail.
+        """
         active, start, builder = self.layout.active, self.end_offset, self._builder
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
@@ -283,22 +281,23 @@ class PartitionLog:
     # ---- making it durable
 
     def pending_sync(self) -> SyncJob | None:
-        """Capture everything that is not durable yet; ``None`` if nothing is, one is under way, or an fsync has failed.
+        """Capture everything that is not durable yet; ``None`` if there is nothing, a sync is under way, or one has
+        failed.
 
-        Hand the job back to ``complete_sync`` when it has run.
+        Pass the job to ``complete_sync`` after it has run.
         """
         if self.end_offset == self.readable_end and not self._unsynced.folders:
             return None
         return self._unsynced.capture(self.readable_end, self.end_offset, self._builder.ordinal)
 
     def durable_to(self) -> int | LogFailed:
-        """Return the readable end, or that a sync failed, after which it moves no more."""
+        """Return the readable end, or the failure of a sync, after which the end moves no more."""
         if self._unsynced.failed:
             return LogFailed(self.directory.name, self.failure or "its sync failed")
         return self.readable_end
 
     def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
-        """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
+        """Record the end of a job: everything below ``job.end`` is durable, or the log is read-only now."""
         if job is not self._unsynced.under_way:
             return
         if error is not None:
@@ -329,21 +328,20 @@ class PartitionLog:
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
         """Recover on newly opened files, as a restart would; afterwards the log is writable again (blocking).
 
-        A sync job that is still under way counts for nothing. After a failed fsync everything behind ``readable_end``
-        is cut.
+        A sync job that is still under way is ignored. After a failed fsync everything behind ``readable_end`` is cut.
 
         Raises:
-            PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
+            PartitionRefused, OSError: It cannot be recovered; the log does not change.
         """
         return self.resume(self.load_again(verify))
 
     def load_again(self, verify: Verify = "tail") -> Loaded:
-        """Do the part of ``reopen`` that takes time, for ``resume``: in any thread, while the log is read-only.
+        """Do the slow part of ``reopen``, for ``resume``: in any thread, while the log is read-only.
 
-        Nothing may be appended or synced meanwhile; reading and forgetting segments is fine.
+        No append or sync is allowed meanwhile; reads and ``forget_segments`` are.
 
         Raises:
-            PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
+            PartitionRefused, OSError: It cannot be recovered; the log does not change.
         """
         durable_end = self.readable_end if self.sync_failed else None
         known = KnownEnd(self.readable_end, self.durable_ordinal, exact=True)
@@ -353,11 +351,11 @@ class PartitionLog:
         return loaded
 
     def resume(self, loaded: Loaded) -> RecoveryReport:
-        """Go on with what ``load_again`` returned; segments that were forgotten meanwhile stay so."""
+        """Continue with the result of ``load_again``, without the segments that were forgotten meanwhile."""
         start = self.start_offset
         loaded.segments[:] = [segment for segment in loaded.segments if segment.start >= start]
         loaded.damage[:] = [entry for entry in loaded.damage if entry.start >= start]
-        if loaded.fresh:  # the files were removed meanwhile: offsets start again at 0
+        if loaded.fresh:  # the files were removed meanwhile: offsets begin at 0
             self._incarnation = Incarnation.new()
         self._adopt(loaded)
         return loaded.report
@@ -365,18 +363,18 @@ class PartitionLog:
     def close(self, clean: bool = True) -> bool:
         """Stop appending. With ``clean``, make everything durable and complete the index (blocking).
 
-        Returns whether the log may be trusted at the next start. Slices that were handed out stay readable.
+        Return whether the log may be trusted at the next start. Existing slices stay readable.
         """
         trusted = clean and self.failure is None and self._close_cleanly()
         self.failure = self.failure or "it is closed"
         for segment in self.layout.segments:
             segment.handle = None
-            self._handles.drop(segment.path)  # the names may mean other files soon
+            self._handles.drop(segment.path)  # the names may soon belong to other files
             self._handles.drop(segment.index.path)
         return trusted
 
     def _close_cleanly(self) -> bool:
-        self._unsynced.disown()  # the sync here overtakes a job that is still under way
+        self._unsynced.disown()  # this sync replaces a job that is still under way
         active = self.layout.active
         try:
             self.sync()
@@ -388,9 +386,9 @@ class PartitionLog:
         return True
 
     def read(self, offset: int, bytes_max: int) -> Slice | AtEnd | Moved:
-        """Return what is at ``offset``: up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment.
+        """Return up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment from ``offset`` on.
 
-        Slices need not begin or end on a frame boundary. ``Moved``: below the start, or inside damage (then: its end).
+        Slices need not begin or end at a frame boundary. ``Moved``: below the start, or inside damage (then: its end).
 
         Raises:
             OSError: The segment's file cannot be opened.
@@ -414,31 +412,31 @@ class PartitionLog:
         """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).
 
         Raises:
-            CorruptFrame: Damage that nobody knew of yet, or ``offset`` is no frame boundary.
+            CorruptFrame: Newly found damage, or ``offset`` is no frame boundary.
         """
         return reads.scan(self.read, offset, self.directory.name)
 
     # ---- positions
 
     def segment_start(self, offset: int) -> int:
-        """Return the start of the segment that holds ``offset``; else the log's start or readable end."""
+        """Return the start of the segment with ``offset``; else the log's start or readable end."""
         return self.readable_end if offset >= self.readable_end else self.layout.find(offset).start
 
     def boundary(self, offset: int) -> int:
-        """Return the frame boundary at or below ``offset``, clamped to what is kept and readable."""
+        """Return the frame boundary at or below ``offset``, clamped to the kept, readable range."""
         return reads.boundary_at_or_below(self.layout, self._clamp(offset)).offset
 
     def ordinal(self, offset: int) -> int:
         """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
 
-        Quarantined messages count, so that ordinals stay what they were. Clamped like ``boundary``. Ordinals last as
-        long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
-        damaged bytes that were not quarantined before stand for one message.
+        Quarantined messages count, so that ordinals do not change. Clamped like ``boundary``. If all indexes are lost,
+        ordinals continue above all earlier ones (see ``numbering``), and damage that was not quarantined before counts
+        as one message.
         """
         return reads.boundary_at_or_below(self.layout, self._clamp(offset)).ordinal
 
     def offset_of_message(self, ordinal: int) -> int:
-        """Return the offset of message ``ordinal``, or of damage that holds it; clamped to [start, readable end]."""
+        """Return the offset of message ``ordinal``, or of the damage with it; clamped to [start, readable end]."""
         if ordinal >= self.durable_ordinal:
             return self.readable_end
         return reads.boundary_of_message(self.layout, ordinal).offset
@@ -446,7 +444,7 @@ class PartitionLog:
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
 
-        Exact for messages whose ids hold their time; others may be up to an index interval too early.
+        Exact for messages whose ids have a time; others may be up to an index interval too early.
         """
         if time_ms > self._builder.time_ms:
             return self.readable_end
@@ -464,13 +462,13 @@ class PartitionLog:
 
     @property
     def removable(self) -> int:
-        """How many of the oldest segments may go: they are finished and durable, and what is left has its name."""
+        """How many of the oldest segments may be removed: they are finished and durable, and the rest is named."""
         *finished, active = self.layout.segments
         settled = sum(1 for _ in takewhile(attrgetter("settled"), finished))
         return settled if active.named or settled < len(finished) else max(0, settled - 1)
 
     def first_entry(self, count: int) -> FirstEntryJob:
-        """Return what makes durable how many messages there are in and before the ``count`` oldest segments."""
+        """Return the job that makes durable how many messages are in and before the ``count`` oldest segments."""
         segment = self.layout.segments[count]
         entry = IndexEntry(segment.start, segment.first_ordinal, segment.first_ms, 0)
         return FirstEntryJob(self._files, segment.index.path, entry, self._settings.index_interval_bytes)
@@ -478,7 +476,8 @@ class PartitionLog:
     def forget_segments(self, count: int) -> list[SegmentInfo]:
         """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
 
-        Run ``first_entry`` before; hand what is returned to a ``RemovalJob``, until which a restart finds them again.
+        Run ``first_entry`` before. Pass the result to a ``RemovalJob``; until it has run, a restart finds the segments
+        again.
 
         Raises:
             ValueError: Fewer than ``count`` segments are ``removable``.

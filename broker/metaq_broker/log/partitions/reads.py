@@ -1,6 +1,6 @@
-"""Reading a partition: slices of its files by offset, and questions about positions (boundaries, ordinals, times).
+"""Reads of a partition: slices of its files by offset, and positions (boundaries, ordinals, times).
 
-A question is a search in the index, then a short walk.
+A position is found by a search in the index, then a short walk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metaq_broker.log.segments.segment import Segment
 class Slice(NamedTuple):
     """``length`` durable bytes at ``position`` of a segment file, named ``path`` now; the first has offset ``offset``.
 
-    The file stays open, and its bytes readable, as long as the slice is referenced, even if the segment is deleted
+    The file stays open, and its bytes readable, while the slice is referenced, even if the segment is deleted
     meanwhile. Keep the slice itself, not only its ``fd``, until the bytes are sent.
     """
 
@@ -38,7 +38,6 @@ class Slice(NamedTuple):
         return self.handle.fd
 
     def read(self) -> bytes:
-        """Return the bytes (blocking)."""
         return self.handle.pread(self.length, self.position)
 
 
@@ -50,7 +49,7 @@ class AtEnd(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What was asked for is not there; messages go on at ``offset``."""
+    """The requested bytes do not exist; messages continue at ``offset``."""
 
     offset: int
 
@@ -64,7 +63,7 @@ def scan(read: Callable[[int, int], Slice | AtEnd | Moved], offset: int, where: 
     ``read`` is ``PartitionLog.read``, ``where`` its name for errors.
 
     Raises:
-        CorruptFrame: Damage that nobody knew of yet, or ``offset`` is no frame boundary.
+        CorruptFrame: Newly found damage, or ``offset`` is no frame boundary.
     """
     bytes_max = SCAN_BYTES
     while not isinstance(found := read(offset, bytes_max), AtEnd):
@@ -76,7 +75,7 @@ def scan(read: Callable[[int, int], Slice | AtEnd | Moved], offset: int, where: 
         for frame in walk(run, offset, where=where):
             yield frame
             offset = frame.end
-        # Not one whole frame: it is larger than the slice.
+        # No whole frame: it is larger than the slice.
         bytes_max = SCAN_BYTES if offset > before else frame_bytes(run)
 
 
@@ -93,7 +92,7 @@ class Boundary(NamedTuple):
 
 
 def boundary_at_or_below(layout: Layout, offset: int) -> Boundary:
-    """Return the last frame boundary at or below ``offset``, a kept one; in damage: where that begins."""
+    """Return the last kept frame boundary at or below ``offset``; in damage, its start."""
     segment = layout.find(offset)
     entry = segment.index.last_at_most(layout.handles, _OFFSET, offset, segment.start, segment.end)
     boundary = (
@@ -108,9 +107,9 @@ def boundary_at_or_below(layout: Layout, offset: int) -> Boundary:
 
 
 def boundary_of_message(layout: Layout, ordinal: int) -> Boundary:
-    """Return where the message with ``ordinal`` others before it begins, or the damage that it lies in.
+    """Return the start of the message with ``ordinal`` messages before it, or of the damage with it.
 
-    Below the first kept message: its place.
+    Below the first kept message: the start of that one.
     """
     segment = layout.segment_of_message(ordinal)
     first = segment.first_ordinal
@@ -128,7 +127,7 @@ def boundary_of_message(layout: Layout, ordinal: int) -> Boundary:
 
 
 def _pass_intact(layout: Layout, segment: Segment, boundary: Boundary, limit: int, ordinal_max: int) -> Boundary:
-    """Return the last place that can be reached over intact messages only, at most at ``limit`` or ``ordinal_max``."""
+    """Return the last boundary within ``limit`` and ``ordinal_max`` that is reached over intact messages only."""
     passed = -1
     while passed and boundary.offset < limit and boundary.ordinal < ordinal_max:
         offset, passed = layout.pass_intact(segment, boundary.offset, limit, ordinal_max - boundary.ordinal)
@@ -137,9 +136,9 @@ def _pass_intact(layout: Layout, segment: Segment, boundary: Boundary, limit: in
 
 
 def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
-    """Return the offset of the first message at or after ``time_ms``; ``readable_end`` if there is none before it.
+    """Return the offset of the first message at or after ``time_ms``; ``readable_end`` if there is none.
 
-    Exact where message ids hold the time. A message whose id does not may be earlier, by at most what the index knows.
+    Exact if message ids have the time. Without it, the offset may be earlier, by at most an index interval.
     """
     first = _segment_before(layout, time_ms)
     behind = next(islice(layout.following(first), 1, None), None)

@@ -1,33 +1,35 @@
-"""What a segment file really holds: which bytes are messages, which are damage, and where a torn tail begins.
+"""Examines a segment file: which bytes are messages, which are damage, and where a torn tail begins.
 
-A file can be wrong in two ways. They are distinguished: one costs nothing, the other must cost one message.
+A file can be wrong in two ways, which are distinguished: a torn tail costs no message, damage costs the messages that
+it touches.
 
 **A torn tail** is what a crash leaves: bytes at the end that were being written and were never acknowledged. It is cut.
-**Damage** is everything else: bytes that were right once. It is quarantined - named, kept on disk, never served - and
+**Damage** is everything else: bytes that were correct once. It is quarantined - named, kept on disk, never served - and
 the messages behind it stay where they are. The rules, in this order:
 
 1. *Proven spans.* Where the index has two neighbouring entries, one CRC over the bytes between them proves all of them,
    headers included. Only spans that fail are read frame by frame. If then every body is intact, one flipped bit in
    one id or flag is searched for, and that frame is quarantined; if no single bit explains it, the span is reported.
-2. *Known damage* (in the quarantine file, or marked in the index) is stepped over without being looked at again.
+2. *Known damage* (in the quarantine file, or marked in the index) is skipped without being read again.
 3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message
    with id 0: files that lost their data are full of zeros, and twenty zeros would otherwise be a message.
-4. *Behind a bad frame* the next one is looked for, most trustworthy sign first:
-   a. where the bad frame's own length says, if frames go on there (the damage is in its body, or in its checksum);
-   b. where its body ends according to its own checksum, if frames go on there (the damage is in its length);
-   c. if its header looks sane but runs past the end of the file, with nothing known behind it: the tail is torn. What
-      may look like frames further on lies inside the payload of that message;
-   d. at the first position behind it from which valid frames go on. Candidates have an id of the same broker; where no
-      index entry is behind it, a header that looks sane is believed that nothing inside its length is a message;
+4. *Behind a bad frame* the next one is searched for, by the most reliable sign first:
+   a. at the end given by the bad frame's own length, if frames continue there (the damage is in its body, or in its
+      checksum);
+   b. at the end of its body according to its own checksum, if frames continue there (the damage is in its length);
+   c. if its header is plausible but the frame would end behind the end of the file, and nothing is known behind it, the
+      tail is torn. Apparent frames further on are inside the payload of that message;
+   d. at the first position behind it from which valid frames continue. Candidates have an id of the same broker; if no
+      index entry is behind it, bytes within the length of a plausible header do not count as messages;
    e. at the next index entry.
-   "Go on" means: to the next index entry, arriving exactly there with fewer messages than the entry counts (so that
-   frames inside a payload are not taken for messages); where there is no entry, at least one valid frame with a body.
+   "Continue" means: up to exactly the next index entry, with fewer messages than the entry counts (so that frames
+   inside a payload do not count as messages); without an entry, at least one valid frame with a body.
 5. *Nothing behind it*: everything from the bad frame on is the torn tail. But bytes below the durable end - the last
    index entry, a clean shutdown's end, all of an older segment - were acknowledged once: they are quarantined, never
    cut, so that an offset that a reader has seen is never given to another message.
 
-What remains undecidable: damage that destroys a whole header, in the last few KiB that no index entry covers yet, of a
-message that contains frames. Rule 4d then takes the contained frames for messages rather than lose acknowledged ones.
+One case is undecidable: damage that destroys a whole header, in the last few KiB without an index entry, of a message
+that contains frames. Rule 4d then treats the contained frames as messages rather than lose acknowledged ones.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ from metaq_broker.log.segments.segment_view import SegmentView
 
 @dataclass(slots=True)
 class Examined:
-    """The verdict on one segment. ``end`` is where its messages end; what is behind it is a torn tail.
+    """The result for one segment. Its messages end at ``end``; behind it is a torn tail.
 
-    ``builder`` has the segment's index entries and stands at ``end``. ``suspect`` are spans whose bodies are all intact
-    but whose ids or flags are not what they were.
+    ``builder`` has the segment's index entries up to ``end``. ``suspect`` are spans whose bodies are all intact but
+    whose ids or flags have changed.
     """
 
     end: int
@@ -63,10 +65,10 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a segment before it is read.
+    """What is known about a segment before it is read.
 
-    ``entries`` of its old index; ``known`` damage; ``durable_end``: bytes below are never part of a torn tail;
-    ``changed_ms``: when the file was last changed, so that no message in it is later.
+    ``entries`` of its old index; ``known`` damage; ``durable_end``: bytes below it are never part of a torn tail;
+    ``changed_ms``: the last change of the file, so that no message in it is later.
     """
 
     entries: Sequence[IndexEntry]
@@ -76,7 +78,7 @@ class Evidence:
 
 
 def examine(view: SegmentView, builder: IndexBuilder, evidence: Evidence) -> Examined:
-    """Examine one segment; ``builder`` stands at its start and makes its new index."""
+    """Examine one segment; ``builder`` is at its start and makes its new index."""
     examination = _Examination(view, builder, evidence)
     examination.run()
     return examination.verdict
@@ -91,8 +93,8 @@ class _Examination:
         self._known = {damage.start: damage for damage in evidence.known if damage.end <= view.end}
         self._durable_end = min(evidence.durable_end, view.end)
         self._changed_ms = evidence.changed_ms
-        self._ordinal_shift: int | None = None  # ordinals now, less those of the old entries
-        self._intact_at: int | None = None  # where an intact frame begins
+        self._ordinal_shift: int | None = None  # ordinals now minus those of the old entries
+        self._intact_at: int | None = None  # start of an intact frame
         self.verdict = Examined(view.end, builder)
 
     def run(self) -> None:
@@ -111,13 +113,13 @@ class _Examination:
         self.verdict.end = builder.offset
 
     def _neighbours(self, offset: int) -> tuple[IndexEntry | None, IndexEntry | None]:
-        """Return the old entry that stands exactly at ``offset``, and the first one behind it."""
+        """Return the old entry exactly at ``offset``, and the next one."""
         place = bisect_right(self._offsets, offset)
         here = self._entries[place - 1] if place and self._offsets[place - 1] == offset else None
         return here, self._entries[place] if place < len(self._entries) else None
 
     def _leap(self, here: IndexEntry, behind: IndexEntry) -> bool:
-        """Take the span between two entries at once if its checksum proves it."""
+        """Skip the span between two entries if its checksum proves it."""
         span = self._view.read(here.offset, behind.offset - here.offset)
         count = behind.ordinal - here.ordinal
         if crc32(span) == behind.span:
@@ -144,11 +146,11 @@ class _Examination:
         if frame is None:
             self.verdict.suspect.append(OffsetRange(start, behind.offset))
             return
-        reason = "a bit of its message id or flag is not what was written"
+        reason = "a bit of its message id or flag has changed"
         self._known[start + frame[0]] = Damage(start + frame[0], start + frame[1], 1, reason)
 
     def _walk(self, stop: int) -> bool:
-        """Take valid frames up to ``stop`` or known damage; false if a bad one comes first."""
+        """Process valid frames up to ``stop`` or known damage; return ``False`` if a bad frame comes first."""
         builder = self._builder
         stop = min([stop, *(start for start in self._known if start >= builder.offset)])
         while builder.offset < stop:
@@ -168,7 +170,7 @@ class _Examination:
         return latest
 
     def _pass_damage(self) -> bool:
-        """Quarantine what is damaged here, up to where messages go on; false if this is the torn tail."""
+        """Quarantine the damage here, up to where messages continue; return ``False`` if this is the torn tail."""
         start = self._builder.offset
         anchor = self._anchor(start)
         end = next_boundary(self._view, start, self._reference_id(), anchor)
@@ -193,7 +195,7 @@ class _Examination:
         return None if header is None else header.message_id
 
     def _messages_lost(self, end: int, anchor: Anchor | None) -> int:
-        """Return how many messages the damage up to ``end`` stands for: at least one; exact where entries tell."""
+        """Return the number of messages in the damage up to ``end``: at least one; exact if entries show it."""
         if anchor is None or self._ordinal_shift is None:
             return 1
         reached, count = end, 0
@@ -224,10 +226,10 @@ def _reason(view: SegmentView, offset: int) -> str:
 class RecoveryReport:
     """``bytes_cut`` bytes of a torn tail were cut at offset ``cut_at``; ``damage`` was found now (not known before).
 
-    ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``:
-    starts of segments whose index was missing or wrong. ``removed``: files of segments that never had an acknowledged
-    message. ``missing_bytes``: durable bytes that are gone from the end; ``lost`` says which. ``incarnation_fault``:
-    why the partition's incarnation could not be read, so that it got another one.
+    ``suspect``: spans whose bodies are intact but whose ids or flags have changed. ``indexes_rebuilt``: starts of
+    segments whose index was missing or wrong. ``removed``: files of segments that never had an acknowledged message.
+    ``missing_bytes``: durable bytes that are missing at the end; ``lost`` says which. ``incarnation_fault``: why the
+    partition's incarnation could not be read, so that it got another one.
     """
 
     bytes_cut: int = 0
@@ -243,7 +245,6 @@ class RecoveryReport:
 
     @property
     def index_rebuilt(self) -> bool:
-        """Whether any index was made again."""
         return bool(self.indexes_rebuilt)
 
     @property
@@ -252,7 +253,7 @@ class RecoveryReport:
         return sum(len(entry.range) for entry in self.damage)
 
     def warnings(self) -> Iterator[str]:
-        """Yield one sentence for each thing an operator should know."""
+        """Yield one sentence for each finding that an operator should know."""
         if self.bytes_cut:
             yield f"torn tail of {self.bytes_cut} bytes cut at offset {self.cut_at}"
         if self.missing_bytes:

@@ -1,4 +1,4 @@
-"""Where do messages go on behind a damaged frame? The rules, and why, are the essay at the top of ``recovery``."""
+"""Finds where messages continue behind a damaged frame. The rules are at the top of ``recovery``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class Anchor(NamedTuple):
-    """A known frame boundary behind the damage, and how many messages begin between the damage and it."""
+    """A known frame boundary behind the damage, and the number of messages between the damage and it."""
 
     offset: int
     messages: int
 
 
 def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anchor: Anchor | None) -> int | None:
-    """Return where the first frame behind the damaged one at ``offset`` begins; ``None`` when nothing follows.
+    """Return the start of the first frame behind the damaged one at ``offset``; ``None`` if none follows.
 
-    ``reference_id`` is the id of an intact message of the same segment. With an anchor the answer is never behind it.
+    ``reference_id`` is the id of an intact message of the same segment. With an anchor, the result is at most the
+    anchor.
     """
     header = view.header(offset)
     if header is None:
@@ -40,7 +41,7 @@ def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anch
         return end
     if plausible and own_end > view.end and anchor is None:
         return None
-    # An anchor's count keeps frames inside a payload apart; without one a sane length is believed.
+    # An anchor's count excludes frames inside a payload; without one, a plausible length is trusted.
     search_from = own_end if plausible and own_end <= limit and anchor is None else offset + 1
     return _search(view, search_from, limit, reference_id, anchor)
 
@@ -56,9 +57,9 @@ def _origin(message_id: int) -> tuple[bool, int]:
 
 
 def _leads_on(view: SegmentView, offset: int, anchor: Anchor | None, *, exactly: bool = False) -> bool:
-    """Return whether valid frames go on at ``offset``: to the anchor, no message too many, or else one with a body.
+    """Return whether valid frames continue at ``offset``: up to the anchor with a valid count, or else one with a body.
 
-    ``exactly`` insists on arriving at the anchor; otherwise more damage on the way is forgiven.
+    ``exactly`` requires that they reach the anchor; otherwise more damage on the way is accepted.
     """
     if anchor is not None and offset == anchor.offset:
         return True
@@ -76,7 +77,7 @@ def _leads_on(view: SegmentView, offset: int, anchor: Anchor | None, *, exactly:
 
 
 def _end_by_checksum(view: SegmentView, offset: int, header: Header, limit: int, anchor: Anchor | None) -> int | None:
-    """Return where the body ends that the checksum in the header belongs to, if only the length is damaged."""
+    """Return the end of the body that matches the header's checksum, if only the length is damaged."""
     if header.checksum < 0:
         return None
     done = offset + HEADER_BYTES
@@ -96,7 +97,7 @@ def _crc_on(view: SegmentView, start: int, end: int, crc: int) -> int:
 
 
 def _search(view: SegmentView, start: int, limit: int, reference_id: int | None, anchor: Anchor | None) -> int | None:
-    # First for frames of the same broker; the tail may have been written under another broker id.
+    # First search frames of the same broker; the tail may have been written under another broker id.
     for reference in dict.fromkeys((reference_id, None)):
         for offset in _candidates(view, start, limit, reference):
             if _leads_on(view, offset, anchor, exactly=True):
@@ -107,7 +108,7 @@ def _search(view: SegmentView, start: int, limit: int, reference_id: int | None,
 def _candidates(
     view: SegmentView, start: int, limit: int, reference_id: int | None, *, with_limit: bool = False
 ) -> Iterator[int]:
-    """Yield offsets in ``[start, limit)`` where twenty bytes look like a header; then the limit itself if asked for."""
+    """Yield offsets in ``[start, limit)`` of possible headers; then the limit itself if requested."""
     pattern = _header_pattern(None if reference_id is None else _origin(reference_id))
     for at in range(start, limit, _CHUNK_BYTES):
         chunk = view.read(at, min(_CHUNK_BYTES + HEADER_BYTES - 1, view.end - at))
@@ -140,7 +141,8 @@ def _one_of(values: Iterator[int]) -> bytes:
 def flipped_header(span: bytes, expected: int) -> tuple[int, int] | None:
     """Return the frame of a span in which one flipped bit of id or flag explains the span's checksum.
 
-    ``span`` is whole frames with intact bodies. The answer is (start, end) inside it; ``None`` if no single bit does.
+    ``span`` is whole frames with intact bodies. The result is (start, end) in it; ``None`` if no single bit explains
+    it.
     """
     data, start = bytearray(span), 0
     while start < len(data):

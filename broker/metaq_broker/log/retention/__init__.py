@@ -1,1 +1,1 @@
-"""When old segments are deleted or archived, and how."""
+"""Deletes or archives old segments."""

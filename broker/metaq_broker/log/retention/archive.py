@@ -1,9 +1,9 @@
-"""Segments that leave the disk: deleted, renamed to ``START.meta.arc``, or packed into ``START.meta.zip``.
+"""Removes segments: deletes them, renames them to ``START.meta.arc``, or packs them into ``START.meta.zip``.
 
-Oldest first, one durable step after the other, so that a crash never leaves a hole: what a restart finds is a whole
+The oldest is first, one durable step after the other, so that a crash never leaves a gap: a restart finds a complete
 partition that begins at one of the segments. A zip has one entry, the segment under its own name. It is written under
-another name, synced, and only then gets its own: a ``START.meta.zip`` is always whole, whatever crashes.
-``START.meta.zip.tmp`` is what a crash left of one that was not finished.
+another name, synced, and then renamed: a ``START.meta.zip`` is always complete. ``START.meta.zip.tmp`` is an unfinished
+one after a crash.
 
 Source: docs/log-format.md.
 """
@@ -30,15 +30,15 @@ ARCHIVE_SUFFIX: Final = ".arc"
 
 
 def archive_path(segment: Path) -> Path:
-    """Return the name that an archived segment gets."""
+    """Return the name of an archived segment."""
     return segment.with_name(segment.name + ARCHIVE_SUFFIX)
 
 
 @dataclass(slots=True)
 class RemovalJob:
-    """``segments`` leave the disk by ``removal``; ``gone`` counts those that have left.
+    """Removes ``segments`` by ``removal``; ``gone`` counts the removed ones.
 
-    ``ARCHIVE_PACKED`` segments are packed before they are taken out of service (``packing``), and only deleted here.
+    ``ARCHIVE_PACKED`` segments are packed before they are taken out of service (``pack``), and only deleted here.
     """
 
     files: Files
@@ -47,18 +47,18 @@ class RemovalJob:
     gone: int = 0
 
     def run(self) -> None:
-        """Take them away, durably (blocking; any thread). After an error it may be run again and continues.
+        """Remove them durably (blocking; any thread). After an error it may be run again and continues.
 
         Raises:
-            FileExistsError: The name of an archive is taken.
-            OSError: A file cannot be removed; it and the newer ones are still there.
+            FileExistsError: A file has the name of an archive.
+            OSError: A file cannot be removed; it and the newer ones still exist.
         """
         while self.gone < len(self.segments):
             self._remove(self.segments[self.gone])
             self.gone += 1
 
     def _remove(self, segment: SegmentInfo) -> None:
-        if self.removal is Removal.ARCHIVE and self.files.exists(segment.path):  # else an earlier run has renamed it
+        if self.removal is Removal.ARCHIVE and self.files.exists(segment.path):  # else it is renamed already
             self._archive(segment.path)
         delete_segment(self.files, segment)
 
@@ -72,13 +72,13 @@ class RemovalJob:
 ZIP_SUFFIX: Final = ".zip"
 UNFINISHED_SUFFIX: Final = ".meta.zip.tmp"
 CHUNK_BYTES: Final = 1 << 20
-"""Bytes read, packed and written at a time; between two of them packing can be stopped."""
+"""Bytes that are read, packed and written at a time; packing can be stopped in between."""
 
 _PERMISSIONS: Final = 0o644 << 16
 
 
 class PackingStopped(Exception):
-    """The broker stops: there is no zip, and the segment is as it was."""
+    """The broker stops: there is no zip, and the segment is unchanged."""
 
 
 def zip_path(segment: Path) -> Path:
@@ -87,13 +87,13 @@ def zip_path(segment: Path) -> Path:
 
 
 def pack(files: Files, segment: Path, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Make the zip of a finished segment; durable on return (blocking; any thread). The segment stays.
+    """Pack a finished segment into its zip; durable on return (blocking; any thread). The segment stays.
 
-    A zip that holds the segment already is left as it is: a crash came before the segment was removed.
+    A zip that contains the segment already is kept: a crash came before the segment was removed.
 
     Raises:
-        FileExistsError: A file of the zip's name holds something else.
-        PackingStopped: ``stopped`` said so between two chunks.
+        FileExistsError: A file with the zip's name has other contents.
+        PackingStopped: ``stopped`` returned true between two chunks.
         OSError: The segment cannot be read, or the zip not written.
     """
     target = zip_path(segment)
@@ -113,7 +113,7 @@ def pack(files: Files, segment: Path, stopped: Callable[[], bool] = lambda: Fals
 
 
 def remove_unfinished(files: Files, directory: Path) -> list[str]:
-    """Remove what crashes left of unfinished zips in a partition's folder; return the names (blocking; any thread).
+    """Remove unfinished zips from a partition's folder after crashes; return their names (blocking; any thread).
 
     Raises:
         OSError: The folder cannot be read, or a file not removed.
@@ -148,7 +148,7 @@ def _write_zip(files: Files, path: Path, entry: ZipInfo, chunks: Iterator[bytes]
     with ZipFile(sink, "w") as archive, archive.open(entry, "w") as packed:
         for chunk in chunks:
             packed.write(chunk)
-    sink.close()  # a ZipFile does not close what it was given
+    sink.close()  # a ZipFile does not close a file that it was given
     files.fsync(target.fd)
 
 
@@ -167,7 +167,7 @@ def _check_holds(files: Files, path: Path, name: str, chunks: Iterator[bytes]) -
 
 
 class _Sink:
-    """What ``ZipFile`` writes to: gathers small pieces, so that few large writes reach the disk."""
+    """A file for ``ZipFile`` to write: collects small pieces, so that few large writes reach the disk."""
 
     def __init__(self, files: Files, fd: int) -> None:
         self._files, self._fd = files, fd
@@ -181,10 +181,10 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing: the file is synced once, when it is whole."""
+        """Do nothing: the file is synced once, when it is complete."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         self._write_out()
 
     def _write_out(self) -> None:
@@ -195,7 +195,7 @@ class _Sink:
 
 
 class _Seekable(RawIOBase):
-    """What ``ZipFile`` reads from."""
+    """A file for ``ZipFile`` to read."""
 
     def __init__(self, files: Files, fd: int) -> None:
         self._files, self._fd = files, fd

@@ -1,13 +1,13 @@
-"""Which segments are kept, what becomes of the others (``deletePolicy``), and when (``deleteWhen``). Pure: no disk.
+"""Which segments are removed, how (``deletePolicy``), and when (``deleteWhen``). Pure: no disk.
 
 ::
 
-    delete,TIME           gone
+    delete,TIME           deleted
     archive,TIME          renamed to START.meta.arc
     archive,TIME,true     packed into START.meta.zip
 
-TIME is a number of hours, or a number with ``s``, ``m`` or ``h``. What goes is always a front part of the partition, or
-it would have a hole. Source: docs/operations.md, docs/log-format.md.
+TIME is a number of hours, or a number with ``s``, ``m`` or ``h``. Only the oldest segments are removed, so that the
+partition has no gap. Source: docs/operations.md, docs/log-format.md.
 
 Quartz schedules (``deleteWhen``), translated field by field for ``croniter``, which finds the next moment.
 
@@ -21,16 +21,14 @@ Quartz schedules (``deleteWhen``), translated field by field for ``croniter``, w
     day of week     1-7 or SUN-SAT             0-6         alone: ?   L Saturday   6L last Friday   6#3 third Friday
     year            1970-2099, may be missing  the same
 
-Only lists of numbers and the few words above reach croniter: what a step or a range means is settled here, since the
-two languages differ in it. Days of month and of week are never both restricted, as in Quartz; ``*`` may stand for
-``?``. Refused, because croniter has no word for them: ``LW``, ``L-3``, and lists with ``L``, ``W`` or ``#``.
+croniter gets only lists of numbers and the few words above: steps and ranges are evaluated here, because the two
+languages differ. Days of month and of week are never both restricted, as in Quartz; ``*`` may replace ``?``. Refused,
+because croniter cannot express them: ``LW``, ``L-3``, and lists with ``L``, ``W`` or ``#``.
 
 Source: docs/operations.md.
 
-What is due when: several Quartz schedules against a wall clock that may jump.
-
-A schedule whose moment has come is due once, however late somebody asks and however many of its moments have passed.
-When the clock was set back, the next moment is computed again.
+``Timetable`` handles several schedules with a wall clock that may jump: a schedule is due once, even if several of its
+times have passed since the last check. After the clock was set back, the next time is computed again.
 
 Source: docs/operations.md.
 """
@@ -56,7 +54,7 @@ _ALLOWED: Final = "delete,TIME or archive,TIME[,true]; TIME is a number of hours
 
 
 class Removal(Enum):
-    """What becomes of a segment that is not kept."""
+    """How a segment is removed."""
 
     DELETE = "delete"
     ARCHIVE = "archive"
@@ -65,14 +63,14 @@ class Removal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Segments that were last written more than ``age_ms_max`` ago leave by ``removal``."""
+    """Segments that were last written more than ``age_ms_max`` ago are removed by ``removal``."""
 
     removal: Removal
     age_ms_max: int
 
     @classmethod
     def parse(cls, text: str) -> RetentionPolicy:
-        """Read a policy as server.ini has it; blanks around the commas are harmless.
+        """Parse a policy of server.ini; blanks around the commas are allowed.
 
         Raises:
             ValueError: Says what is allowed.
@@ -85,10 +83,10 @@ class RetentionPolicy:
         return cls(removal, int(time[1]) * _UNIT_MS[time[2]])
 
     def expired(self, segments: Sequence[SegmentInfo], now_ms: int, grown_s: float = inf) -> list[SegmentInfo]:
-        """Return those of ``segments`` (a whole partition, oldest first) that are not kept any more, oldest first.
+        """Return the ``segments`` (of a whole partition, oldest first) that are not kept any more, oldest first.
 
         Never the one that is being written, and none behind one that is kept. ``now_ms`` is the wall clock, ``grown_s``
-        the one that only grows: what was written since the start is too old by both.
+        the monotonic one: a segment that was written since the start must be too old by both.
         """
 
         def too_old(segment: SegmentInfo) -> bool:
@@ -113,7 +111,7 @@ _LAST_WEEKDAY: Final = re.compile(r"(\w+)L", re.ASCII)
 _NTH_WEEKDAY: Final = re.compile(r"(\w+)#([1-5])", re.ASCII)
 _NEAREST_WEEKDAY: Final = re.compile(r"(\d+)W", re.ASCII)
 _YEARS_LOOKED_AT: Final = 130
-"""Longer than any schedule within croniter's years (1970-2099) can pause."""
+"""Longer than any pause of a schedule within croniter's years (1970-2099)."""
 
 _LEAP_YEARS_START: Final = datetime(1970, 1, 1)
 
@@ -141,17 +139,17 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as written (``text``) and as croniter reads it (``expression``). Make it with ``parse``."""
+    """A schedule as written (``text``) and for croniter (``expression``). Create it with ``parse``."""
 
     text: str
     expression: str
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
-        """Read a schedule of six or seven fields, letters in any case.
+        """Parse a schedule of six or seven fields, letters in any case.
 
         Raises:
-            ValueError: Says which field is wrong, or that no such moment exists.
+            ValueError: Says which field is wrong, or that no such time exists.
         """
         texts = text.upper().split()
         if not 6 <= len(texts) <= 7:
@@ -165,10 +163,10 @@ class Schedule:
         return schedule
 
     def next_after(self, now_ms: int) -> int | None:
-        """Return the first moment after ``now_ms`` (both wall-clock milliseconds), ``None`` if no more comes.
+        """Return the first time after ``now_ms`` (both wall-clock milliseconds), ``None`` if there is none.
 
-        Fields mean local time. A time that a change of the clocks skips comes as much later; one that it brings twice
-        counts once, the first time.
+        Fields are local time. A time that the start of daylight saving time skips is later by the length of the gap; a
+        time that occurs twice counts once, the first time.
         """
         found = self._next(datetime.fromtimestamp(now_ms / 1000))
         if found is None:
@@ -177,10 +175,10 @@ class Schedule:
             moment_ms = int(found.replace(fold=fold).timestamp() * 1000)
             if moment_ms > now_ms:
                 return moment_ms
-        return now_ms + 1000  # the clocks are being changed by more than the schedule's step
+        return now_ms + 1000  # the clocks change by more than the schedule's step
 
     def _next(self, local: datetime) -> datetime | None:
-        """Return the first moment after ``local``, both local time without a zone."""
+        """Return the first time after ``local``, both local time without a zone."""
         moments = croniter(
             self.expression,
             local.replace(fold=0),
@@ -278,13 +276,13 @@ class _Planned:
 
 
 class Timetable:
-    """Schedules, each known by its text. All times are wall-clock milliseconds."""
+    """Schedules, each identified by its text. All times are wall-clock milliseconds."""
 
     def __init__(self) -> None:
         self._planned: dict[str, _Planned] = {}
 
     def update(self, texts: Iterable[str], now_ms: int) -> None:
-        """Keep exactly these schedules. The next moments of those that were there already stay.
+        """Keep exactly these schedules. Known schedules keep their next times.
 
         Raises:
             ValueError: A text is no schedule.
@@ -299,7 +297,7 @@ class Timetable:
         self._planned = kept
 
     def due(self, now_ms: int) -> set[str]:
-        """Return the schedules whose moment has come since they were last asked for, and plan their next ones."""
+        """Return the schedules that became due since the last call, and compute their next times."""
         found = set()
         for text, planned in self._planned.items():
             if planned.next_ms is not None and planned.next_ms <= now_ms:
@@ -310,10 +308,10 @@ class Timetable:
         return found
 
     def next_of(self, text: str) -> int | None:
-        """Return the next moment of one schedule; ``None`` if none comes any more or the schedule is not here."""
+        """Return the next time of one schedule; ``None`` if there is none, or the schedule is unknown."""
         planned = self._planned.get(text)
         return None if planned is None else planned.next_ms
 
     def next_of_all(self) -> int | None:
-        """Return the earliest next moment, ``None`` if there is none."""
+        """Return the earliest next time, ``None`` if there is none."""
         return min((each.next_ms for each in self._planned.values() if each.next_ms is not None), default=None)

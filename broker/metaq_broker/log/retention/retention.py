@@ -1,16 +1,16 @@
-"""Retention: at the moments of a topic's schedule (``deleteWhen``) its policy (``deletePolicy``) is applied to all its
+"""Retention: at the times of a topic's schedule (``deleteWhen``), its policy (``deletePolicy``) is applied to all its
 partitions, one after the other, in steps that can fail, be stopped and crash anywhere.
 
 ::
 
-    finish what an earlier run left           files of segments that are out of service already
+    finish an earlier run                     files of segments that are out of service already
     expired = what the policy does not keep   pure, see policy.py
             - what a commit may still need    a restart looks for its messages there
     sync the transaction journal              so that commits which are over are known to be over after a crash
     archive,T,true: pack the oldest one       worker thread; it is still served
-    sync the first entry of the next index    worker thread: it tells how many messages came before
+    sync the first entry of the next index    worker thread: it has the number of earlier messages
     take out of service                       event loop: start_offset moves, a get below it is answered with 301
-    unlink or rename the files                worker thread; what fails is tried again by the next run
+    unlink or rename the files                worker thread; the next run repeats failed removals
 
 The state of logs changes on the event loop only; packing and unlinking are done by one worker thread at a time.
 
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
-"""Run something that blocks in another thread; its exception comes back."""
+"""Runs a blocking function in another thread and returns its result or raises its exception."""
 
 
 NeededFrom = Callable[[str, int], int | None]
-"""Topic and partition -> the offset from which on messages are needed; ``None`` = none are."""
+"""Topic and partition -> the first offset of messages that are needed; ``None`` = none are."""
 
 
 class Commits(Protocol):
-    """What must be known of transactions; ``TransactionManager`` has it."""
+    """The part of ``TransactionManager`` that is needed here."""
 
     def needed_from(self, topic: str, partition: int) -> int | None:
-        """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere."""
+        """Return the offset from which a restart would look for committed messages; ``None`` = it would not."""
 
     def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
-        """Call back when the journal is on the disk as it is now, or can never be."""
+        """Call back when everything that is in the journal now is on disk, or the journal has failed."""
 
 
 class Retired(NamedTuple):
-    """What was done to one partition: how many segments left, their bytes, and why not all that should have."""
+    """The result for one partition: how many segments were removed, their bytes, and why not all of them."""
 
     topic: str
     partition: int
@@ -73,11 +73,11 @@ class Retired(NamedTuple):
 
 
 class RetentionFailed(MetaqError):
-    """Old segments stay for now; the text is one sentence."""
+    """Old segments are not removed now; the text is one sentence."""
 
 
 class _OutOfService(Exception):
-    """The partition was withdrawn, or the broker stops: nothing more is to be done."""
+    """The partition was withdrawn, or the broker stops: retention must stop."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Progress:
 
 
 class SegmentRetirement:
-    """``in_service`` says whether a log is the partition's present one. Used on one event loop."""
+    """``in_service`` returns whether a log is the current one of its partition. Used on one event loop."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SegmentRetirement:
         self._commits = commits
         self._run_in_worker = run_in_worker
         self.users: list[NeededFrom] = []
-        """Who else needs messages: each is asked for the first offset that it needs of a partition."""
+        """Others that need messages: each returns the first offset that it needs of a partition."""
         self._unfinished: dict[PartitionLog, RemovalJob] = {}
         self._at_work_on: PartitionLog | None = None
         self._idle = asyncio.Event()
@@ -117,7 +117,7 @@ class SegmentRetirement:
     ) -> Retired | None:
         """Apply a policy to one partition; ``None`` if there was nothing to do.
 
-        One call at a time. Never raises: what went wrong is in the result and in the broker's log.
+        One call at a time. Never raises: errors are in the result and in the broker's log.
         """
         progress, failure = _Progress(), None
         try:
@@ -126,7 +126,7 @@ class SegmentRetirement:
             pass
         except (OSError, RetentionFailed) as error:
             failure = str(error)
-        except Exception as error:  # a defect must not end retention for good
+        except Exception as error:  # a bug must not end retention for good
             _LOG.exception("retention failed", extra={"fields": {"partition": log.directory.name}})
             failure = repr(error)
         if not progress.segments and failure is None:
@@ -136,12 +136,12 @@ class SegmentRetirement:
         return retired
 
     def stop(self) -> None:
-        """Begin no more steps and break off packing; ``retire`` returns soon."""
+        """Start no more steps and interrupt packing; ``retire`` returns soon."""
         self._stopping = True
         self._interrupted.set()
 
     async def settle(self, log: PartitionLog) -> None:
-        """Return when nothing is being done to the files of a log that is out of service; nothing will be again."""
+        """Return when no operation on the files of a log that is out of service is in progress; none follows."""
         if self._at_work_on is log:
             self._interrupted.set()
             await self._idle.wait()
@@ -175,9 +175,9 @@ class SegmentRetirement:
         await self._finish(log, progress)
 
     async def _finish(self, log: PartitionLog, progress: _Progress) -> None:
-        """Take away the files of segments that are out of service.
+        """Remove the files of segments that are out of service.
 
-        Newer segments must not go before these have gone, or a restart would find a hole.
+        They must be removed before newer segments, or a restart would find a gap.
         """
         job = self._unfinished.get(log)
         if job is None:
@@ -250,7 +250,7 @@ def _report(log: PartitionLog, retired: Retired) -> None:
 
 
 PAUSE_S_MAX: Final = 60.0
-"""Longest time between two looks at the clock, which may be set meanwhile."""
+"""Longest time between two readings of the clock, which may be set meanwhile, in seconds."""
 
 PAUSE_S_MIN: Final = 0.001
 
@@ -259,15 +259,15 @@ class Partitions(Protocol):
     """The partitions in service."""
 
     def get(self, topic: str, index: int) -> PartitionLog | None:
-        """Return a partition, ``None`` if it is not in service."""
+        """Return a partition; ``None`` if it is not in service."""
 
     def logs(self) -> Iterable[PartitionLog]:
-        """Return all of them."""
+        ...
 
 
 @dataclass(slots=True)
 class RetentionFigures:
-    """Since the broker started: segments that left, their bytes, and how often something went wrong."""
+    """Counts since the broker's start: removed segments, their bytes, and errors."""
 
     deleted: int = 0
     archived: int = 0
@@ -275,7 +275,7 @@ class RetentionFigures:
     failures: int = 0
 
     def add(self, retired: Retired) -> None:
-        """Count what was done to one partition."""
+        """Count the result for one partition."""
         if retired.removal is Removal.DELETE:
             self.deleted += retired.segments
         else:
@@ -285,7 +285,7 @@ class RetentionFigures:
 
 
 class TopicPlan(NamedTuple):
-    """What is planned for a topic, and what was done; ``next_ms`` is ``None`` when its schedule is over."""
+    """The plan for a topic, and the counts so far; ``next_ms`` is ``None`` if its schedule has no further time."""
 
     topic: str
     policy: str
@@ -295,8 +295,6 @@ class TopicPlan(NamedTuple):
 
 
 class Retention:
-    """Used on one event loop."""
-
     def __init__(
         self,
         files: Files,
@@ -307,7 +305,7 @@ class Retention:
         run_in_worker: RunInWorker = asyncio.to_thread,
         doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``doubt`` says why the clock is not sure, so that nothing may be called old; ``None`` if it is."""
+        """``doubt`` returns why the clock is in doubt, so that nothing is deleted by age; ``None`` if it is not."""
         self._files, self._clock = files, clock
         self._doubt = doubt
         self._partitions = partitions
@@ -325,21 +323,21 @@ class Retention:
     # ---- start and stop
 
     def start(self) -> None:
-        """Remove what a crash left of archives, then do what falls due, until ``stop``."""
+        """Remove unfinished archives after a crash, then do what is due, until ``stop``."""
         self._task = asyncio.get_running_loop().create_task(self._keep_time(), name="retention")
 
     async def stop(self) -> None:
-        """Break off what is under way, leaving every segment whole, and do nothing more."""
+        """Interrupt a run, leaving every segment complete, and start no more."""
         self._stopping = True
         self._retirement.stop()
         self._changed.set()
         if self._task is not None:
             await self._task
         async with self._lock:
-            pass  # what an operator asked for has come to its end as well
+            pass  # a run that an operator has requested has ended, too
 
     def update(self, config: BrokerConfig) -> None:
-        """Go by another configuration; schedules that stay the same are not disturbed."""
+        """Apply another configuration; unchanged schedules are not affected."""
         self._config = config
         topics: tuple[TopicConfig, ...] = (config.system, *config.topics.values())
         self._timetable.update({topic.delete_when for topic in topics}, self._clock.now_ms())
@@ -348,23 +346,23 @@ class Retention:
     # ---- operators
 
     async def run_now(self, topic: str | None = None) -> list[Retired]:
-        """Apply the policies now, to one topic or to all; return what was done, partition by partition.
+        """Apply the policies now, to one topic or to all; return the results by partition.
 
-        Partitions that had nothing to remove are not in the list.
+        Partitions without anything to remove are not in the list.
 
         Raises:
-            RetentionFailed: The clock is not sure: nothing is removed.
+            RetentionFailed: The clock is in doubt: nothing is removed.
         """
         if (doubt := self._doubt()) is not None:
             raise RetentionFailed(f"nothing is removed by age, {doubt}; say `ctl clock accept` if the clock is right")
         return await self._run(lambda name: topic is None or name == topic)
 
     async def settle(self, log: PartitionLog) -> None:
-        """Return when nothing is being done to the files of a log that is out of service; nothing will be again."""
+        """Return when no operation on the files of a log that is out of service is in progress; none follows."""
         await self._retirement.settle(log)
 
     def figures(self) -> RetentionFigures:
-        """Return the figures of all topics together."""
+        """Return the sum of all topics' figures."""
         total = RetentionFigures()
         for each in self._figures.values():
             total.deleted += each.deleted
@@ -374,7 +372,7 @@ class Retention:
         return total
 
     def plan(self) -> list[TopicPlan]:
-        """Return what is planned for every topic that has partitions, by name."""
+        """Return the plan of every topic that has partitions, by name."""
         return [self._plan_of(topic) for topic in sorted({log.topic for log in self._partitions.logs()})]
 
     def _plan_of(self, topic: str) -> TopicPlan:
@@ -400,9 +398,9 @@ class Retention:
         return min(max(until_next_s, PAUSE_S_MIN), PAUSE_S_MAX)
 
     async def tick(self) -> list[Retired]:
-        """Do what is due now; return it."""
+        """Do what is due now; return the results."""
         if self._doubt() is not None:
-            return []  # a wrong clock would make everything old
+            return []  # with a wrong clock, everything might seem old
         due = self._timetable.due(self._clock.now_ms())
         return await self._run(lambda topic: self._config.topic_settings(topic).delete_when in due) if due else []
 
@@ -429,7 +427,7 @@ class Retention:
 
         def clean() -> None:
             for directory in directories:
-                with contextlib.suppress(OSError):  # what stays costs space, nothing else
+                with contextlib.suppress(OSError):  # the rest only costs space
                     for name in remove_unfinished(self._files, directory):
                         fields = {"partition": directory.name, "file": name}
                         _LOG.warning("unfinished archive removed", extra={"fields": fields})

@@ -1,4 +1,4 @@
-"""Index entries of a block by compiled code: their checksums are most of what a large block costs the event loop."""
+"""Index entries of a block by compiled code: checksums are most of the event loop's work for a large block."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from metaq.formats.native_crc import required_crc32
 
 
 class IndexPosition(NamedTuple):
-    """What an index knows where a block begins, or where it ends.
+    """The state of an index at the beginning or end of a block.
 
-    ``offset`` and ``ordinal`` of that place; ``time_ms``: no message before it is later; ``marked``: offset of the last
-    entry; ``span``: CRC-32 of the log from there to here.
+    ``offset`` and ``ordinal`` of the position; ``time_ms``: no message before it is later; ``marked``: offset of the
+    last entry; ``span``: CRC-32 of the log from there to the position.
     """
 
     offset: int
@@ -25,7 +25,8 @@ class IndexPosition(NamedTuple):
 
 EntryLoop = Callable[[FrameBlock, IndexPosition, int, int, int], tuple[bytes, IndexPosition]]
 """Makes the entries of a block whose ids ascend: (block, position before it, log bytes until the first entry, log bytes
-between the others, time now in ms, for ids that hold none) -> (entries as in the file, position behind it)."""
+between the others, time now in ms, for ids without a time) -> (entries as in the file, position behind it).
+"""
 
 
 def compiled() -> EntryLoop:

@@ -1,4 +1,4 @@
-"""The sparse index beside a segment: what is known about the log at some of its frame boundaries.
+"""The sparse index beside a segment: the state of the log at some of its frame boundaries.
 
 File ``START.index``, all numbers big-endian: one header, then entries in ascending order, 32 bytes each, so that no
 entry straddles a disk sector::
@@ -12,11 +12,11 @@ entry straddles a disk sector::
     20   8  zero                               28   4  CRC-32 of the 28 bytes before
     28   4  CRC-32 of the 28 bytes before
 
-The first entry stands at the segment's start (span 0), the last one of a finished segment at its end, which gives its
-number of messages. The span covers headers too, which MetaQ's own checksum does not. An index is written without fsync,
-after the bytes that it describes have become durable, and made again from the segment when it is missing, short or
-damaged. Only its first entry says what the segment does not, how many messages came before: that is synced before
-older segments are removed. A damaged entry is passed over; the one before it serves.
+The first entry is at the segment's start (span 0), the last one of a finished segment at its end, which gives its
+number of messages. The span covers headers, too, which MetaQ's own checksum does not. An index is written without
+fsync, after the bytes that it describes have become durable, and rebuilt from the segment when it is missing, short or
+damaged. Only its first entry cannot be rebuilt, because it has the number of earlier messages: it is synced before
+older segments are removed. A damaged entry is skipped; the one before it is used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CRC = struct.Struct(">I")
 
 
 class IndexEntry(NamedTuple):
-    """What is known at one frame boundary. ``offset`` and ``ordinal`` count from the beginning of the partition."""
+    """The state at one frame boundary. ``offset`` and ``ordinal`` count from the beginning of the partition."""
 
     offset: int
     ordinal: int
@@ -51,7 +51,6 @@ class IndexEntry(NamedTuple):
     span: int
 
     def encode(self) -> bytes:
-        """Return the entry's 32 bytes."""
         fields = _ENTRY.pack(*self)
         return fields + _CRC.pack(crc32(fields))
 
@@ -64,7 +63,7 @@ def decode_entry(record: Buffer) -> IndexEntry | None:
 
 
 class Entries:
-    """Entries in ascending order, kept as they are written: ``records`` has ``RECORD_BYTES`` for each."""
+    """Entries in ascending order, stored as in the file: ``records`` has ``RECORD_BYTES`` for each."""
 
     __slots__ = ("records",)
 
@@ -92,35 +91,33 @@ class Entries:
         return f"<Entries, {len(self)}>"
 
     def append(self, entry: IndexEntry) -> None:
-        """Add an entry behind all others."""
         self.records += entry.encode()
 
     def begin_with(self, others: Entries) -> bool:
-        """Say whether the first ones are ``others``."""
+        """Return whether the first entries are ``others``."""
         return self.records.startswith(others.records)
 
     def drop(self, count: int) -> None:
-        """Forget the first ``count``."""
         del self.records[: count * RECORD_BYTES]
 
     def shift(self, messages: int) -> None:
-        """Count ``messages`` more before every entry."""
+        """Add ``messages`` to the ordinal of every entry."""
         self.records[:] = Entries(entry._replace(ordinal=entry.ordinal + messages) for entry in self).records
 
 
 SUFFIX = ".index"
 TIME_UNKNOWN = 0
-"""Time of an entry before which no message had a time in its id."""
+"""Time of an entry before which no message id has a time."""
 
 _HEADER = struct.Struct(">4sIqI8x")
 SPAN_DAMAGED = 0
-"""Span of damaged bytes, which are never compared with it: the quarantine file names them."""
+"""Span of damaged bytes, which is never compared: the quarantine file names them."""
 
 BLOCK_INTERVAL_BYTES: Final = 1 << 14
-"""Log bytes between two entries inside a block, at least: more entries cost more than they save."""
+"""Least log bytes between two entries inside a block: more entries cost more than they save."""
 
 WINDOW_ENTRIES = 512
-"""Read at a time by a search: 16 KiB take hardly longer than one entry."""
+"""Bytes that a search reads at a time: 16 KiB take hardly longer than one entry."""
 
 _FRONT_BYTES = 2 * RECORD_BYTES
 """Header and first entry."""
@@ -143,7 +140,7 @@ def header_belongs(record: Buffer, start: int) -> bool:
 
 
 def read_entries(files: Files, path: Path, start: int) -> tuple[list[IndexEntry], bool]:
-    """Return the intact entries of an index file, ascending, and whether the file holds exactly these and no damage.
+    """Return the intact entries of an index file, ascending, and whether the file has exactly these and no damage.
 
     A file that is missing or belongs to another segment has no entries.
     """
@@ -163,9 +160,9 @@ def read_entries(files: Files, path: Path, start: int) -> tuple[list[IndexEntry]
 def write_entries(
     files: Files, path: Path, start: int, interval_bytes: int, number: int, records: Buffer, *, durable: bool = False
 ) -> None:
-    """Write entries as numbers ``number`` and on; number 0 also writes the header and cuts what was there.
+    """Write entries with numbers from ``number`` on; number 0 also writes the header and cuts the old contents.
 
-    Header and first entry stay where they are meanwhile, so that a crash leaves those that were durable.
+    Header and first entry are not changed in between, so that a crash leaves durable ones.
     """
     fd = files.open_append(path)
     try:
@@ -182,7 +179,7 @@ def write_entries(
 
 
 def make_first_durable(files: Files, path: Path, entry: IndexEntry, interval_bytes: int) -> None:
-    """Sync the header and the first entry of an index, and its name; write them where they are not there.
+    """Sync the header and the first entry of an index, and its name; write them if they are missing.
 
     Raises:
         OSError: The disk refuses.
@@ -212,12 +209,11 @@ class SegmentIndex:
     def last_at_most(
         self, handles: HandleCache, value_of: Callable[[IndexEntry], int], most: int, front: int, end: int | None
     ) -> IndexEntry | None:
-        """Return the last entry whose value is ``most`` or less; values never get smaller from entry to entry.
+        """Return the last entry whose value is at most ``most``; values never decrease from entry to entry.
 
-        ``front`` and ``end`` are the values at the front and behind the end of the segment, as far as somebody knows:
-        the more evenly values grow between them, the fewer entries the search reads. Damaged entries are passed over,
-        and a file that cannot be read counts as empty: the answer may then be an earlier entry, or ``None``, and the
-        caller walks further.
+        ``front`` and ``end`` are the values at the beginning and the end of the segment, if known: the more evenly
+        values grow, the fewer entries are read. Damaged entries are skipped, and a file that cannot be read counts as
+        empty: the result may then be an earlier entry, or ``None``, and the caller walks further.
         """
         if self.unwritten and value_of(self.unwritten[0]) <= most:
             return self.unwritten[bisect_right(self.unwritten, most, key=value_of) - 1]
@@ -232,8 +228,8 @@ class SegmentIndex:
         self, window: _Window, value_of: Callable[[IndexEntry], int], most: int, front: int, end: int | None
     ) -> IndexEntry | None:
         low, high, best = 0, self.written, None
-        # By interpolation, a window a step, so that each step leaves out all that is before or behind its window. Where
-        # that is less than half of what was left, values grow unevenly, and the next step is a halving.
+        # Interpolation with a window per step: each step excludes everything outside of its window. If that is less
+        # than half of the rest, values grow unevenly, and the next step is a bisection.
         share: float | None = 1.0 if end is None else None
         while high - low > WINDOW_ENTRIES:
             if share is None:
@@ -243,7 +239,7 @@ class SegmentIndex:
             first, last = window.load(low + int(min(max(share, 0.0), 1.0) * left), low, high)
             number, entry = window.intact_at_or_after(first, last)
             if entry is None:
-                # All of them are damaged: what is before them says where to go.
+                # All entries of the window are damaged: the ones before it say where to continue.
                 number, entry = window.intact_at_or_before(first - 1, low)
                 if entry is None or value_of(entry) <= most:
                     best, low = entry or best, last
@@ -272,7 +268,7 @@ class SegmentIndex:
 
 
 class _Window:
-    """Entries of a file, read in pieces: a search looks at many neighbours."""
+    """Entries of a file, read in pieces, because a search reads many neighbours."""
 
     __slots__ = ("_first", "_handle", "_records")
 
@@ -281,7 +277,7 @@ class _Window:
         self._first, self._records = 0, b""
 
     def load(self, number: int, low: int, high: int) -> tuple[int, int]:
-        """Read the entries around ``number`` between ``low`` and ``high``; where those begin and end that are there.
+        """Read the entries around ``number`` between ``low`` and ``high``; return the range that was read.
 
         Raises:
             OSError: The file cannot be read.
@@ -291,7 +287,7 @@ class _Window:
         return first, min(first + WINDOW_ENTRIES, high)
 
     def intact_at_or_after(self, number: int, high: int) -> tuple[int, IndexEntry | None]:
-        """The first intact entry from ``number`` to before ``high``, with its number; ``None`` with ``high``.
+        """Return the first intact entry from ``number`` to before ``high``, with its number; ``None`` with ``high``.
 
         Raises:
             OSError: The file cannot be read.
@@ -304,7 +300,8 @@ class _Window:
         return number, None
 
     def intact_at_or_before(self, number: int, low: int) -> tuple[int, IndexEntry | None]:
-        """The last intact entry from ``low`` to ``number``, with its number; ``None`` with a number below ``low``.
+        """Return the last intact entry from ``low`` to ``number``, with its number; ``None`` with a number below
+        ``low``.
 
         Raises:
             OSError: The file cannot be read.
@@ -330,9 +327,9 @@ class _Window:
 
 
 class IndexBuilder:
-    """Makes the entries of one segment while its bytes go by, from ``offset`` on.
+    """Makes the entries of one segment while its bytes are appended, from ``offset`` on.
 
-    ``entries`` are what it has made. ``time_ms`` never goes back, whatever the clock or the message ids do.
+    ``entries`` are the entries so far. ``time_ms`` never decreases, whatever the clock or the message ids do.
     """
 
     __slots__ = ("_marked", "_span", "entries", "interval_bytes", "offset", "ordinal", "time_ms")
@@ -346,16 +343,15 @@ class IndexBuilder:
 
     @classmethod
     def at_start(cls, offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> IndexBuilder:
-        """Return a builder for a segment that starts at ``offset``; its first entry is made at once."""
+        """Return a builder for a segment that starts at ``offset``, with its first entry."""
         return cls(Entries([IndexEntry(offset, ordinal, time_ms, 0)]), offset, ordinal, time_ms, interval_bytes)
 
     @property
     def free_bytes(self) -> int:
-        """Log bytes until the next entry is due."""
         return self.interval_bytes - (self.offset - self._marked)
 
     def advance(self, data: Buffer, count: int, time_ms: int) -> None:
-        """Take note of ``count`` whole messages, ``data``, none of them later than ``time_ms``."""
+        """Add ``count`` whole messages, ``data``, none of them later than ``time_ms``."""
         self._span = crc32(data, self._span)
         self.offset += len(data)
         self.ordinal += count
@@ -368,7 +364,7 @@ class IndexBuilder:
             self._make(self._span)
 
     def leap(self, size: int, count: int, time_ms: int, span: int) -> None:
-        """Take note of ``size`` bytes whose checksum is known; there is an entry before and after them."""
+        """Add ``size`` bytes with a known checksum, with an entry before and after them."""
         self.mark()
         self.offset += size
         self.ordinal += count
@@ -376,11 +372,11 @@ class IndexBuilder:
         self._make(span)
 
     def skip(self, size: int, count: int) -> None:
-        """Take note of ``size`` damaged bytes that stand for ``count`` messages, an entry before and after them."""
+        """Add ``size`` damaged bytes with ``count`` messages, with an entry before and after them."""
         self.leap(size, count, self.time_ms, SPAN_DAMAGED)
 
     def shift(self, messages: int) -> None:
-        """Count ``messages`` more before everything so far."""
+        """Add ``messages`` to all ordinals so far."""
         self.ordinal += messages
         self.entries.shift(messages)
 
@@ -389,9 +385,9 @@ class IndexBuilder:
         self._marked, self._span = self.offset, 0
 
     def add_block(self, block: FrameBlock, now_ms: Callable[[], int], *, ids_ascend: bool = True) -> None:
-        """Take note of a block of one frame or more. ``now_ms`` serves ids that hold no time.
+        """Add a block of one frame or more. ``now_ms`` returns the time for ids without one.
 
-        ``ids_ascend``: no message of it has a later time than those behind it.
+        ``ids_ascend``: no message of the block is later than the ones behind it.
         """
         if block.count == 1:
             known = timestamp_ms(message_id_at(block.data))
@@ -424,13 +420,13 @@ class IndexBuilder:
 
 
 def _latest(block: FrameBlock, first: int, last: int) -> int:
-    """Return the greatest id of some frames, ``last`` included; one that holds no time, if there is such."""
+    """Return the greatest id of frames ``first`` to ``last``; an id without a time, if there is one."""
     message_ids = [block.message_id(number) for number in range(first, last + 1)]
     return max(message_ids) if min(message_ids) >= 0 else min(message_ids)
 
 
 def _agrees(loop: EntryLoop) -> bool:
-    """Return whether compiled code makes the entries that the plain code makes, inside and between two blocks."""
+    """Return whether compiled and plain code make the same entries, inside and between two blocks."""
     frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(7 * number)) for number in range(60)]
     block, plain, quick = FrameBlock.of(frames), *(IndexBuilder.at_start(1000, 10, EPOCH_MS, 700) for _ in range(2))
     for _ in range(2):
@@ -440,4 +436,3 @@ def _agrees(loop: EntryLoop) -> bool:
 
 
 ENTRIES: Final = LazyLoop[EntryLoop]("index entries", compiled, _agrees, PLAIN_BYTES_MAX)
-"""The compiled loop of this process."""

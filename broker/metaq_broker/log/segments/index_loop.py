@@ -3,8 +3,8 @@
 It runs without the interpreter's lock.
 """
 
-# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def"
-# numba compiles these functions by its own rules and has no types to check them against.
+# mypy: disable-error-code="call-arg, no-untyped-call, no-untyped-def" numba compiles these functions and has no type
+# stubs.
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def _put_record(record, offset, ordinal, time_ms, span, crc32):
 
 
 def _entries(block, ends, state, interval_bytes, block_interval_bytes, now_ms, records, crc32):
-    """Make the index entries of a block (an address) whose frames end at ``ends``; return how many.
+    """Make the index entries of a block (an address) whose frames end at ``ends``; return their number.
 
-    ``state``: an ``IndexPosition``, moved behind the block.
+    ``state``: an ``IndexPosition``, which is moved behind the block.
     """
     record = records.ctypes.data
     start, ordinal, time_ms, marked, span = state[0], state[1], state[2], state[3], np.uint32(state[4])
@@ -45,7 +45,7 @@ def _entries(block, ends, state, interval_bytes, block_interval_bytes, now_ms, r
     for number in range(ends.size):
         end = ends[number]
         if end >= due:
-            # Ids ascend, so nothing before this frame is later.
+            # Ids ascend, so no earlier message is later.
             time_ms = max(time_ms, _time_ms(big_endian(block + frame + ID_AT, np.int64), now_ms))
             span = call_crc32(crc32, span, block + done, end - done)
             _put_record(record, start + end, ordinal + number + 1, time_ms, span, crc32)

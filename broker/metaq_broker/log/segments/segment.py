@@ -1,9 +1,9 @@
-"""One segment of a partition: its file names, its place in the partition, its open file.
+"""One segment of a partition: its file names, its range, its open file.
 
-A segment is made as ``START.meta.new`` and gets its name ``START.meta`` only when everything before it is durable, so a
-``.meta`` file never stands behind a hole, whatever a crash keeps and loses. A ``.meta.new`` that is found at a start
-holds nothing that was acknowledged; it is taken over if it continues the segment before it and removed otherwise. (The
-very first segment has nothing before it and gets its name at once.)
+A segment is made as ``START.meta.new`` and gets its name ``START.meta`` only when everything before it is durable, so
+there is never a gap before a ``.meta`` file, whatever a crash loses. A ``.meta.new`` at a start has no acknowledged
+message; it is kept if it continues the segment before it and removed otherwise. (The very first segment gets its name
+at once.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILE_NAME = re.compile(r"(\d+)\.meta(\.new)?")
 
 
 class SegmentFile(NamedTuple):
-    """A segment file in a folder: ``named`` is false for ``.meta.new``. The number may have any count of digits."""
+    """A segment file in a folder: ``named`` is false for ``.meta.new``. The number may have any number of digits."""
 
     start: int
     named: bool
@@ -38,28 +38,26 @@ def find_segment_files(directory: Path, names: list[str]) -> list[SegmentFile]:
 
 
 def segment_path(directory: Path, start: int) -> Path:
-    """Return the path of the segment that starts at ``start``."""
     return directory / f"{start:020d}{SUFFIX}"
 
 
 def unnamed_path(directory: Path, start: int) -> Path:
-    """Return the path of a segment that has not got its name yet."""
+    """Return the path of a segment before it gets its name."""
     return directory / f"{start:020d}{UNNAMED_SUFFIX}"
 
 
 def index_path(directory: Path, start: int) -> Path:
-    """Return the path of the index of the segment that starts at ``start``."""
     return directory / f"{start:020d}{index.SUFFIX}"
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """``size`` bytes from offset ``start``, of which ``synced`` are durable; ``path`` is the name it has in the end.
+    """``size`` bytes from offset ``start``, of which ``synced`` are durable; ``path`` is its final name.
 
     ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than
-    ``first_ms``. ``handle`` is its open file: always there while it is written or not yet durable, else opened when
-    needed. ``named``: whether the file has its name; ``end`` is the offset behind its last byte. ``written_s``: when it
-    was last written, by the clock that only grows, if that was since the log was opened.
+    ``first_ms``. ``handle`` is its open file: always there while it is being written or not durable, else opened when
+    needed. ``named``: whether the file has its final name. ``written_s``: the last write by the monotonic clock, if the
+    log was opened before it.
     """
 
     start: int
@@ -76,12 +74,10 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset behind the last byte."""
         return self.start + self.size
 
     @property
     def current_path(self) -> Path:
-        """The name that the file has now."""
         return self.path if self.named else unnamed_path(self.path.parent, self.start)
 
     @property
@@ -91,9 +87,9 @@ class Segment:
 
 
 class SegmentInfo(NamedTuple):
-    """What retention and listings need to know of a segment.
+    """A segment as retention and listings need it.
 
-    ``read_only``: finished and durable, so that nothing will change it any more. ``written_s``: see ``Segment``.
+    ``read_only``: finished and durable, so that it never changes again. ``written_s``: see ``Segment``.
     """
 
     start: int
@@ -106,11 +102,11 @@ class SegmentInfo(NamedTuple):
 
 
 def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo:
-    """Describe a segment as it is now; ``active``: it is the one that is written."""
+    """Return the current ``SegmentInfo``; ``active``: the segment is being written."""
     path = segment.current_path
     try:
         mtime_ms = files.stat(path).mtime_ms
-    except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
+    except FileNotFoundError:  # removed by hand: as old as possible, so that retention notices
         mtime_ms = 0
     read_only = segment.settled and not active
     start, size, index = segment.start, segment.size, segment.index.path
@@ -118,7 +114,7 @@ def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo
 
 
 def delete_segment(files: Files, segment: SegmentInfo) -> None:
-    """Delete the files of a segment, durably (blocking; any thread). What is gone already does no harm."""
+    """Delete the files of a segment durably, if they exist (blocking; any thread)."""
     for path in (segment.path, segment.index_path):
         if files.exists(path):
             files.unlink(path)

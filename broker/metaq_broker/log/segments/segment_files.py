@@ -1,4 +1,4 @@
-"""Which files in a folder make up the partition, before anything in them is read; and those that a copy begins with."""
+"""The files of a partition's folder before their contents are read, and the first files of a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaq_broker.log.segments.segment import SegmentFile, find_segment_files, i
 
 @dataclass(slots=True)
 class FoundSegment:
-    """A segment file with its size now, and its time of change before anything was repaired."""
+    """A segment file with its current size, and its time of change before any repair."""
 
     file: SegmentFile
     size: int
@@ -25,12 +25,10 @@ class FoundSegment:
 
     @property
     def start(self) -> int:
-        """Offset of its first byte."""
         return self.file.start
 
     @property
     def end(self) -> int:
-        """Offset behind its last byte."""
         return self.file.start + self.size
 
 
@@ -46,10 +44,10 @@ class SegmentFiles:
 
     @classmethod
     def read(cls, files: Files, directory: Path, report: RecoveryReport) -> SegmentFiles:
-        """Look for the files. What is cut and removed later goes into ``report``.
+        """List the files. Later cuts and removals are added to ``report``.
 
         Raises:
-            PartitionRefused: The named segments do not follow each other; nothing was changed.
+            PartitionRefused: The named segments are not contiguous; nothing was changed.
         """
         result = cls(files, directory, report)
         for file in find_segment_files(directory, files.listdir(directory)):
@@ -70,9 +68,9 @@ class SegmentFiles:
                 )
 
     def remove_orphans(self) -> None:
-        """Remove indexes whose segments are gone: what a crash between the two unlinks of a deletion leaves.
+        """Remove indexes without segments, which a crash in a deletion may leave.
 
-        Not before they were asked for an end that was lost.
+        Call it after they were used to detect a lost end.
         """
         expected = {index_path(self.directory, found.start).name for found in (*self.named, *self.unnamed)}
         for name in self._files.listdir(self.directory):
@@ -81,7 +79,7 @@ class SegmentFiles:
                 self._files.unlink(self.directory / name)
 
     def cut_back(self, durable_end: int) -> None:
-        """Undo everything behind ``durable_end``: it was written around an fsync that failed."""
+        """Remove everything behind ``durable_end``: it was written around an fsync that failed."""
         for found in [*self.named, *self.unnamed]:
             if found.start > durable_end or (found.start == durable_end and not found.file.named):
                 self.remove(found)
@@ -89,16 +87,16 @@ class SegmentFiles:
                 self.cut(found, durable_end)
 
     def remove(self, found: FoundSegment) -> None:
-        """Remove a segment that holds nothing that was ever acknowledged."""
+        """Remove a segment without acknowledged messages."""
         index = index_path(self.directory, found.start)
-        if self._files.exists(index):  # first: without its segment it would speak of lost bytes
+        if self._files.exists(index):  # first: without its segment it would indicate lost bytes
             self._files.unlink(index)
         self._files.unlink(found.file.path)
         self._report.removed.append(found.file.path.name)
         (self.named if found.file.named else self.unnamed).remove(found)
 
     def cut(self, found: FoundSegment, end: int) -> None:
-        """Cut the end of a segment off, from offset ``end`` on; durable on return."""
+        """Cut a segment at offset ``end``; durable on return."""
         self._report.bytes_cut += found.end - end
         self._report.cut_at = end
         handle = FileHandle(self._files, self._files.open_append(found.file.path))
@@ -110,16 +108,16 @@ class SegmentFiles:
 def seed_partition(
     files: Files, directory: Path, start: int, ordinal: int, incarnation: str | None, index_interval_bytes: int
 ) -> None:
-    """Make a folder with one empty segment at byte offset ``start``, before which there are ``ordinal`` messages.
+    """Create a folder with one empty segment at byte offset ``start``, with ``ordinal`` messages before it.
 
     Segment and incarnation are another broker's; without an ``incarnation`` the folder gets one of its own when it is
-    opened. Durable on return (blocking; any thread). What a crash leaves half made holds no byte, so whoever copies a
-    partition removes it and begins again.
+    opened. Durable on return (blocking; any thread). A crash may leave an incomplete folder without messages, which the
+    copier removes before it begins again.
 
     Source: docs/replication.md, "The copy".
 
     Raises:
-        OSError: The folder is there already, or the disk refuses.
+        OSError: The folder exists already, or the disk refuses.
     """
     files.makedir(directory)
     if incarnation is not None:

@@ -1,7 +1,7 @@
-"""Reading one segment file from front to back, by absolute offset, with every frame checked.
+"""Reads one segment file sequentially, by absolute offset, and checks every frame.
 
 A frame is valid when its length is not negative and ends inside the file, its body matches its checksum, and it is not
-empty with message id 0: twenty zero bytes pass every other test, and files that lost their data are full of zeros.
+empty with message id 0: twenty zero bytes pass every other check, and files that lost their data are full of zeros.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ class ValidFrame(NamedTuple):
 
     @property
     def has_body(self) -> bool:
-        """Whether it is more than a header."""
         return self.end - self.offset > HEADER_BYTES
 
 
 class Run(NamedTuple):
-    """Valid frames back to back: ``data``, with their message ids."""
+    """Contiguous valid frames: ``data``, with their message ids."""
 
     data: bytes
     message_ids: list[int]
 
 
 class SegmentView:
-    """One segment: ``start`` and ``end`` are the offsets of its first byte and behind its last one."""
+    """One segment from offset ``start`` to ``end``."""
 
     def __init__(self, handle: FileHandle, start: int, size: int, window_bytes: int = WINDOW_BYTES) -> None:
         self._handle = handle
@@ -57,12 +56,12 @@ class SegmentView:
         return self._window[at : at + count]
 
     def header(self, offset: int) -> Header | None:
-        """Return the header at ``offset``, ``None`` where fewer than 20 bytes are left."""
+        """Return the header at ``offset``; ``None`` if fewer than 20 bytes are left."""
         data = self.read(offset, HEADER_BYTES)
         return header_at(data) if len(data) == HEADER_BYTES else None
 
     def frames(self, offset: int) -> Iterator[ValidFrame]:
-        """Yield valid frames from ``offset`` on, each beginning where the one before ends; stop at anything else."""
+        """Yield contiguous valid frames from ``offset`` on; stop at anything else."""
         while (header := self.header(offset)) is not None:
             if header.length < 0 or not self._holds(offset, header.frame_bytes):
                 return
@@ -75,9 +74,10 @@ class SegmentView:
                 return
 
     def run(self, offset: int, stop: int, bytes_wanted: int) -> Run | None:
-        """Return the valid frames from ``offset`` on that begin before ``stop``, until they are ``bytes_wanted``.
+        """Return the valid frames from ``offset`` on that begin before ``stop``, until they have ``bytes_wanted``
+        bytes.
 
-        They may be fewer, and the next call go on; ``None`` if there is none at all.
+        They may be fewer, and the next call continues; ``None`` if there are none.
         """
         header = self.header(offset)
         if header is None or header.length < 0 or not self._holds(offset, header.frame_bytes):
@@ -88,7 +88,7 @@ class SegmentView:
         return Run(self._window[first : valid[-1][1]], [frame[2] for frame in valid]) if valid else None
 
     def _holds(self, offset: int, count: int) -> bool:
-        """Return whether the segment has so many bytes there; they are in the window then."""
+        """Return whether the segment has these bytes; they are then in the window."""
         return len(self.read(offset, count)) == count
 
     def valid_at(self, offset: int) -> bool:

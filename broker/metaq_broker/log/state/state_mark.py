@@ -1,15 +1,14 @@
-"""Notes how new the state file is, apart from it: so an older copy of it that is put in its place is noticed.
+"""Records outside the state file how recent it is, so that an older copy of the file is noticed.
 
 The state file counts, under a key of its own, every start, every clean stop, and every minute in which something
-changed. File ``rocketmq-mark`` in the data folder has that count, too, and is replaced in one step behind each::
+changed. File ``rocketmq-mark`` in the data folder also has that count, and is replaced atomically after each::
 
     metaq-state-mark 1
     COUNT NUMBERS      the state file has counted to COUNT at least; numbers of partitions below NUMBERS may be in use
     crc32 XXXXXXXX     of all lines before, 8 hex digits
 
-A state file that has counted less is an older copy. What was given since then is in the log, so numbers of partitions
-are never given from the state file alone: other messages would be taken for those that had them. A mark that is missing
-or damaged says nothing.
+A state file with a lower count is an older copy. The log may contain partition numbers that were given since, so
+numbers are never given from the state file alone: messages would be confused. A missing or damaged mark has no effect.
 
 Source: docs/log-format.md, "State file".
 """
@@ -32,7 +31,7 @@ _LOG: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "rocketmq-mark"
 KEY: Final = "state/count"
 NUMBERS_AT_ONCE: Final = 64
-"""Numbers of partitions that are noted ahead, and skipped at a restart."""
+"""Partition numbers that are reserved in advance, and skipped at a restart."""
 
 NOTE_S: Final = 60.0
 
@@ -40,23 +39,22 @@ _TITLE: Final = "metaq-state-mark 1"
 
 
 class StateMark:
-    """See the module: the mark of ``table``. Made by ``open``; for the event loop that runs."""
+    """The mark of ``table``. Created by ``open``; for the running event loop."""
 
     def __init__(self, files: Files, path: Path, table: StateTable, count: int, numbers: int) -> None:
-        """For ``open``."""
         self._files, self._path, self.table = files, path, table
         self._noted_s = 0.0
         self._lock = Lock()
         counted = _number(table.get(KEY))
         self.behind: Final = max(0, count - counted)
-        """How much less the state file has counted than it should have: 0 unless it is an older copy."""
+        """How much lower the state file's count is than the mark's; 0 unless the file is an older copy."""
         self._count = self._written = max(count, counted)
         self._numbers = numbers
         self._seen = -1
 
     @classmethod
     def open(cls, files: Files, folder: Path, table: StateTable) -> StateMark:
-        """Read the mark of the state file in ``folder``, which ``table`` is (blocking)."""
+        """Read the mark of ``table``, the state file in ``folder`` (blocking)."""
         path = folder / FILE_NAME
         count = numbers = 0
         try:
@@ -69,17 +67,17 @@ class StateMark:
 
     @property
     def first_number(self) -> int:
-        """Numbers of partitions below this one may be in use."""
+        """Partition numbers below this one may be in use."""
         return self._numbers
 
     def note_sometimes(self, now_s: float) -> None:
-        """Do what ``note`` does, every minute; ``now_s`` are seconds of a clock that only grows."""
+        """Call ``note`` every minute; ``now_s`` is monotonic."""
         if now_s - self._noted_s >= NOTE_S:
             self._noted_s = now_s
             self.note()
 
     def note(self) -> None:
-        """Count, if something has changed since that was done last; to be called at the start."""
+        """Increase the count if something has changed since the last time; to be called at the start."""
         if self.table.changes == self._seen:
             return
         self._count += 1
@@ -96,7 +94,7 @@ class StateMark:
         self._seen = self.table.changes
 
     def close(self) -> None:
-        """Count once more, if something has changed, and close the table (blocking)."""
+        """Increase the count once more if something has changed, and close the table (blocking)."""
         if self.table.changes != self._seen:
             self._count += 1
             try:
@@ -108,7 +106,7 @@ class StateMark:
             self._write_quietly(self._count)
 
     def reserve(self, number: int) -> None:
-        """See to it that this number of a partition, and some above it, are noted (blocking, for most numbers not).
+        """Reserve this partition number and some above it durably (blocking, for most numbers not).
 
         Raises:
             OSError: The disk refuses.

@@ -1,4 +1,4 @@
-"""The bytes of a state file: the entries of a ``StateTable`` and what was changed since. No I/O.
+"""The bytes of a state file: the entries of a ``StateTable`` and later changes. No I/O.
 
 Big-endian::
 
@@ -13,13 +13,13 @@ Big-endian::
                                                              23   n  key (UTF-8), value
 
 A record's checksum covers the file number, the record's own position (uint64 each) and the bytes from 8 to its end: a
-record is recognised only where it was written, so neither a value that contains a part of a state file nor an old
-block that reappears after a crash can pass for one. Later records of a key replace earlier ones.
+record is recognised only where it was written, so neither a value that contains a part of a state file nor an old block
+that reappears after a crash can pass for one. Later records of a key replace earlier ones.
 
-``durable size`` is how much of the file was known to be on the disk when the record was written. By it, torn writes
-differ from damage. The last writes before a power loss may be there in part and in any order, so everything from the
-first broken record on is cut. But if that place was durable already, by the header or by an intact record behind it,
-then bytes that were safe have changed: that is damage, and cutting there would undo what was promised.
+``durable size`` is how much of the file was known to be durable when the record was written. It distinguishes torn
+writes from damage. After a power loss any part of the last writes may be missing, so everything from the first broken
+record on is cut. But if the header, or an intact record behind it, says that this position was durable already, the
+bytes have changed since: that is damage, and cutting there would undo acknowledged changes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VALUE_BYTES_MAX: Final = 16 << 20
 
 
 class StateContent(NamedTuple):
-    """What a state file holds. ``cut_bytes`` at its end were torn in a crash and mean nothing."""
+    """The contents of a state file. ``cut_bytes`` at its end were torn in a crash and are ignored."""
 
     values: dict[str, bytes]
     cut_bytes: int
@@ -80,10 +80,10 @@ def encode_changes(
 
 
 def decode_state(path: object, content: bytes) -> StateContent:
-    """Return what the file ``path`` with this content holds.
+    """Return the contents of the file ``path``.
 
     Raises:
-        StateDamaged: It is not what was written, apart from writes that a crash has torn.
+        StateDamaged: It is damaged, apart from writes that a crash has torn.
     """
     file_number, safe_size, records = _read_header(path, content)
     values: dict[str, bytes] = {}
@@ -108,7 +108,7 @@ def decode_changes(path: object, file_number: int, position: int, part: bytes) -
     """Return the changes in a part of the file ``path``, whole records from byte ``position`` on; ``None``: deleted.
 
     Raises:
-        StateDamaged: It is not what was written there.
+        StateDamaged: It is damaged.
     """
     changes: list[tuple[str, bytes | None]] = []
     at = 0
@@ -122,10 +122,10 @@ def decode_changes(path: object, file_number: int, position: int, part: bytes) -
 
 
 def salvage_state(path: object, content: bytes) -> StateContent:
-    """Return what can still be read of a damaged file; ``cut_bytes`` could not. Older values may have come back.
+    """Return the readable entries of a damaged file; ``cut_bytes`` could not be read. Older values may have returned.
 
     Raises:
-        StateDamaged: The header is damaged: without the file number no record can be distinguished from chance.
+        StateDamaged: The header is damaged: records cannot be recognised without the file number.
     """
     file_number, _, _ = _read_header(path, content)
     values: dict[str, bytes] = {}
@@ -171,7 +171,7 @@ def _read_header(path: object, content: bytes) -> tuple[int, int, int]:
 
 
 def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -> _Record | None:
-    """Return the record at ``at``, ``None`` if there is no intact one. ``position`` is where ``content`` begins."""
+    """Return the record at ``at``; ``None`` if there is no intact one. ``content`` begins at ``position``."""
     if content[at : at + len(_MARK)] != _MARK or len(content) - at < RECORD_HEADER_BYTES:
         return None
     durable_size, value_bytes, key_bytes, kind = _HEAD.unpack_from(content, at + _HEAD_AT)
@@ -186,7 +186,7 @@ def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -
 
 
 def _durable_witness(file_number: int, content: bytes, broken: int) -> int | None:
-    """Return where an intact record behind ``broken`` says that this place had been durable."""
+    """Return the position of an intact record behind ``broken`` that says that ``broken`` was durable."""
     at = content.find(_MARK, broken)
     while at >= 0:
         record = _read_record(file_number, content, at)

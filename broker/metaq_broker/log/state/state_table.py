@@ -1,13 +1,13 @@
 """A small durable table of texts and bytes, kept in memory and in one file: offsets, settings, positions.
 
-``put`` and ``delete`` change the memory at once. One thread writes: everything that was changed until a commit begins
-goes into one append and one fsync, then the callbacks run. A change without a callback is written within a second;
-several of one key may become one record.
+``put`` and ``delete`` change the memory at once. One thread writes: all changes before a commit go into one append and
+one fsync, then the callbacks run. A change without a callback is written within a second; several of one key may become
+one record.
 
-When the file has grown to a multiple of what it holds, the next commit writes all entries into a fresh file, which
-takes the name in one step. The same is done at the start, at the end, and after a failure: what a failed write or fsync
-left of a file is never trusted again, and a fresh file holds everything. Until that works, changes that wait are
-answered with ``StateNotWritten``, and it is tried again every second.
+When the file has grown to a multiple of its entries, the next commit writes all entries to a new file, which replaces
+the old one atomically. The same is done at the start, at the end, and after a failure: a file after a failed write or
+fsync is never trusted again, and a new file has everything. Until that succeeds, waiting changes fail with
+``StateNotWritten``, and it is tried again every second.
 
 Source: docs/log-format.md, "State file".
 """
@@ -39,36 +39,34 @@ from metaq_broker.log.state.state_records import (
 _LOG: Final = logging.getLogger(__name__)
 
 FILE_NAME: Final = "rocketmq-state"
-"""Of the table in a broker's data folder."""
+"""The name of the table's file in a broker's data folder."""
 
 WRITE_AFTER_S: Final = 0.5
-"""How long a change that nobody waits for waits for others: so that it is on the disk within a second."""
+"""Seconds that a change without a callback waits for others: so that it is on disk within a second."""
 
 RETRY_S: Final = 1.0
-"""Between two attempts to write to a disk that refuses."""
+"""Seconds between two attempts to write after an error."""
 
 ENTRY_BYTES: Final = 128
-"""What an entry takes in memory beside its key and its value, about."""
+"""Approximate memory of an entry beside its key and its value."""
 
 STATE_BYTES_MAX: Final = 64 << 20
-"""What all entries may take, each counted with ``ENTRY_BYTES`` more."""
+"""Limit of all entries, each counted with ``ENTRY_BYTES`` more."""
 
 OWN_SHARE: Final = 16
-"""One part in so many of it is for the broker's own entries: clients must not be able to stop what it does."""
+"""This fraction of the limit is for the broker's own entries: clients must not be able to stop the broker's work."""
 
 COMPACT_FACTOR: Final = 2
 COMPACT_BYTES_MIN: Final = 1 << 20
-"""A fresh file is written when the file is larger than this, and than this many times what the entries take."""
+"""A new file is written when the file is larger than this, and than this many times its entries."""
 
 OnDurable = Callable[[Exception | None], None]
-"""Called once, on the loop: ``None`` when the change is on the disk, ``StateNotWritten`` when that is not known."""
+"""Called once, on the loop: ``None`` when the change is on disk, ``StateNotWritten`` when that is not known."""
 
 
 class Timer(Protocol):
-    """A call that was scheduled for later."""
-
     def cancel(self) -> None:
-        """Make it never happen."""
+        ...
 
 
 class CommitDriver(Protocol):
@@ -78,14 +76,14 @@ class CommitDriver(Protocol):
         """Run ``job``, which raises nothing, in the thread, then ``finished`` on the loop."""
 
     def schedule(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` on the loop, never before this returns."""
+        """Call ``callback`` on the loop, after this has returned."""
 
     def close(self) -> None:
-        """Wait until the thread has run what it was given. The call of ``finished`` may come later, or never."""
+        """Wait until the thread has run its jobs. ``finished`` may be called later, or never."""
 
 
 class LoopDriver:
-    """The driver in a running event loop, with a thread of its own."""
+    """The driver on a running event loop, with a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -104,8 +102,7 @@ class LoopDriver:
 class StatePart(NamedTuple):
     """``data``: bytes of the file ``number`` from ``position`` on, which was durable up to ``size`` at that moment.
 
-    At ``size`` ends what was written in one step: all up to there is what the table was at some moment, no more and
-    no less.
+    ``size`` is the end of one write: the bytes before it are the table at one moment, completely.
     """
 
     number: int
@@ -116,7 +113,7 @@ class StatePart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _StateFile:
-    """The open file: nothing is trusted behind ``size``, everything before it is on the disk."""
+    """The open file: everything before ``size`` is durable, everything behind it is ignored."""
 
     fd: int
     number: int
@@ -125,7 +122,7 @@ class _StateFile:
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """One write: ``changes`` at the end of ``file``, or all ``entries`` into a fresh file, which then is ``file``."""
+    """One write: ``changes`` at the end of ``file``, or all ``entries`` to a new file, which then is ``file``."""
 
     files: Files
     path: Path
@@ -137,7 +134,7 @@ class _Commit:
     ended: bool = False
 
     def run(self) -> None:
-        """Write (blocking); what went wrong is in ``error``."""
+        """Write (blocking); the error, if any, is in ``error``."""
         try:
             if self.entries is None:
                 self._append()
@@ -180,7 +177,7 @@ class _Commit:
             self.files.pwrite(fd, data, 0)
             self.files.fsync(fd)
         except OSError:
-            with suppress(OSError):  # give back what it took: the disk may be full
+            with suppress(OSError):  # release its space: the disk may be full
                 self.files.truncate(fd, 0)
             raise
 
@@ -191,7 +188,6 @@ class StateTable:
     def __init__(
         self, files: Files, path: Path, values: dict[str, bytes], driver: CommitDriver, bytes_max: int
     ) -> None:
-        """For ``open``."""
         self.path = path
         self._files, self._driver, self._bytes_max = files, driver, bytes_max
         self._values = values
@@ -204,18 +200,18 @@ class StateTable:
         self._timer_is_short = self._closed = False
         self._rewrite_due = True
         self.changes = 0
-        """How many there were since it was opened."""
+        """Number of changes since it was opened."""
         self.failure: str | None = None
         """Why the last write failed; ``None`` if it did not."""
 
     @classmethod
     def open(cls, files: Files, path: Path, driver: CommitDriver, *, bytes_max: int = STATE_BYTES_MAX) -> StateTable:
-        """Read the file, or begin an empty one (blocking). ``bytes_max`` limits keys and values together.
+        """Read the file, or create an empty one (blocking). ``bytes_max`` limits keys and values together.
 
         A file that cannot be rewritten now, such as on a full disk, is rewritten later.
 
         Raises:
-            StateDamaged: The file is not what was written. Nothing was changed.
+            StateDamaged: The file is damaged. Nothing was changed.
             OSError: It cannot be read.
         """
         values: dict[str, bytes] = {}
@@ -233,28 +229,28 @@ class StateTable:
     # ---- reading
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key, ``None`` without one."""
+        """Return the value of a key; ``None`` without one."""
         return self._values.get(key)
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-        """Yield the entries whose keys begin with ``prefix``, those of this moment, in no particular order."""
+        """Yield the current entries whose keys begin with ``prefix``, in no particular order."""
         found = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
         return iter(found)
 
     @property
     def size_bytes(self) -> int:
-        """What the entries take, as limited by ``bytes_max``."""
+        """Size of the entries, which ``bytes_max`` limits."""
         return self._bytes
 
     @property
     def clients_bytes_max(self) -> int:
-        """What the entries may take before those of clients are refused."""
+        """Above this size, entries of clients are refused."""
         return self._bytes_max - self._bytes_max // OWN_SHARE
 
     def part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
-        """Return what is on the disk behind ``position`` of file ``number``, from the first record on of another file.
+        """Return durable bytes behind ``position`` of file ``number``; of another file, from its first record on.
 
-        ``None``: not at this moment, since a fresh file is being written. Raises ``OSError``.
+        ``None``: not at this moment, since a new file is being written. Raises ``OSError``.
         """
         file = self._file
         if file is None or (self._commit is not None and self._commit.entries is not None):
@@ -268,7 +264,7 @@ class StateTable:
     # ---- changing
 
     def replace(self, entries: Mapping[str, bytes], on_durable: OnDurable) -> None:
-        """Have these entries and no others, in one step also for a crash. ``bytes_max`` is not looked at.
+        """Replace all entries, atomically even in a crash. ``bytes_max`` is not checked.
 
         Raises:
             ValueError: The table is closed.
@@ -281,10 +277,10 @@ class StateTable:
         self.when_durable(on_durable)
 
     def put(self, key: str, value: bytes, on_durable: OnDurable | None = None, *, is_of_clients: bool = False) -> None:
-        """Set the value of a key; ``is_of_clients``: there are as many of its kind as clients want.
+        """Set the value of a key; ``is_of_clients``: clients determine the number of such entries.
 
         Raises:
-            StateFull: The table would take too much; it may still become smaller.
+            StateFull: The table would become too large; it may still shrink.
             ValueError: Key or value is too long, or the table is closed.
         """
         self._check(key, value)
@@ -298,7 +294,7 @@ class StateTable:
         self._changed(key, value, on_durable)
 
     def delete(self, key: str, on_durable: OnDurable | None = None) -> None:
-        """Take a key away; nothing changes without one.
+        """Remove a key, if it exists.
 
         Raises:
             ValueError: The table is closed.
@@ -312,12 +308,12 @@ class StateTable:
             self.when_durable(on_durable)
 
     def when_durable(self, on_durable: OnDurable) -> None:
-        """Call back when everything that was changed until now is on the disk."""
+        """Call back when all changes until now are durable."""
         self._waiting.append(on_durable)
         self._start_timer(0)
 
     def close(self) -> None:
-        """Write what is not written yet, and close the file (blocking). Callbacks run before this returns."""
+        """Write the remaining changes, and close the file (blocking). Callbacks run before this returns."""
         if self._closed:
             return
         self._closed = True
@@ -352,11 +348,11 @@ class StateTable:
     # ---- commits
 
     def _start_timer(self, delay_s: float) -> None:
-        """Have a commit begin after ``delay_s``; 0 is when the loop has done what it is at."""
+        """Begin a commit after ``delay_s``; 0 means at the end of the loop's current iteration."""
         if self._commit is not None or self._closed:
-            return  # its end starts the next
+            return  # the end of a commit starts the next
         if self.failure is not None and self._timer is not None:
-            return  # tried again soon; more attempts would not help a disk that refuses
+            return  # it is tried again soon; more attempts would not help
         short = delay_s == 0
         if self._timer is not None:
             if self._timer_is_short or not short:
@@ -386,7 +382,7 @@ class StateTable:
         self._ended(commit)
 
     def _ended(self, commit: _Commit) -> None:
-        """Note how a commit went, and tell who waited. The driver and ``close`` may both say so."""
+        """Record the end of a commit, and call the waiting callbacks. Both the driver and ``close`` may call this."""
         if commit.ended:
             return
         commit.ended, self._commit, self._file = True, None, commit.file
@@ -401,13 +397,13 @@ class StateTable:
             self._start_timer(WRITE_AFTER_S)
 
     def _notify(self, waiting: list[OnDurable]) -> None:
-        """Call back everybody in the list, and empty it first: they may ask for more."""
+        """Call all callbacks in the list, which is emptied first: they may add more."""
         calls = list(waiting)
         waiting.clear()
         for on_durable in calls:
             try:
                 on_durable(None if self.failure is None else StateNotWritten(self.path, self.failure))
-            except Exception:  # one of many callers; the others are called all the same
+            except Exception:  # one of many callbacks; the others are called nevertheless
                 _LOG.exception("state file: a callback failed")
 
     def _note(self, error: OSError | None) -> None:

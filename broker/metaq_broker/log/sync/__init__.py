@@ -1,1 +1,1 @@
-"""Group commit: when appended bytes are synced, by which thread or by the kernel, and who waits for it."""
+"""Group commit: when appended bytes are synced, by which thread or by the kernel, and which callbacks wait for it."""

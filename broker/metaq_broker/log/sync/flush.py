@@ -1,21 +1,21 @@
-"""Group commit of the partitions: when their syncs start, and the threads in which these run.
+"""Group commit of the partitions: decides when their syncs start, and in which threads they run.
 
-Every partition has a ``SyncQueue``. An append makes it due; at the end of this turn of the loop its sync is captured
-and run in a thread, so that what is appended together is synced together. At most ``workers`` syncs are under way.
+Every partition has a ``SyncQueue``. An append makes it due; at the end of the loop's current iteration its sync is
+captured and run in a thread, so that messages that are appended together are synced together. At most ``workers`` syncs
+run at a time.
 
-Syncs of one disk go in rounds: what becomes due while some are under way waits until these have ended, and then starts
-together; and the loop is woken when the last one of those that run has ended. A file system does the same with syncs of
-several files (one commit of its journal at a time), so waiting costs little, each sync is for more messages, and many
-answers leave together. One that takes long does not hold up the others: every ``LATE_S`` those that have ended are
-completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
-wake-up.
+Syncs of one disk run in rounds: partitions that become due during a round wait for its end and then start together; the
+loop is woken when the last sync of the round has ended. A file system does the same with syncs of several files (one
+commit of its journal at a time), so waiting costs little, each sync covers more messages, and many answers are sent
+together. A slow sync does not delay the others: every ``LATE_S``, finished syncs are completed and waiting ones are
+started. Completions that are found together cost the loop one wake-up.
 
-Where the syncs of a disk are so quick that a change of threads takes longer (``SyncTimes``), a round of few runs on the
-loop, one after the other, while there is one client alone, so that nobody else waits for them.
+If the syncs of a disk are faster than a change of threads (``SyncTimes``), a small round runs on the loop, one sync
+after the other, while there is only one client, so that no other client waits.
 
 With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at the end of the loop's step, and a sync starts when
-more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
-for ``wait_durable`` or watches for messages.
+more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as there is a
+``wait_durable`` or a ``watch``.
 
 Source: docs/operations.md, "What an acknowledgement means"; docs/adr/0034-syncs-of-one-disk-go-in-rounds.md,
 docs/adr/0036-quick-syncs-run-on-the-loop.md.
@@ -45,7 +45,7 @@ OnReadable = Callable[[int], None]
 Argument = TypeVar("Argument")
 
 LATE_S: Final = 0.05
-"""A sync that takes longer is not waited for by others of its disk."""
+"""Other syncs of the disk do not wait for one that takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FlushPolicy:
     """When a topic's messages are acknowledged and synced.
 
     ``unflush_threshold`` <= 0: acknowledged after the sync. Otherwise acknowledged after the write, and synced when
-    more than this many messages, or the oldest of them for ``flush_interval_ms``, are not durable.
+    more than this many messages are not durable, or the oldest of them for ``flush_interval_ms``.
     """
 
     unflush_threshold: int = 0
@@ -61,15 +61,14 @@ class FlushPolicy:
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether an acknowledgement means durable."""
         return self.unflush_threshold <= 0
 
 
 class _Disk:
-    """A data folder: how many syncs are under way there, and the partitions that wait until these have ended.
+    """A data folder: the number of running syncs, and the partitions that wait for their end.
 
-    ``ended``: those of them that have ended in their threads and are not completed yet, guarded by a lock.
-    ``began``: when the last one was started.
+    ``ended``: syncs that have ended in their threads and are not completed yet, guarded by a lock. ``began``: loop time
+    of the last start.
     """
 
     __slots__ = ("began", "ended", "times", "under_way", "waiting")
@@ -81,7 +80,6 @@ class _Disk:
         self.began = 0.0
 
     def start_waiting(self) -> None:
-        """Start the syncs that wait."""
         waiting, self.waiting = self.waiting, []
         for partition in waiting:
             partition.due = False
@@ -89,7 +87,7 @@ class _Disk:
 
 
 class _Partition(SyncQueue[SyncJob]):
-    """What is under way for one log."""
+    """The state of one log."""
 
     __slots__ = ("disk", "due", "log", "policy", "settling", "timer", "waits_for_disk")
 
@@ -103,11 +101,11 @@ class _Partition(SyncQueue[SyncJob]):
         self.settling: list[asyncio.Future[None]] = []
 
     def follow(self, policy: FlushPolicy) -> None:
-        """Go by another policy from now on."""
+        """Apply another policy."""
         self.policy, self.waits_for_disk = policy, policy.waits_for_disk
 
     def stop_timer(self) -> None:
-        """Let the timer, if there is one, not fire."""
+        """Cancel the timer, if there is one."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -127,7 +125,7 @@ class GroupCommit:
         if workers < 1:
             raise ValueError(f"{workers} sync workers: expected 1 or more")
         self.sync_seconds = Histogram(SECONDS)
-        """How long syncs took, failed ones included."""
+        """Durations of syncs, including failed ones."""
         self._policy_for, self._is_client_alone = policy_for, is_client_alone
         self._workers_max = workers
         self._partitions: dict[PartitionLog, _Partition] = {}
@@ -148,7 +146,7 @@ class GroupCommit:
     # ---- what the engine calls
 
     def schedule(self, log: PartitionLog) -> None:
-        """Take note that something was appended to ``log``."""
+        """Record an append to ``log``."""
         self._schedule(self._partitions.get(log) or self._new(log))
 
     def _schedule(self, partition: _Partition) -> None:
@@ -163,7 +161,8 @@ class GroupCommit:
             partition.timer = self._running_loop().call_later(seconds, self._make_due, partition)
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """Note an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or why not.
+        """Wait for an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or the
+        error.
 
         Never calls back before returning. Callbacks of one log are called in the order of the waits; offsets ascend.
         """
@@ -177,9 +176,9 @@ class GroupCommit:
             partition.waiters.append((end_offset, callback))
 
     def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """As ``wait``, but durable and readable in every mode: with a threshold a sync starts for it.
+        """As ``wait``, but durable and readable in every mode: with a threshold, a sync starts for it.
 
-        Transactions need it, because a commit is a promise that no policy softens. May call back before it returns.
+        Transactions need it, because the policy does not weaken a commit. May call back before it returns.
         """
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
@@ -190,12 +189,12 @@ class GroupCommit:
         else:
             partition.waiters.append((end_offset, callback))
             if not partition.waits_for_disk and not partition.due and not partition.under_way:
-                self._make_due(partition)  # the threshold and the timer would take their time
+                self._make_due(partition)  # without waiting for the threshold or the timer
 
     def watch(self, topic: str, index: int, callback: OnReadable) -> Callable[[], None]:
-        """Call ``callback`` whenever the readable end of a partition, there or not yet, moves up.
+        """Call ``callback`` whenever the readable end of a partition, which need not exist yet, moves up.
 
-        Return what ends it.
+        Return a function that stops this.
         """
         callbacks = self._watchers.setdefault((topic, index), [])
         callbacks.append(callback)
@@ -208,7 +207,7 @@ class GroupCommit:
         return end
 
     async def drain(self) -> None:
-        """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
+        """Sync all appended bytes, and return when no sync is running and no callback waits."""
         while True:
             for partition in self._partitions.values():
                 if not partition.under_way and not partition.due:
@@ -220,7 +219,7 @@ class GroupCommit:
             await self._idle.wait()
 
     async def settle(self, log: PartitionLog) -> None:
-        """Return when all of ``log`` is durable, or its disk has failed, and no sync of it is under way."""
+        """Return when all of ``log`` is durable, or its disk has failed, and no sync of it is running."""
         partition = self._partitions.get(log) or self._new(log)
         while True:
             if not partition.start():
@@ -229,7 +228,7 @@ class GroupCommit:
             await partition.settling[-1]
 
     def policies_changed(self) -> None:
-        """Read the policy of every partition again. Waiting callbacks still wait for their sync."""
+        """Read the policies of all partitions again. Waiting callbacks still wait for their sync."""
         for partition in self._partitions.values():
             policy = self._policy_for(partition.log.topic)
             if policy != partition.policy:
@@ -239,7 +238,7 @@ class GroupCommit:
                     self.schedule(partition.log)
 
     def stop(self) -> None:
-        """End the worker threads after the syncs that are under way (blocking). Call ``drain`` first."""
+        """End the worker threads after the running syncs (blocking). Call ``drain`` first."""
         for partition in self._partitions.values():
             partition.stop_timer()
         if self._late is not None:
@@ -251,7 +250,7 @@ class GroupCommit:
         self._threads.clear()
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop what is kept about a log that is settled and gets no more appends."""
+        """Forget a log that is settled and gets no more appends."""
         partition = self._partitions.pop(log, None)
         if partition is not None:
             partition.stop_timer()
@@ -294,7 +293,7 @@ class GroupCommit:
         return all(partition.disk is disk for partition in due)
 
     def _start_here(self, due: list[_Partition]) -> None:
-        """Sync partitions on the loop, and do what a completion does."""
+        """Sync partitions on the loop, including the work of a completion."""
         jobs: list[tuple[_Partition, SyncJob]] = []
         for partition in due:
             partition.due = False
@@ -304,7 +303,7 @@ class GroupCommit:
             for partition, job in jobs:
                 self._sync(partition, job)
             return
-        self._is_syncing = True  # who appends in a callback is synced in a thread: this must come to its end
+        self._is_syncing = True  # appends in a callback are synced in a thread: this must terminate
         self._under_way = len(jobs)
         try:
             ended = [(partition, job, *self._run(job)) for partition, job in jobs]
@@ -330,14 +329,14 @@ class GroupCommit:
         self._jobs.put((partition, job))
 
     def _run(self, job: SyncJob) -> tuple[float, OSError | None]:
-        """Run a job (blocking; any thread); return how many seconds it took, and why it failed."""
+        """Run a job (blocking; any thread); return its duration in seconds, and its error."""
         started = Clock.monotonic()
         error: OSError | None = None
         try:
             job.run()
         except OSError as failure:
             error = failure
-        except Exception as failure:  # a defect must not leave the partition waiting for ever
+        except Exception as failure:  # a bug must not leave the partition waiting forever
             error = OSError(f"the sync broke off: {failure!r}")
         return Clock.monotonic() - started, error
 
@@ -378,7 +377,7 @@ class GroupCommit:
                 disk.start_waiting()
 
     def _look_after_late(self) -> None:
-        """Do not let those that have ended, and those that wait, wait for a sync that takes long."""
+        """Complete finished syncs, and start waiting ones, while a slow sync is running."""
         self._late = None
         self._complete_all()
         if self._under_way:
@@ -390,7 +389,7 @@ class GroupCommit:
                 self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        """Take note that a sync has ended. A subclass may delay that of a successful one."""
+        """Handle the end of a sync. A subclass may delay a successful one."""
         self._under_way -= 1
         log, before = partition.log, partition.log.readable_end
         partition.finish(job, error)
@@ -398,7 +397,7 @@ class GroupCommit:
             self._notify_watchers(log)
         if partition.waiters or partition.waits_for_disk:
             if log.end_offset != log.readable_end and not partition.due:
-                self._make_due(partition)  # for what was appended meanwhile
+                self._make_due(partition)  # for messages that were appended meanwhile
         elif log.unflushed_messages:
             self._schedule(partition)
         settling, partition.settling = partition.settling, []

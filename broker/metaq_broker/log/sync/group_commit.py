@@ -1,10 +1,10 @@
-"""Group commit: those who wait until what was appended is durable, and the one sync that is under way for all of them.
+"""Group commit: callbacks that wait until appended bytes are durable, and the one sync that runs for all of them.
 
 The steps of an append, all on the event loop unless noted::
 
-    append, add(end, callback)    the callback waits for the offset behind what was appended
-    start                         what is not durable yet is captured as a job ...
-    (worker thread)               ... and run; what is appended meanwhile waits for the next one
+    append, add(end, callback)    the callback waits for the end of the appended bytes
+    start                         bytes that are not durable yet are captured as a job ...
+    (worker thread)               ... which is run; later appends wait for the next one
     finish                        callbacks at or below the durable end are called, oldest first; after a failed sync
                                   all of them, with the reason
 
@@ -19,27 +19,26 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 OnDurable = Callable[[Exception | None], None]
-"""Called once: with ``None`` when what was appended is durable, or with why it never will be."""
+"""Called once: with ``None`` when the appended bytes are durable, or with the reason why they never will be."""
 
 Job = TypeVar("Job")
 
 
 class Syncable(Protocol[Job]):
-    """What is appended to and synced: the log of a partition, the journal."""
+    """A log that is appended to and synced: of a partition, or the journal."""
 
     def pending_sync(self) -> Job | None:
-        """Return what makes everything durable; ``None`` if there is nothing to do, or a sync has failed."""
+        """Return a job that makes everything durable; ``None`` if there is nothing to do, or a sync has failed."""
 
     def complete_sync(self, job: Job, error: OSError | None, /) -> None:
-        """Take note of how a job ended."""
+        """Record how a job ended."""
 
     def durable_to(self) -> int | Exception:
-        """Return the offset below which everything is durable, or why nothing more will be."""
+        """Return the offset below which everything is durable, or the failure after which nothing more will be."""
 
 
 class SyncQueue(Generic[Job]):
-    """``call`` calls a callback; ``run(queue, job)`` has a job run in a thread and then
-    calls ``queue.finish``."""
+    """``call`` calls a callback; ``run(queue, job)`` runs a job in a thread and then calls ``queue.finish``."""
 
     __slots__ = ("_call", "_run", "_source", "under_way", "waiters")
 
@@ -53,10 +52,10 @@ class SyncQueue(Generic[Job]):
         self.waiters: deque[tuple[int, OnDurable]] = deque()
         """(end offset, callback), oldest first."""
         self.under_way = False
-        """Whether a sync is."""
+        """Whether a sync is running."""
 
     def start(self) -> bool:
-        """Begin a sync unless one is under way or nothing is left to sync; return whether one is under way now."""
+        """Begin a sync, unless one is running or everything is synced; return whether one is running now."""
         if (job := self.take()) is not None:
             self._run(self, job)
         return self.under_way
@@ -69,7 +68,7 @@ class SyncQueue(Generic[Job]):
         return job
 
     def finish(self, job: Job, error: OSError | None) -> None:
-        """Take note of how the sync ended, and call those who waited for it."""
+        """Record how the sync ended, and call the waiting callbacks."""
         self.under_way = False
         self._source.complete_sync(job, error)
         waiters, reached = self.waiters, self._source.durable_to()

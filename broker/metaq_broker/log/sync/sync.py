@@ -1,4 +1,4 @@
-"""Making appended bytes durable, away from the event loop: what is not synced yet, and the job that syncs it."""
+"""Makes appended bytes durable, away from the event loop: the unsynced state, and the job that syncs it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from metaq_broker.log.segments.index import RECORD_BYTES
 from metaq_broker.log.segments.segment import Segment, unnamed_path
 
 SMALL_BYTES: Final = 1 << 16
-"""Of so many bytes, what the disk writes takes little time beside what any sync takes."""
+"""For fewer bytes than this, writing takes little time compared with any sync."""
 
 
 class SegmentTarget(NamedTuple):
-    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet,
-    as they are written there."""
+    """A segment and the part of it that a sync makes durable, with the index entries that are not in its file yet, as
+    bytes.
+    """
 
     segment: Segment
     handle: FileHandle
@@ -32,13 +33,13 @@ class SegmentTarget(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentTarget:
-        """Capture a segment as it is now; it is open, as every segment is until it is durable."""
+        """Capture the current state of a segment; it is open, as every segment is until it is durable."""
         assert segment.handle is not None
         entries = bytes(segment.index.unwritten.records)
         return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
 
     def settle(self, indexes_written: bool) -> None:
-        """Note in the segment that what was captured is durable."""
+        """Record in the segment that the captured part is durable."""
         segment = self.segment
         segment.synced, segment.named = self.size, True
         if indexes_written:
@@ -49,10 +50,10 @@ class SegmentTarget(NamedTuple):
 
 @dataclass(slots=True)
 class SyncJob:
-    """What was appended up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
+    """The bytes up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
 
-    ``incarnation`` is the partition's UUID if that is to be written too. Everything but ``indexes_written`` and
-    ``incarnation_written``, which ``run`` sets, is fixed when it is captured.
+    ``incarnation`` is the partition's UUID if it must be written, too. All fields are fixed except ``indexes_written``
+    and ``incarnation_written``, which ``run`` sets.
     """
 
     files: Files
@@ -116,7 +117,7 @@ class SyncJob:
 
 
 class Unsynced:
-    """``fresh``: the partition's folder was just made, so that its name is not durable."""
+    """``fresh``: the partition's folder was just created, so that its name is not durable."""
 
     def __init__(
         self,
@@ -135,17 +136,19 @@ class Unsynced:
         self._index_interval_bytes = index_interval_bytes
         self._segments = [active]
         self.folders = [directory.parent, directory] if fresh else []
-        """Those with new names, so that a sync is due even if no byte was written."""
+        """Segments with new names, so that a sync is due even if no byte was written."""
         self.under_way: SyncJob | None = None
 
     def add(self, segment: Segment) -> None:
-        """Take note of a segment that was begun; it is the active one from now on."""
+        """Add a new segment, which becomes the active one."""
         self._segments.append(segment)
         if self._directory not in self.folders:
             self.folders.append(self._directory)
 
     def capture(self, durable_end: int, end: int, ordinal: int) -> SyncJob | None:
-        """Return what makes offsets ``durable_end`` to ``end`` durable; ``None`` if a job is out or one has failed."""
+        """Return a job for offsets ``durable_end`` to ``end``; ``None`` if there is nothing, or a job is running or has
+        failed.
+        """
         if self.under_way is not None or self.failed:
             return None
         self.under_way = SyncJob(
@@ -162,7 +165,7 @@ class Unsynced:
         return self.under_way
 
     def settle(self, job: SyncJob, now_s: float) -> None:
-        """Take note that the job under way is done, at ``now_s``; files of finished segments are closed."""
+        """Record that the running job has succeeded, at ``now_s``; files of finished segments are closed."""
         self.under_way = None
         self._incarnation.durable |= job.incarnation_written
         for target in job.targets:
@@ -178,10 +181,10 @@ class Unsynced:
             self.folders = []
 
     def fail(self) -> None:
-        """Take note that the job under way failed."""
+        """Record that the running job has failed."""
         self.under_way = None
         self.failed = True
 
     def disown(self) -> None:
-        """Forget the job under way, if there is one: what it syncs will be captured again."""
+        """Forget the running job, if there is one: its bytes will be captured again."""
         self.under_way = None

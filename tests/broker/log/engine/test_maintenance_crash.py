@@ -195,7 +195,7 @@ async def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_pa
     harness.commit.settle = slow  # type: ignore[method-assign]
     deleting = asyncio.create_task(harness.maintenance.delete("orders", [0], force=False))
     await started.wait()
-    busy = "something else is being done to partition orders-0; try again later"
+    busy = "another operation is in progress on partition orders-0; try again later"
     refused = "failed.Detail:partition orders-0 is being deleted"
     assert harness.engine.log_for_put("orders", 0) is not None
     with pytest.raises(MaintenanceRefused, match=busy):
