@@ -1,9 +1,9 @@
-"""Accepts connections from a listening socket, and turns away those that are too many.
+"""Accepts connections from a listening socket, and refuses them above the limit.
 
-Every client gets an answer, also when the process may open no more files: one descriptor is kept in reserve, with which
-such a client is accepted and closed. The log says once a minute how many were turned away.
+Every client gets an answer, even if the process may open no more files: one descriptor is kept in reserve, with which
+such a client is accepted and closed. The number of refused clients is logged once a minute.
 
-asyncio's own server logs a traceback for every attempt to accept a client that there is no descriptor for, and leaves
+asyncio's own server would log a traceback for every client that cannot be accepted for lack of descriptors, and leave
 the client waiting.
 """
 
@@ -22,22 +22,22 @@ from metaq_broker.serve.socket_transport import SocketWatch
 _LOG: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
-"""Connections that the kernel keeps while the broker is busy."""
+"""Backlog of the listening socket."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections that one round of the event loop accepts."""
+"""Limit of connections that one iteration of the event loop accepts."""
 
 PAUSE_S: Final = 1.0
-"""How long nothing is accepted when not even the reserve is left."""
+"""Seconds without accepting when not even the reserve is left."""
 
 LOG_INTERVAL_S: Final = 60.0
-"""Between two log lines about connections that were turned away."""
+"""Seconds between two log lines about refused connections."""
 
 
 class Acceptor:
-    """Calls ``protocol`` for each connection while ``free_slots()`` says that there may be more, else ``refused``.
+    """Calls ``protocol`` for each connection while ``free_slots()`` is positive, else ``refused``.
 
-    ``sockets`` makes the transports, asyncio where it is ``None``.
+    ``sockets`` makes the transports; if it is ``None``, asyncio does.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Acceptor:
         """Begin to accept.
 
         Raises:
-            OSError: Another program has begun to listen there meanwhile.
+            OSError: Another program listens there now.
         """
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
@@ -109,7 +109,7 @@ class Acceptor:
 
     async def _connect(self, client: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         try:
-            with contextlib.suppress(OSError):  # gone again already
+            with contextlib.suppress(OSError):  # closed already
                 await self._loop.connect_accepted_socket(lambda: protocol, client)
         finally:
             del self.arriving[protocol]

@@ -1,7 +1,7 @@
-"""Flags for ``send``, on a socket that belongs to asyncio.
+"""``send`` with flags on a socket that belongs to asyncio.
 
 asyncio shows the socket of a transport without its ``send``. The object here has it, for the same descriptor, and never
-closes it, however it ends: by then the number may be that of another file.
+closes it: by then the number may be another file's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import socket
 
 
 class BorrowedSocket(socket.socket):
-    """A second view of a connected socket; made by ``borrow``. To be dropped when its owner closes the socket."""
+    """A second view of a connected socket; made by ``borrow``. Drop it when the owner closes the socket."""
 
     def __del__(self) -> None:
-        # Stands where the closing finalizer of a socket would run.
+        # Replaces the finalizer of a socket, which would close it.
         self.detach()
 
 
 def borrow(owned: asyncio.trsock.TransportSocket) -> BorrowedSocket:
-    """Return a view of a transport's socket."""
     return BorrowedSocket(owned.family, owned.type, owned.proto, fileno=owned.fileno())

@@ -1,26 +1,26 @@
 """One client connection on asyncio: moves bytes between the socket and a session, within limits.
 
-Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
-with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
-transport instead: the transport waits for the socket, and ``resume_writing`` says when the rest can be sent. So at most
-one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
+Output. Replies are sent in order; replies that became ready together are sent in one write. File slices are sent with
+``sendfile`` while the transport buffers nothing. When the socket accepts no more, one small chunk is passed to the
+transport instead: the transport waits for the socket, and ``resume_writing`` is called when the rest can be sent. So at
+most one chunk of a file is ever in memory. Over TLS, files pass through memory in such chunks.
 
-Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
-memory from which they are written to the log. A connection that has too many unanswered requests, or too many reply
-bytes that its client does not take, is not read from until half of them are gone, nor is one that sent more than its
-quanta suffice for. Nothing is dropped. A slow or silent client costs only its own connection, until the idle
+Input. Bytes are received into one buffer of the server and copied; the bytes of a block are received directly into the
+memory from which they are written to the log. A connection with too many unanswered requests, or too many reply bytes
+that its client does not read, is not read from until half of them are gone; the same holds for one that sent more than
+its quanta can handle. Nothing is dropped. A slow or silent client affects only its own connection, until the idle
 timeout closes it.
 
-The end. When the server stops, requests that were carried out are answered, and none is read any more. Behind the last
-answer what the client sends is read and dropped for a moment, until it closes its side: a socket that is closed while
-there is unread input takes answers back that are on their way.
+The end. When the server stops, requests that were carried out are answered, and no more are read. After the last
+answer, further input is read and dropped for a moment, until the client closes its side: closing a socket with unread
+input would discard answers that are on their way.
 
-Quanta. One thread serves all connections, so each works for a quantum, bounded by commands, bytes and time, and then
-waits until the others had theirs (see ``FairQueue``). Requests whose answers are made when their turn comes (reads) are
-carried out only a few ahead of those that the client takes; the others wait as the bytes that were received.
+Quanta. One thread serves all connections, so each works for a quantum, limited by commands, bytes and time, and then
+waits until the others had theirs (see ``FairQueue``). Reads, whose answers are made in order, are carried out only a
+few ahead of the answers that the client has read; further ones wait as received bytes.
 
-Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
-server, which keeps the sum over all connections in bounds.
+Memory. A connection reports its buffered bytes (incomplete input, unread replies) to the server, which limits the sum
+over all connections.
 """
 
 from __future__ import annotations
@@ -46,37 +46,38 @@ from metaq_broker.serve.session import Client
 _LOG: Final = logging.getLogger(__name__)
 
 TAKE_BYTES: Final = 1 << 18
-"""Replies that are joined into one write, about."""
+"""Approximate size of replies that are joined into one write."""
 
 BRIDGE_BYTES: Final = 1 << 16
-"""Part of a file slice that goes through memory when the socket is full."""
+"""Part of a file slice that passes through memory when the socket is full."""
 
 BLOCK_HEAD_BYTES: Final = 80 << 10
-"""Received at a time where a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that
-the rest goes straight to its place. What comes with the line is copied."""
+"""Bytes received at a time if a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that
+the rest is received directly into its memory. Bytes that arrive with the line are copied.
+"""
 
 READ_AHEAD_BYTES: Final = 1 << 18
-"""Bytes of commands that may wait for the connection's next turn while more is read."""
+"""Bytes of commands that may wait for the connection's next quantum while more is read."""
 
 QUANTUM_REQUESTS: Final = 4096
-"""Commands that one connection may carry out before others get their turn."""
+"""Commands that one connection may carry out in a quantum."""
 
 QUANTUM_BYTES: Final = 1 << 22
-"""Bytes that one connection may send before others get their turn."""
+"""Bytes that one connection may send in a quantum."""
 
 LITTLE_BYTES: Final = 1 << 14
-"""Answers of no more than this do not wait for a quantum; commands of no more than this wait while more is read."""
+"""Answers up to this size do not wait for a quantum; commands up to this size wait while more is read."""
 
 RECEIVE_BYTES: Final = 1 << 18
-"""Bytes of a block that are received at once while others wait for their turn."""
+"""Bytes of a block that are received at once while others wait for their quantum."""
 
 FIRST_BYTES: Final = 16
-"""Of a connection, by which clients of other protocols are known."""
+"""The first bytes of a connection, which identify clients of other protocols."""
 
 _NOTHING: Final = memoryview(b"")
 
 LINGER_S: Final = 0.5
-"""Behind the last answer of a server that stops, the client has so long to close its side."""
+"""After the last answer of a stopping server, the client has this many seconds to close its side."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -125,24 +126,24 @@ class Connection(asyncio.BufferedProtocol):
         self._file_sent = 0
         self._scheduled = False
         self._heavy = False  # its last quantum did not suffice, see ``FairQueue``
-        self._unsent = False  # the quantum did not suffice for all answers that the socket would take
-        self._blocked = False  # the transport holds bytes that the socket did not take
+        self._unsent = False  # the quantum did not suffice for all answers that the socket would accept
+        self._blocked = False  # the transport has bytes that the socket did not accept
         self._paused = False  # not carrying out commands
         self._working = False  # carrying out commands now
         self._reading = True
-        self._into_block = False  # where the bytes are received: that of a block, or ``_received``
+        self._into_block = False  # into the memory of a block, not into ``_received``
         self._received = _NOTHING
-        self._input = False  # the session may hold whole commands
+        self._input = False  # the session may have whole commands
         self._eof = False
         self._finishing = False  # the server stops
         self._fresh = True  # nothing was received
         self._gone = False
         self._linger: asyncio.TimerHandle | None = None
         self._quantum_end = 0.0
-        self._used_s = 0.0  # of the broker's thread, since it is heavy or light
+        self._used_s = 0.0  # of the broker's thread, since it became heavy or light
         self.last_activity = self._loop.time()
         self.buffered_bytes = 0
-        """Bytes of input and output that wait in this connection, as reported to the server."""
+        """Bytes of buffered input and output, as reported to the server."""
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"
@@ -150,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or close it at once when there are too many."""
+        """Accept the connection, or close it at once if there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
         nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
@@ -167,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
+        """Return where to receive the next bytes: in the current block, or in the buffer of ``buffer_updated``."""
         buffer = None if self._finishing else self._decoder.buffer
         self._into_block = buffer is not None
         if buffer is not None:
@@ -176,7 +177,9 @@ class Connection(asyncio.BufferedProtocol):
         return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
     def buffer_updated(self, size: int) -> None:
-        """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
+        """Handle ``size`` received bytes; they are in the result of ``get_buffer``, from the same iteration of the
+        loop.
+        """
         if not self._into_block or self._finishing:
             self.data_received(self._received[:size])
             return
@@ -188,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report()
 
     def data_received(self, data: Buffer) -> None:
-        """Carry out what arrived elsewhere; a copy of it is taken."""
+        """Handle bytes that were received elsewhere; they are copied."""
         if self._finishing:
             return
         self.last_activity = self._loop.time()
@@ -216,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read(False)
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it asked is still answered."""
+        """The client sends no more; its requests are still answered."""
         if self._linger is not None:
             return False
         self._eof = True
@@ -224,18 +227,17 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """The socket takes no more."""
+        """The socket accepts no more."""
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """Everything handed to the transport is in the socket."""
+        """The transport has sent all of its bytes."""
         self._blocked = False
         self.last_activity = self._loop.time()
         # Not at once: the transport is in the middle of its own work and must not be closed now.
         self._schedule()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the connection."""
         self._let_go()
         self._socket = None
         if self._linger is not None:
@@ -244,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.closed(self)
 
     def _let_go(self) -> None:
-        # Of what waits in memory; at once, where a connection is cut because there is too much of it.
+        # The buffered bytes; at once, because a connection is cut when there are too many.
         if not self._gone:
             self._gone = True
             self._file = None
@@ -254,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- called by the server
 
     def finish(self) -> None:
-        """Answer what was received, take nothing more, then close."""
+        """Answer received requests, read no more, then close."""
         self._work(math.inf)
         self._eof = self._finishing = True
         self._input = False
@@ -263,25 +265,25 @@ class Connection(asyncio.BufferedProtocol):
         self._schedule()
 
     def abort(self) -> None:
-        """Close at once; replies that were not taken are lost, and so is what was not carried out."""
+        """Close at once; unread replies are lost, and so are commands that were not carried out."""
         self._transport.abort()
         self._let_go()
 
     def idle_since(self, monotonic: float) -> bool:
-        """Say whether nothing happened since ``monotonic`` (loop time) that the broker does not itself owe."""
+        """Return whether the connection was idle since ``monotonic`` (loop time) and the broker owes it no answer."""
         return self.last_activity < monotonic and not self._replies.waiting
 
     # ---- the work
 
     def _schedule(self) -> None:
-        # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
-        # While it works it needs no call: it sends what is ready before it ends.
+        # Slots that are completed by one fsync wake their connection many times; it works once for all of them. While
+        # it is working, it needs no call: it sends ready replies before it ends.
         if not self._scheduled and not self._working:
             self._scheduled = True
             self._loop.call_soon(self._run_quantum)
 
     __call__ = _schedule
-    """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
+    """Send ready replies: called by the queue of replies, which needs no closure for that."""
 
     def _wait(self) -> None:
         # For its quantum.
@@ -293,12 +295,12 @@ class Connection(asyncio.BufferedProtocol):
     def _run_quantum(self) -> None:
         self._scheduled = False
         if self._transport.is_closing():
-            return  # nothing is sent any more, and nothing of it counts
+            return  # nothing is sent any more, so nothing counts
         replies = self._replies
         if self._server.queue.free:
             self._work(QUANTUM_S)
         elif not (self._input or self._file or replies.questions) and replies.ready_bytes <= LITTLE_BYTES:
-            self._work(QUANTUM_S)  # sends answers that are ready: that takes no longer than to wait
+            self._work(QUANTUM_S)  # sending ready answers takes no longer than waiting
         else:
             if self._decoder.pending_bytes > LITTLE_BYTES:
                 self._read(False)
@@ -329,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
             self._wait()
         self._report()
         if self._eof or replies.ended:
-            # A client that closed its side takes no answers of requests that are held for long, such as pulls.
+            # A client that has closed its side gets no answers to requests that are held for long, such as pulls.
             is_done = replies.settled if self._finishing else replies.empty and not self._input
             if (replies.ended or is_done) and self._file is None:
                 self._close()
@@ -341,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
                 break
             if replies.full:
-                break  # the client does not take the answers, or they wait for that of an earlier request
+                break  # the client does not read the answers, or they wait for an earlier one
             self._working = True
             try:
                 self._input = self._session.handle(allowed, self._quantum_over)
@@ -355,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         silent_s = self._loop.time() - self.last_activity
         if not self._finishing or silent_s > LINGER_S or not self._transport.can_write_eof():
             self._transport.close()
-        elif not self._blocked:  # else when all is in the socket
+        elif not self._blocked:  # otherwise when the socket has accepted everything
             self._linger = self._loop.call_later(LINGER_S, self._transport.close)
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -380,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             data, reply, slow = replies.take(TAKE_BYTES, self._quantum_over)
             if reply is not None:
-                # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
+                # A reference to the slice keeps its file open, even if the segment is deleted before it is sent.
                 self._file, self._file_sent = reply.file, 0
                 data += reply.head
             if not data:
@@ -392,9 +394,9 @@ class Connection(asyncio.BufferedProtocol):
             quota -= QUANTUM_BYTES if slow else len(data)
 
     def _announce(self, data: bytes) -> bytes:
-        # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
-        # for nothing, which costs more than the line. Returns what was not taken.
-        with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
+        # The system holds the line of a slice back until the first bytes of its file: sent alone it would wake the
+        # client, which costs more than the line. Returns the bytes that were not accepted.
+        with contextlib.suppress(OSError):  # nothing was accepted; the transport will find the error, too
             return data[self._borrowed().send(data, socket.MSG_MORE) :]
         return data
 
@@ -404,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
             sent = self._send_part(file, file.position + self._file_sent, file.length - self._file_sent)
         except OSError as error:
             _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": error}})
-            self._blocked = True  # for good: what was announced cannot be sent
+            self._blocked = True  # permanently: the announced bytes cannot be sent
             self._transport.abort()
             return 0
         self._file_sent += sent
@@ -413,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         return sent
 
     def _send_part(self, file: Slice, position: int, left: int) -> int:
-        if self._secured:  # every byte has to be encrypted here
+        if self._secured:  # every byte must be encrypted here
             return self._bridge(file, position, left)
         try:
             sent = os.sendfile(self._borrowed().fileno(), file.fd, position, min(left, QUANTUM_BYTES))
@@ -427,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._socket
 
     def _bridge(self, file: Slice, position: int, left: int) -> int:
-        """Hand the next small part to the transport, through memory."""
+        """Pass the next small part to the transport, through memory."""
         chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
         self._transport.write(chunk)
         return len(chunk) or _cut_short(position, left)

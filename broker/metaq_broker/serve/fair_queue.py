@@ -1,16 +1,16 @@
-"""How the connections of all ports share the one thread that serves them: fair queueing by time, in two classes.
+"""Divides the one thread among the connections of all ports: fair queueing by time, in two classes.
 
-The event loop goes in rounds: it looks which sockets have something, then calls what waits. A connection with something
-to do does it at once while nobody waits and the time of this round, ``ROUND_S``, is not spent. Otherwise it waits for a
-quantum, in this round or a later one.
+The event loop works in rounds: it polls the sockets, then calls waiting connections. A connection with work does it at
+once if no other waits and the time of this round, ``ROUND_S``, is not spent. Otherwise it waits for a quantum, in this
+round or a later one.
 
-A connection is *heavy* while its last quantum did not suffice for what it had asked, else *light*. In every round light
-connections are served first, for most of the time, so that a client that asks a little and waits for the answer does
-not wait for those that ask more than they can get, however many these are.
+A connection is *heavy* while its last quantum did not suffice for its requests, else *light*. In every round light
+connections are served first, for most of the time, so that a client that sends little and waits for the answer does not
+wait for clients that request more than they can get, however many these are.
 
-Within a class, a connection has the seconds that it has used, which are never less than those of the connection that
-was served last: who was idle has saved nothing up. The next quantum goes to the connection that will have used least
-at the end of it. A quantum is shorter the more connections of its class wait, so that all of them are served within
+Within a class, each connection has a count of used seconds, which is never less than the count of the connection that
+was served last: idle time is not credited. The next quantum goes to the connection with the least count at the end of
+that quantum. The more connections of a class wait, the shorter is a quantum, so that all of them are served within
 ``CYCLE_S`` or little more. A command that takes longer than a quantum is not interrupted, but counts.
 """
 
@@ -25,7 +25,7 @@ from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
 ROUND_S: Final = 0.01
-"""Seconds of work after which all connections wait for the next round."""
+"""Seconds of work after which connections wait for the next round."""
 
 LIGHT_S: Final = 0.008
 """Seconds of a round after which light connections wait for the next one, if heavy ones wait."""
@@ -34,14 +34,15 @@ QUANTUM_S: Final = 0.005
 """Seconds that a connection may work before others are served."""
 
 QUANTUM_S_MIN: Final = 0.0002
-"""The same with very many connections that wait."""
+"""The same if very many connections wait."""
 
 CYCLE_S: Final = 0.1
-"""Seconds in which all connections of a class that wait are served, if a quantum can be shortened that much."""
+"""Seconds in which all waiting connections of a class are served, if a quantum can be shortened that much."""
 
 CARRIED_S: Final = 0.001
-"""Work of earlier rounds that counts for this one, at most: to begin a round costs one of the loop's, so it is not done
-for every little piece of work."""
+"""Limit of the work of earlier rounds that counts for this one: a new round costs an iteration of the loop, so it is
+not begun for every small piece of work.
+"""
 
 
 ALONE_S: Final = 0.1
@@ -49,7 +50,7 @@ ALONE_S: Final = 0.1
 
 
 class _Class:
-    """The connections of one class that wait."""
+    """The waiting connections of one class."""
 
     __slots__ = ("_numbers", "served_s", "waiting")
 
@@ -57,20 +58,19 @@ class _Class:
         self.waiting: list[tuple[float, int, float, Callable[[float], None]]] = []  # a heap
         self._numbers = itertools.count()
         self.served_s = 0.0
-        """Seconds that the connection that was served last had used before. No connection counts as less."""
+        """The count of the connection that was served last, before its quantum. No connection counts as less."""
 
     @property
     def quantum_s(self) -> float:
-        """Seconds that the next one may work."""
+        """Seconds of the next quantum."""
         return max(QUANTUM_S_MIN, min(QUANTUM_S, CYCLE_S / (len(self.waiting) + 1)))
 
     def add(self, used_s: float, needed_s: float, run_quantum: Callable[[float], None]) -> None:
-        """Have a connection wait."""
         used_s = max(used_s, self.served_s)
         heapq.heappush(self.waiting, (used_s + needed_s, next(self._numbers), used_s, run_quantum))
 
     def serve_next(self) -> None:
-        """Let the one work that will have used least then."""
+        """Serve the connection with the least count at the end of its quantum."""
         quantum_s = self.quantum_s
         _, _, used_s, run_quantum = heapq.heappop(self.waiting)
         self.served_s = max(self.served_s, used_s)
@@ -78,10 +78,10 @@ class _Class:
 
 
 class FairQueue:
-    """The time that is spent in this round, and who waits. One for each event loop: ``FairQueue.of``."""
+    """The time spent in this round, and the waiting connections. One for each event loop: ``FairQueue.of``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # else it would keep its key in the table below alive
+        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # weak, as its key in the table below
         self.light, self.heavy = _Class(), _Class()
         self._spent_s = 0.0
         self._client, self._client_since = 0, -math.inf
@@ -91,7 +91,6 @@ class FairQueue:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> FairQueue:
-        """Return the one of a loop."""
         known = _QUEUES.get(loop)
         if known is None:
             known = _QUEUES[loop] = cls(loop)
@@ -99,11 +98,11 @@ class FairQueue:
 
     @property
     def free(self) -> bool:
-        """Whether a connection may work now: nobody waits, and the time of this round is not spent."""
+        """Whether a connection may work now: no other waits, and the time of this round is not spent."""
         return not (self.spent or self.light.waiting or self.heavy.waiting)
 
     def charge(self, seconds: float, client: int) -> None:
-        """Count time that the connection with this number has worked."""
+        """Count seconds that the connection with this number has worked."""
         if client != self._client:
             self._client, self._client_since = client, self._loop.time()
         self._spent_s += seconds
@@ -116,9 +115,9 @@ class FairQueue:
         return self._loop.time() - self._client_since >= ALONE_S
 
     def wait(self, used_s: float, run_quantum: Callable[[float], None], *, heavy: bool, little: bool) -> None:
-        """Call ``run_quantum`` with the seconds that it may take, when it is the connection's turn.
+        """Call ``run_quantum`` with the length of the quantum, when the connection is served.
 
-        ``little``: it seems to need no more than a fraction of a quantum.
+        ``little``: it probably needs only a fraction of a quantum.
         """
         (self.heavy if heavy else self.light).add(used_s, 0.0 if little else QUANTUM_S, run_quantum)
         self._announce()
@@ -139,7 +138,7 @@ class FairQueue:
                 self._announce()
 
     def _serve(self, waiting: _Class, end_s: float) -> None:
-        """Serve those who wait now, until so much of the round is spent, but at least one."""
+        """Serve waiting connections until ``end_s`` seconds of the round are spent, but at least one."""
         for number in range(len(waiting.waiting)):
             if number and self._spent_s >= end_s:
                 break

@@ -1,8 +1,7 @@
-"""Connections of a port that serves clients with TLS and without: the first byte shows which a client is.
+"""Connections of a port that serves clients with and without TLS: the first byte distinguishes them.
 
 A TLS record of a handshake begins with 0x16. No other protocol here does: as the first byte of a remoting frame it
-would announce more than 352 MiB. The byte is looked at and left in the socket, so that whoever takes the connection
-over finds all of it there.
+would announce more than 352 MiB. The byte is peeked at and left in the socket for the next owner of the connection.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TLS_HANDSHAKE: Final = 0x16
 
 
 class FirstByte(asyncio.Protocol):
-    """A client that said nothing yet; replaces itself by a ``TlsHandshake`` or a ``Connection``."""
+    """A client that has sent nothing yet; replaces itself by a ``TlsHandshake`` or a ``Connection``."""
 
     buffered_bytes = 0
 
@@ -37,7 +36,7 @@ class FirstByte(asyncio.Protocol):
         self._server.opened(self)
         if self._transport.is_closing():
             return
-        self._transport.pause_reading()  # before anything is read: this is called first
+        self._transport.pause_reading()  # this is called first, before anything is read
         # asyncio refuses to watch a transport's descriptor, but not a duplicate of it
         self._watched = os.dup(transport.get_extra_info("socket").fileno())
         self._server.loop.add_reader(self._watched, self._look)
@@ -63,10 +62,9 @@ class FirstByte(asyncio.Protocol):
         self._server.replaced(self)
         taking.connection_made(self._transport)
         if isinstance(taking, Connection) and not self._transport.is_closing():
-            self._transport.resume_reading()  # start_tls does it for the other
+            self._transport.resume_reading()  # start_tls does it in the other case
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget it."""
         self._stop_watching()
         self._server.closed(self)
 
@@ -79,13 +77,12 @@ class FirstByte(asyncio.Protocol):
     # ---- called by the server
 
     def finish(self) -> None:
-        """There is nothing to answer: close."""
+        """Close: there is nothing to answer."""
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self._transport.abort()
 
     def idle_since(self, monotonic: float) -> bool:
-        """Say whether it said nothing since ``monotonic``."""
+        """Return whether it has sent nothing since ``monotonic``."""
         return self._began < monotonic

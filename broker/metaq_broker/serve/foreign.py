@@ -1,4 +1,4 @@
-"""Clients of another protocol, known by their first bytes: they are answered in theirs, if it has a short no.
+"""Detects clients of another protocol by their first bytes; they get an answer in their protocol if it has a short one.
 
 ::
 
@@ -8,7 +8,7 @@
     00                      RocketMQ         none: the connection is closed
     version, put, get ...   MetaQ            none: the connection is closed
 
-No two of these begin alike: a frame of RocketMQ begins with its length, which is below 16 MiB here.
+All of these differ: a frame of RocketMQ begins with its length, which is below 16 MiB here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _TEXT: Final = re.compile(rb"(?:version|stats|put|mput|get|offset|quit|transacti
 
 
 class Foreign(NamedTuple):
-    """What a client speaks, and what it is answered before its connection is closed."""
+    """The protocol of a client, and the answer before its connection is closed."""
 
     protocol: str
     answer: bytes
 
 
 def foreign_client(first: bytes, own: str) -> Foreign | None:
-    """Return what the client speaks whose ``first`` bytes these are; ``None``: the port's own protocol, or unknown."""
+    """Return the protocol of a client whose ``first`` bytes these are; ``None``: the port's own protocol, or unknown.
+    """
     if first.startswith(_TLS_HELLO):
         return Foreign("TLS", _TLS_ALERT)
     if _HTTP.match(first):

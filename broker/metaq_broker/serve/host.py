@@ -1,4 +1,4 @@
-"""What connections, and clients that are not one yet, need of their server, and what it needs of them."""
+"""The interfaces between a server and its connections, including clients that are not connections yet."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from metaq_broker.serve.session import Limits, SessionFactory
 
 
 class Peer(Protocol):
-    """A client that counts as a connection. ``buffered_bytes`` of input and output wait in it."""
+    """A client that counts as a connection. ``buffered_bytes`` are its buffered input and output."""
 
     peer: str
     buffered_bytes: int
 
     def finish(self) -> None:
-        """Answer what was received, take nothing more, then close."""
+        """Answer received requests, read no more, then close."""
 
     def abort(self) -> None:
-        """Close at once."""
+        ...
 
     def idle_since(self, monotonic: float, /) -> bool:
-        """Say whether nothing happened since ``monotonic`` (loop time)."""
+        """Return whether it was idle since ``monotonic`` (loop time)."""
 
 
 class Host(Protocol):
-    """What a connection needs of its server."""
+    """The server, as a connection needs it."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -42,19 +42,19 @@ class Host(Protocol):
 
     @property
     def received(self) -> memoryview:
-        """Where connections receive what is copied at once."""
+        """The buffer in which connections receive bytes that are copied at once."""
 
     def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
-        """Return the names in a client's certificate, ``None`` where it need not show one."""
+        """Return the names in a client's certificate; ``None`` if it need not show one."""
 
     def opened(self, connection: Peer) -> None:
-        """Note a new connection."""
+        ...
 
     def closed(self, connection: Peer) -> None:
-        """Note that a connection is gone."""
+        ...
 
     def replaced(self, connection: Peer) -> None:
-        """Note that a handshake is done; its connection opens at once."""
+        """A handshake is done; its connection opens at once."""
 
     def holds(self, connection: Peer, buffered_bytes: int) -> None:
-        """Note how many bytes wait in a connection."""
+        """Record the number of bytes buffered in a connection."""

@@ -1,9 +1,9 @@
-"""Replies of one connection, kept until they can go out. No socket, no clock.
+"""The replies of one connection, kept until they can be sent. No socket, no clock.
 
-A slot is one of three: bytes that are ready; ``PendingReply``, bytes that are still waited for (an fsync, a commit); a
-question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
-an unfinished slot wait. That is for protocols whose replies come in the order of the requests. Others number their
-requests: their replies, and what the broker sends unasked, leave as they are ready (``push``).
+A slot is one of three: bytes that are ready; a ``PendingReply``, whose bytes depend on an fsync or a commit; a
+question, which is answered when it is the next reply, so that a read behind a put sees the result of the put. Replies
+behind an unfinished slot wait. That is for protocols whose replies are in the order of the requests. In other protocols
+requests have numbers: their replies, and requests by the broker, are sent as soon as they are ready (``push``).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from metaq_broker.log.partitions.reads import Slice
 
 
 class FileReply(NamedTuple):
-    """A reply whose body goes from a file to the socket: first ``head``, then the slice."""
+    """A reply whose body is sent from a file: first ``head``, then the slice."""
 
     head: bytes
     file: Slice
 
 
 class SlowReply(NamedTuple):
-    """A reply that took a while to make: others get their turn before the next one is made."""
+    """A reply that took some time to make: other connections are served before the next one is made."""
 
     data: bytes
 
 
 class Output(NamedTuple):
-    """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
+    """The next bytes to send: first ``data``, then ``file``. If both are empty, there is nothing to send now.
 
-    ``slow``: making it took a while, or the quantum's time is over: do no more in this quantum.
+    ``slow``: making it took some time, or the quantum is over: do no more in this quantum.
     """
 
     data: bytes
@@ -40,7 +40,7 @@ class Output(NamedTuple):
 
 
 QUESTIONS_MAX: Final = 64
-"""Questions of one connection that wait for their turn. What else it asks waits as the bytes that were received."""
+"""Limit of waiting questions of one connection. Further ones wait as received bytes."""
 
 
 def _nobody() -> None:
@@ -48,7 +48,7 @@ def _nobody() -> None:
 
 
 def never() -> bool:
-    """Report that a quantum is not over: for callers without a time limit."""
+    """Return ``False``: for callers without a time limit."""
     return False
 
 
@@ -66,26 +66,25 @@ class PendingReply:
         self.data: bytes | None = None
 
     def complete(self, data: bytes) -> None:
-        """Give the bytes of all its replies (empty for a request without reply)."""
+        """Set the bytes of all its replies (empty for a request without reply)."""
         self.data = data
         self._queue.ready_bytes += len(data)
         self._queue.wake()
 
     def complete_all(self, replies: Sequence[bytes]) -> None:
-        """Give all its replies."""
         data = self.data = b"".join(replies)
         self._queue.ready_bytes += len(data)
         self._queue.wake()
 
 
 class ReplyQueue:
-    """``wake`` is called when a slot was completed, so that the owner comes and takes."""
+    """``wake`` is called when a slot is completed, so that the owner calls ``take``."""
 
     __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "questions", "ready_bytes", "unanswered", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # takes memory, and many need none
+        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # on demand: many connections need none
         self._pushed: list[bytes] | None = None
         self._abandoned = False
         self.unanswered = 0
@@ -93,9 +92,9 @@ class ReplyQueue:
         self.questions = 0
         """Questions that are not answered yet."""
         self.ready_bytes = 0
-        """Bytes of replies that are ready and not yet taken."""
+        """Bytes of replies that are ready and not taken yet."""
         self.ended = False
-        """Whether the end mark was taken: the connection is to be closed once all is sent."""
+        """Whether the end mark was taken: close the connection once everything is sent."""
 
     @property
     def waiting(self) -> bool:
@@ -105,12 +104,12 @@ class ReplyQueue:
 
     @property
     def full(self) -> bool:
-        """Whether some questions are to be answered before further requests are carried out."""
+        """Whether some questions must be answered before further requests are carried out."""
         return self.questions >= QUESTIONS_MAX
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to send, now or when its turn comes. Requests that ``push`` answers do not count."""
+        """Whether there is nothing to send, now or later. Requests that ``push`` answers do not count."""
         return not self._slots and not self._pushed
 
     @property
@@ -119,13 +118,13 @@ class ReplyQueue:
         return self.empty and not self.unanswered
 
     def expect(self, requests: int = 1) -> None:
-        """Count requests that ``push`` will answer, or what a session counts as such; less than 0: no more."""
+        """Count requests that ``push`` will answer, or others that a session counts; a negative number subtracts."""
         self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:
-        """Send before anything that is queued: replies of ``answers`` expected requests, or requests of the server.
+        """Send before queued replies: replies to ``answers`` expected requests, or requests by the server.
 
-        Dropped when the connection is gone.
+        Dropped if the connection is closed.
         """
         if self._abandoned:
             return
@@ -138,7 +137,6 @@ class ReplyQueue:
         self.wake()
 
     def add(self, data: bytes) -> None:
-        """Queue one reply."""
         if (slots := self._slots) is None:
             slots = self._new_queue()
         slots.append(data)
@@ -155,7 +153,7 @@ class ReplyQueue:
         return slot
 
     def ask(self, question: Question) -> None:
-        """Queue a question; it is called when all replies before it are on their way."""
+        """Queue a question; it is called when all replies before it have been taken."""
         if (slots := self._slots) is None:
             slots = self._new_queue()
         slots.append(question)
@@ -178,9 +176,9 @@ class ReplyQueue:
         return self._slots
 
     def take(self, bytes_max: int, quantum_over: Callable[[], bool] = never) -> Output:
-        """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
+        """Return the next bytes to send, in order: about ``bytes_max`` bytes at most, up to and including one file.
 
-        When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
+        After ``quantum_over``, no further question is answered, but always at least one, if there are any.
         """
         pushed, self._pushed, slots = self._pushed, None, self._slots
         if not slots:

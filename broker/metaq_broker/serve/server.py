@@ -1,4 +1,4 @@
-"""Listens for the clients of one protocol, keeps the list of connections, closes the idle ones and, at the end, all."""
+"""Listens for the clients of one protocol, keeps the list of connections, closes idle ones and, at the end, all."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from metaq_broker.serve.tls import TlsHandshake, names_of
 _LOG: Final = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 1 << 18
-"""Bytes that are taken from a connection at once, except those of a block."""
+"""Bytes received from a connection at once, except those of a block."""
 
 RECEIVE_BYTES_LOW: Final = 1 << 15
-"""The same while all connections together hold a quarter of what they may."""
+"""The same while all connections together buffer a quarter of their limit."""
 
 SWEEP_INTERVAL_S_MAX: Final = 15.0
-"""Longest time between two looks for idle connections."""
+"""Longest time between two checks for idle connections, in seconds."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts no connection yet.
+    """Return a socket bound to ``host`` and ``port`` (0 = a free one), which accepts no connection yet.
 
     Raises:
         OSError: The address cannot be used, for example because the port is taken.
@@ -50,9 +50,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server:
-    """Listening sockets and their connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
+    """Listening sockets and their connections, secured by ``tls`` if given, except clients without TLS if
+    ``tls_optional``.
 
-    ``sessions`` makes the session of each; ``partition_count`` is how many partitions need files of this process.
+    ``sessions`` makes the session of each; ``partition_count`` returns how many partitions need files of this process.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class Server:
         self._empty.set()
 
     async def start(self, *listeners: socket.socket) -> None:
-        """Accept clients on sockets that ``bind`` returned; they belong to the server now.
+        """Accept clients on sockets of ``bind``, which belong to the server from now on.
 
         Raises:
-            OSError: Another program has begun to listen there meanwhile.
+            OSError: Another program listens there now.
         """
         if self._tls is None and SocketWatch.is_supported():
             self._sockets = SocketWatch(self.loop)
@@ -108,7 +109,7 @@ class Server:
         self._schedule_sweep()
 
     async def stop(self, patience_s: float) -> None:
-        """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
+        """Stop accepting, answer received requests, close. Replies not read within ``patience_s`` are lost."""
         if self._sweep is not None:
             self._sweep.cancel()
         for acceptor in self._acceptors:
@@ -141,31 +142,31 @@ class Server:
         return FirstByte(self, self._tls) if self._tls_optional else TlsHandshake(self, self._tls)
 
     def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
-        """Return the names in a client's certificate, ``None`` where it need not show one."""
+        """Return the names in a client's certificate; ``None`` if it need not show one."""
         if self._tls is None or self._tls.verify_mode == ssl.CERT_NONE:
             return None
         return names_of(transport.get_extra_info("peercert"))
 
     @property
     def connections_max(self) -> int:
-        """How many connections there may be now."""
+        """The current limit of connections."""
         fit = self._files.connections_max(self._partition_count())
         return min(self.limits.connections_max, fit)
 
     def opened(self, connection: Peer) -> None:
-        """Note a new connection."""
         self._connections.add(connection)
         self._empty.clear()
         self._count()
 
     def holds(self, connection: Peer, buffered_bytes: int) -> None:
-        """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
+        """Record the number of bytes buffered in a connection. Above the common limit, the largest connections are cut.
+        """
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
         connection.buffered_bytes = buffered_bytes
         while self._buffered_bytes > self.limits.buffered_bytes_max:
             largest = max(self._connections, key=lambda each: each.buffered_bytes, default=None)
             if largest is None or not largest.buffered_bytes:
-                break  # all that counts is of connections that are being closed
+                break  # only connections that are being closed are left
             fields = {
                 "peer": largest.peer,
                 "bytes": largest.buffered_bytes,
@@ -179,11 +180,10 @@ class Server:
         self.received = self._whole[:RECEIVE_BYTES_LOW] if are_many else self._whole
 
     def replaced(self, connection: Peer) -> None:
-        """Note that a handshake is done; its connection opens at once."""
+        """A handshake is done; its connection opens at once."""
         self._connections.discard(connection)
 
     def closed(self, connection: Peer) -> None:
-        """Note that a connection is gone."""
         self._connections.discard(connection)
         self._count()
         if not self._connections:

@@ -1,7 +1,7 @@
-"""The interface between connections and protocols: a connection moves bytes, a session knows what they mean.
+"""The interface between connections and protocols: a connection moves bytes, a session decodes and handles them.
 
-A connection makes one session with the factory that its server was given. The session gets the connection's reply
-queue and puts its replies there: in the order of the requests, or as they are ready, or unasked.
+A connection makes one session with its server's factory. The session puts its replies into the connection's reply
+queue: in the order of the requests, or as they become ready, or unsolicited.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from metaq_broker.serve.replies import ReplyQueue
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is at the other end. ``peer`` is its address, for the log.
+    """The client of a connection. ``peer`` is its address, for the log.
 
-    ``names``: those in its certificate, ``None`` where clients need not show one. ``nearby``: it is on this machine.
+    ``names``: from its certificate, ``None`` if clients need not show one. ``nearby``: it is on this machine.
     """
 
     peer: str
@@ -27,7 +27,7 @@ class Client:
 
 
 class Limits(Protocol):
-    """What connections keep to; times in milliseconds. The broker's configuration has these fields."""
+    """Limits of connections; times in milliseconds. The broker's configuration has these fields."""
 
     @property
     def connections_max(self) -> int: ...
@@ -44,7 +44,7 @@ class Limits(Protocol):
 
 
 class ConnectionCounts(Protocol):
-    """Where a server counts its connections."""
+    """Counters of a server's connections."""
 
     connections: int
     connections_refused: int
@@ -75,7 +75,7 @@ class Session(Protocol):
     """``METAQ`` or ``ROCKETMQ``, as in ``foreign``."""
 
     expects_block: bool
-    """Whether the next request most likely brings a large body."""
+    """Whether the next request most likely has a large body."""
 
     @property
     def decoder(self) -> Received:
@@ -86,10 +86,10 @@ class Session(Protocol):
         """Whether no further request will be carried out."""
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
-        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
+        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether more may be left."""
 
     def connection_lost(self) -> None:
-        """Forget the connection and what belongs to it."""
+        """Release everything that belongs to the connection."""
 
 
 SessionFactory = Callable[[ReplyQueue, Client], Session]

@@ -1,11 +1,10 @@
-"""Transports of connections without TLS, lean enough for very many idle ones.
+"""Transports of connections without TLS, small enough for very many idle ones.
 
 They do what asyncio's own do for a ``BufferedProtocol``, with much less memory: 10,000 idle connections take 15 MiB
 instead of 27. All of them are in one epoll, which the event loop watches like a single file. Systems without epoll use
 asyncio's transports.
 
-Any byte that the socket did not take yet counts as a full buffer: the protocol is asked to pause, and to resume when
-all of them are gone.
+Any unsent byte counts as a full buffer: the protocol is told to pause, and to resume when all bytes are sent.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ class SocketWatch:
 
     @staticmethod
     def is_supported() -> bool:
-        """Say whether this system has what is needed."""
+        """Return whether this system supports it."""
         return hasattr(select, "epoll")
 
     @property
     def transports(self) -> list[SocketTransport]:
-        """Those that are watched for anything."""
+        """The transports whose sockets are watched."""
         return list(self._transports.values())
 
     def connect(self, connected: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
-        """Make the transport of a socket that was accepted, and tell ``protocol`` of it."""
+        """Make the transport of an accepted socket, and connect it to ``protocol``."""
         connected.setblocking(False)
-        with contextlib.suppress(OSError):  # it is gone already, which reading will tell
+        with contextlib.suppress(OSError):  # if it is closed already, reading will show it
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = SocketTransport(self, connected, protocol)
         try:
@@ -55,14 +54,14 @@ class SocketWatch:
         transport.resume_reading()
 
     def close(self) -> None:
-        """Watch no more; the transports are closed before."""
+        """Stop watching; the transports have been closed before."""
         if not self._epoll.closed:
             self.loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
 
     def change(self, transport: SocketTransport, descriptor: int, before: int, events: int) -> None:
-        """Watch a socket for ``events``, 0 for none at all; ``before`` is what it is watched for now."""
-        if not events:  # an error of a socket that is in there is reported whatever is asked for
+        """Watch a socket for ``events``, 0 for none; ``before`` are the current events."""
+        if not events:  # epoll reports errors of a socket whatever events are requested
             del self._transports[descriptor]
             self._epoll.unregister(descriptor)
         elif before:
@@ -72,16 +71,14 @@ class SocketWatch:
             self._epoll.register(descriptor, events)
 
     def _serve(self) -> None:
-        """Let the sockets that are ready go on."""
+        """Handle the events of sockets that are ready."""
         for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
             transport = self._transports.get(descriptor)
-            if transport is not None:  # else one that was served before has ended it
+            if transport is not None:  # otherwise a transport served before has ended it
                 transport.ready(happened)
 
 
 class SocketTransport(asyncio.Transport):
-    """Made by ``SocketWatch.connect``."""
-
     __slots__ = ("_closing", "_events", "_lost", "_paused", "_protocol", "_socket", "_unsent", "_watch")
 
     def __init__(self, watch: SocketWatch, connected: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
@@ -96,8 +93,8 @@ class SocketTransport(asyncio.Transport):
         return f"<SocketTransport {self._socket}, {'closing' if self._closing else 'open'}>"
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return ``peername``, ``sockname`` or ``socket``; there is nothing else."""
-        with contextlib.suppress(OSError):  # it is gone
+        """Return ``peername``, ``sockname`` or ``socket``; others do not exist."""
+        with contextlib.suppress(OSError):  # it is closed
             if name == "peername":
                 return self._socket.getpeername()
             if name == "sockname":
@@ -107,23 +104,21 @@ class SocketTransport(asyncio.Transport):
     # ---- reading
 
     def is_reading(self) -> bool:
-        """Say whether bytes that arrive are received."""
+        """Return whether arriving bytes are received."""
         return not self._paused and not self._closing
 
     def pause_reading(self) -> None:
-        """Receive nothing for now."""
         if not self._paused:
             self._paused = True
             self._watch_for(self._events & ~IN)
 
     def resume_reading(self) -> None:
-        """Receive again."""
         if self._paused and not self._closing:
             self._paused = False
             self._watch_for(self._events | IN)
 
     def ready(self, events: int) -> None:
-        """Go on: the socket has bytes, has space for some, or is gone."""
+        """Handle events: the socket has bytes, has space, or is closed."""
         try:
             if events & ~OUT and self._events & IN:
                 self._receive()
@@ -147,7 +142,7 @@ class SocketTransport(asyncio.Transport):
     # ---- writing
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes the socket did not take yet."""
+        """Return the number of unsent bytes."""
         return 0 if self._unsent is None else len(self._unsent)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -156,7 +151,7 @@ class SocketTransport(asyncio.Transport):
             raise ValueError(f"limits of {high} and {low} bytes: only 0 is possible")
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send ``data``; what the socket does not take is kept and sent when it does."""
+        """Send ``data``; bytes that the socket does not accept are kept and sent later."""
         if self._lost or not data:
             return
         if self._unsent is not None:
@@ -193,11 +188,11 @@ class SocketTransport(asyncio.Transport):
     # ---- the end
 
     def can_write_eof(self) -> bool:
-        """Say that ``write_eof`` is possible."""
+        """Return ``True``."""
         return True
 
     def write_eof(self) -> None:
-        """Send nothing more; bytes that arrive are still received. Not while there is something unsent."""
+        """Send nothing more; arriving bytes are still received. Not allowed while there are unsent bytes."""
         if self._unsent is not None:
             raise RuntimeError(f"{len(self._unsent)} bytes are not sent yet")
         try:
@@ -206,7 +201,7 @@ class SocketTransport(asyncio.Transport):
             self.failed(error)
 
     def is_closing(self) -> bool:
-        """Say whether the connection is closed, or will be."""
+        """Return whether the connection is closed, or being closed."""
         return self._closing
 
     def close(self) -> None:
@@ -218,13 +213,12 @@ class SocketTransport(asyncio.Transport):
                 self._end(None)
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._closing, self._unsent = True, None
         self._watch_for(0)
         self._end(None)
 
     def failed(self, error: Exception) -> None:
-        """Close the connection for an error; one that is not the socket's is reported."""
+        """Close the connection because of an error; an error that is not the socket's is reported."""
         if not isinstance(error, OSError):
             context = {"message": "a connection failed", "exception": error, "transport": self}
             self._watch.loop.call_exception_handler(context)
@@ -243,7 +237,7 @@ class SocketTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
         finally:
             self._socket.close()
-            del self._protocol  # which has this
+            del self._protocol  # it has a reference to this object
 
     def _watch_for(self, events: int) -> None:
         if events != self._events:

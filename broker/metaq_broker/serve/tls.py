@@ -25,13 +25,13 @@ from metaq_broker.serve.host import Host
 _LOG: Final = logging.getLogger(__name__)
 
 SHUTDOWN_S: Final = 10.0
-"""How long a closing connection waits for its client to take what was sent and to say goodbye."""
+"""How long a closing connection waits for its client to read the rest and to close TLS."""
 
 _VERIFY_MODES: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class TlsKeys(Protocol):
-    """What a configuration says of TLS; the paths are of PEM files, empty where there is none."""
+    """The TLS part of a configuration; the paths are of PEM files, empty if there is none."""
 
     @property
     def tls_cert_file(self) -> str: ...
@@ -44,7 +44,7 @@ class TlsKeys(Protocol):
 
 
 def server_context(system: TlsKeys) -> ssl.SSLContext | None:
-    """Return what connections are secured with, ``None`` without TLS. TLS 1.2 is the least that is spoken.
+    """Return the TLS context of connections, ``None`` without TLS. TLS 1.2 is the minimum.
 
     Raises:
         ConfigError: A file cannot be read, is no PEM file, or they do not belong together.
@@ -96,16 +96,16 @@ def _check_readable(key: str, path: str) -> None:
 
 
 class _KeyEncrypted(Exception):
-    """The key wants a password."""
+    """The key needs a password."""
 
 
 def _no_password() -> NoReturn:
-    # Without this OpenSSL would ask on the terminal, and a broker would wait there for ever.
+    # Without this, OpenSSL would ask on the terminal, and a broker would wait there forever.
     raise _KeyEncrypted
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the names in a verified certificate as ``getpeercert`` gives it: common names and alternative names."""
+    """Return the names in a verified certificate of ``getpeercert``: common names and alternative names."""
     if not certificate:
         return frozenset()
     subject = (pair for relative in certificate.get("subject", ()) for pair in relative)
@@ -118,7 +118,7 @@ _DESCRIPTOR: ContextVar[int] = ContextVar("_DESCRIPTOR", default=-1)
 
 
 class _AlertingObject(ssl.SSLObject):
-    """Tells the client why its handshake failed. asyncio closes the connection without sending that."""
+    """Tells the client why its handshake failed. asyncio closes the connection without that."""
 
     outgoing: ssl.MemoryBIO
     descriptor: int
@@ -136,13 +136,13 @@ class _AlertingObject(ssl.SSLObject):
             raise
         except ssl.SSLError:
             if self.descriptor >= 0:
-                with contextlib.suppress(OSError):  # it does not wait for a client that takes nothing
+                with contextlib.suppress(OSError):  # it does not wait for a client that reads nothing
                     os.write(self.descriptor, self.outgoing.read())
             raise
 
 
 class TlsHandshake(asyncio.Protocol):
-    """A client that is accepted and not yet secured; replaces itself by a ``Connection``."""
+    """An accepted client whose handshake is not done; replaces itself by a ``Connection``."""
 
     buffered_bytes = 0
 
@@ -153,7 +153,7 @@ class TlsHandshake(asyncio.Protocol):
         self._eof = self._lost = self._left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and begin."""
+        """Count it, and begin the handshake."""
         self._raw = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
         self._server.opened(self)
@@ -164,7 +164,8 @@ class TlsHandshake(asyncio.Protocol):
         timeout_s = self._server.limits.tls_handshake_timeout_ms / 1000
         _DESCRIPTOR.set(self._raw.get_extra_info("socket").fileno())
         try:
-            # Nothing is read before: start_tls stops the reading in the same turn in which the client was accepted.
+            # Nothing is read before: start_tls stops the reading in the same iteration in which the client was
+            # accepted.
             secured = await self._server.loop.start_tls(
                 self._raw,
                 self,
@@ -178,7 +179,7 @@ class TlsHandshake(asyncio.Protocol):
             self._raw.abort()
             self._leave()
             return
-        if secured is None or self._lost:  # asyncio returns None when it was closed on this side
+        if secured is None or self._lost:  # asyncio returns None if it was closed on this side
             self._leave()
         else:
             self._hand_over(secured)
@@ -194,18 +195,17 @@ class TlsHandshake(asyncio.Protocol):
         if self._eof:
             connection.eof_received()
 
-    # ---- called by asyncio; the last bytes of a handshake may already bring the first command
+    # ---- called by asyncio; the last bytes of a handshake may include the first command
 
     def data_received(self, data: bytes) -> None:
         """Buffer bytes that arrive before the connection is made."""
         self._early.append(data)
 
     def eof_received(self) -> None:
-        """The client said goodbye before the connection is made."""
+        """The client has closed TLS before the connection is made."""
         self._eof = True
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget it."""
         self._lost = True
         self._leave()
 
@@ -217,15 +217,14 @@ class TlsHandshake(asyncio.Protocol):
     # ---- called by the server
 
     def finish(self) -> None:
-        """There is nothing to answer: close."""
+        """Close: there is nothing to answer."""
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self._raw.abort()
 
     def idle_since(self, _monotonic: float) -> bool:
-        """A handshake has a timeout of its own."""
+        """Return ``False``: a handshake has a timeout of its own."""
         return False
 
 

@@ -1,1 +1,1 @@
-"""Accounts of clients: who they are, and what they may do with topics and groups. No protocol is known here."""
+"""Accounts of clients and their permissions for topics and groups. Independent of protocols."""

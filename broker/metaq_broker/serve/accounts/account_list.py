@@ -1,9 +1,9 @@
 """Accounts and their permissions, with the rules of RocketMQ's ``plain_acl.yml``.
 
-An account has permissions for topics and for groups by name, and a default for all others. ``DENY`` refuses whatever
-else stands beside it. An administrator for whom no name is listed may do everything.
+An account has permissions for topics and for groups by name, and a default for all others. ``DENY`` overrides
+everything beside it. An administrator without listed names may do everything.
 
-Some addresses need no account at all, and those of one account's own list need no signature.
+Some addresses need no account at all; addresses in an account's own list need no signature.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metaq_broker.serve.accounts.simple_yaml import Value, parse_yaml
 
 
 class Permission(Flag):
-    """What may be done. Of a request: what of it is needed, where any one suffices."""
+    """The permissions. A request may need any one of several."""
 
     NONE = 0
     DENY = 1
@@ -42,11 +42,11 @@ _ACCOUNT_KEYS: Final = frozenset(
 
 
 class AccountsInvalid(ValueError):
-    """A file of accounts says something that makes no sense; the text names it, without secrets."""
+    """A file of accounts has an invalid value; the text names it, without secrets."""
 
 
 class AddressPattern:
-    """Which addresses are meant: ``*``, one address, a network (``10.0.0.0/8``), or with parts that vary.
+    """A pattern of addresses: ``*``, one address, a network (``10.0.0.0/8``), or an address with variable parts.
 
     A part between dots may be ``*``, a range ``10-20``, or a choice ``{1,5,9}``.
     """
@@ -66,7 +66,7 @@ class AddressPattern:
             self._parts = [_part(text, part) for part in parts]
 
     def matches(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:
-        """Say whether an address is one of them; ``None`` is an address that nobody knows."""
+        """Return whether an address matches; ``None`` is an unknown address."""
         if self._everything:
             return True
         if self._network is not None:
@@ -103,15 +103,15 @@ class Account:
     trusted_addresses: tuple[AddressPattern, ...] = ()
 
     def may_use_topic(self, topic: str, needed: Permission) -> bool:
-        """Say whether the account may do any of ``needed`` with a topic."""
+        """Return whether the account has any of the ``needed`` permissions for a topic."""
         return self._is_almighty or _suffices(self.topics.get(topic, self.default_topic), needed)
 
     def names(self, topic: str) -> bool:
-        """Say whether a topic is the account's by its name, or because it may do everything; not by its default."""
+        """Return whether the account lists a topic by name, or may do everything; the default does not count."""
         return self._is_almighty or topic in self.topics
 
     def may_use_group(self, group: str, needed: Permission = Permission.SUB) -> bool:
-        """Say whether the account may act for a group."""
+        """Return whether the account may act for a group."""
         return self._is_almighty or _suffices(self.groups.get(group, self.default_group), needed)
 
     @property
@@ -121,18 +121,18 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AccountList:
-    """All accounts by access key. From ``trusted_addresses`` no account is needed."""
+    """All accounts by access key. ``trusted_addresses`` need no account."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     trusted_addresses: tuple[AddressPattern, ...] = ()
 
     def is_trusted(self, address: str) -> bool:
-        """Say whether a client at this IP address needs no account."""
+        """Return whether a client at this IP address needs no account."""
         return _is_among(address, self.trusted_addresses)
 
 
 def is_trusted_by(account: Account, address: str) -> bool:
-    """Say whether a client at this IP address is believed to be who it says it is."""
+    """Return whether a client at this IP address may use the account without a signature."""
     return _is_among(address, account.trusted_addresses)
 
 
@@ -156,14 +156,14 @@ def _suffices(owned: Permission, needed: Permission) -> bool:
 
 
 def parse_accounts(text: str) -> AccountList:
-    """Return what a file of accounts says.
+    """Parse a file of accounts.
 
     Raises:
-        YamlRefused: It is no such file.
-        AccountsInvalid: An unknown key, a wrong value, an account that is there twice.
+        YamlRefused: It is not in the supported part of YAML.
+        AccountsInvalid: An unknown key, a wrong value, or a duplicate account.
     """
     content = _mapping(parse_yaml(text), "the file", _FILE_KEYS | _IGNORED_KEYS)
-    if _FILE_KEYS.isdisjoint(content):  # as one that is being written, or was when the disk was full
+    if _FILE_KEYS.isdisjoint(content):  # for example a file that is being written, or was truncated by a full disk
         raise AccountsInvalid(f"it has neither {' nor '.join(sorted(_FILE_KEYS, reverse=True))}")
     rows = content.get("accounts", [])
     if not isinstance(rows, list):

@@ -1,8 +1,8 @@
 """The file of accounts: read at the start, and again whenever it changes.
 
-It is looked at every second, and read when it has stayed as it is from one look to the next: an editor may write it in
-pieces. A file that is wrong, or gone, changes nothing: the accounts of before stay, and the log says why. One that
-cannot be read now, such as for want of file descriptors, is tried again at every look.
+It is checked every second, and read when it has not changed between two checks, because an editor may write it in
+pieces. If the file is wrong or missing, the earlier accounts stay, and the log says why. If it cannot be read now, for
+example for lack of file descriptors, it is tried again at every check.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AccountsFileRefused(MetaqError):
 
 
 class AccountsFile:
-    """``accounts`` are those in effect."""
+    """``accounts`` are the accounts in effect."""
 
     def __init__(self, files: Files, path: Path) -> None:
         """Read the file (blocking).
@@ -51,15 +51,15 @@ class AccountsFile:
         self.accounts: AccountList = self._read()
         self._task: asyncio.Task[None] | None = None
         self._said = ""
-        """Why the file was not reloaded, as far as the log says so."""
+        """Why the file was not reloaded, as last logged."""
 
     def start(self) -> None:
-        """Look for changes from now on, until ``stop``; nothing more if it does so already."""
+        """Check for changes until ``stop``, unless that is running already."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="accounts file")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -79,7 +79,7 @@ class AccountsFile:
             return self._read()
         except AccountsFileRefused as error:
             if isinstance(error.__cause__, OSError):
-                self._read_stamp = None  # another time it can be read
+                self._read_stamp = None  # it may be readable later
             raise
 
     def _read(self) -> AccountList:

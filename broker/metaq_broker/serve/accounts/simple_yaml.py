@@ -1,4 +1,4 @@
-"""The part of YAML in which files of accounts are written: mappings, lists, texts. Everything else is refused.
+"""The supported part of YAML for files of accounts: mappings, lists, texts. Everything else is refused.
 
 ::
 
@@ -9,7 +9,7 @@
       - key: text           an item that is a mapping; its other keys stand below the first one
         other: [a, b]       a list in one line, of texts
 
-Source: YAML 1.2, the block style with plain and quoted scalars and flow sequences of those.
+Source: YAML 1.2, the block style with plain and quoted scalars and flow sequences of scalars.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SPECIAL: Final = "[]{}&*!|>%@`"
 
 
 class YamlRefused(MetaqError):
-    """Line ``line`` (from 1) is not in the part of YAML that is understood: ``reason``."""
+    """Line ``line`` (from 1) is not in the supported part of YAML: ``reason``."""
 
     def __init__(self, line: int, reason: str) -> None:
         self.line, self.reason = line, reason
@@ -48,10 +48,10 @@ class _Line(NamedTuple):
 
 
 def parse_yaml(text: str) -> Value:
-    """Return what a file says; an empty one is an empty mapping.
+    """Parse a file; an empty one is an empty mapping.
 
     Raises:
-        YamlRefused: It is not written so.
+        YamlRefused: It is not in the supported part of YAML.
     """
     lines = _lines(text)
     if not lines:
@@ -100,7 +100,7 @@ class _Parser:
         while (line := self._next(indent)) is not None and (match := _ITEM.match(line.text)) is not None:
             rest = match["rest"] or ""
             if rest and (_KEY.match(rest) or _ITEM.match(rest)):
-                inner = indent + len(line.text) - len(rest)  # the item's first line stands in its own block
+                inner = indent + len(line.text) - len(rest)  # the first line of the item begins its block
                 self._lines[self.at] = _Line(line.number, inner, rest)
                 items.append(self.block(inner, depth + 1))
             else:
@@ -151,10 +151,10 @@ def _parts(text: str) -> list[str]:
 
 
 def _outside_quotes(text: str, sign: str, *, only_after_blank: bool = False) -> list[int]:
-    """Return where ``sign`` stands outside of quotation marks, and the length of the text.
+    """Return the positions of ``sign`` outside of quotation marks, and the length of the text.
 
-    A quotation mark begins a quoted text at the start of a value only, elsewhere it is a character like others. Two
-    single ones inside of such a text end and begin it.
+    A quotation mark begins a quoted text only at the start of a value; elsewhere it is an ordinary character. In such a
+    text, two single ones end and begin it.
     """
     found, quote, escaped, before, ended = [], "", False, " ", False
     for at, character in enumerate(text):
