@@ -84,7 +84,7 @@ class ReplyQueue:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # on demand: many connections need none
+        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # made on demand
         self._pushed: list[bytes] | None = None
         self._abandoned = False
         self.unanswered = 0
