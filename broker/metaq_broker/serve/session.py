@@ -55,17 +55,17 @@ class Received(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """How many there are."""
+        """Their number."""
 
     @property
     def buffer(self) -> memoryview | None:
-        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+        """Where to receive the next bytes (then call ``buffer_filled``); ``None``: pass them to ``receive_data``."""
 
     def receive_data(self, chunk: Buffer, /) -> None:
-        """Take bytes that were received; a copy of them is kept."""
+        """Take received bytes, which are copied."""
 
     def buffer_filled(self, count: int, /) -> None:
-        """Note that so many bytes were received into ``buffer``."""
+        """Record that ``count`` bytes were received into ``buffer``."""
 
 
 class Session(Protocol):
