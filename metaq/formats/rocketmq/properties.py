@@ -40,6 +40,16 @@ PRODUCER_GROUP: Final = "PGROUP"
 """The producer group that the broker asks about a half message."""
 CHECK_IMMUNITY_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 """Seconds before the broker asks about a half message."""
+CORRELATION_ID: Final = "CORRELATION_ID"
+"""Which request a reply answers."""
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+"""The id of the client that waits for the reply to a request."""
+TTL: Final = "TTL"
+"""How long that client waits, in milliseconds."""
+MESSAGE_TYPE: Final = "MSG_TYPE"
+"""``reply`` marks a reply."""
+CLUSTER: Final = "CLUSTER"
+"""The cluster of the broker that stored the message."""
 INNER_NUM: Final = "INNER_NUM"
 """Number of messages of an inner batch."""
 
@@ -51,7 +61,8 @@ _RESERVED: Final = (
     "INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK "
     "POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS "
     "TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL "
-    "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST BORN_HOST BORN_TIMESTAMP __CRC32#"
+    "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST BORN_HOST BORN_TIMESTAMP __CRC32# "
+    "INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET __LITE_TOPIC TIMER_ROLL_LABEL"
 )
 RESERVED: Final = frozenset(_RESERVED.split())
 """Names with a special meaning. In a stored message they describe how it was stored, and are not copied to a new

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.engine import Engine
-from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
+from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, PropertyColumn, RowColumns, SingleMessage
 from metaq_spark.columns.rocketmq.plain import encode_element
 from metaq_spark.columns.rocketmq.record import parse_properties
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix, unique_key
@@ -171,3 +171,10 @@ def test_a_value_above_the_limit_is_refused_before_any_block_of_its_rows(engine:
             encoded(RowColumns(values), engine, first_row=10)
     encoder = ElementEncoder(RowColumns(values), PREFIX, 10, "a test", engine, value_bytes_max=lambda: limit + 1)
     assert len(list(encoder.append(np.arange(2), OpenBlock(1 << 20, 100)))) == 1
+
+
+def test_properties_by_which_a_broker_dispatches_to_further_queues_are_not_written() -> None:
+    """A message that was read has them; its copy would be dispatched again."""
+    own = {"colour": "red", "INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "7", "__LITE_TOPIC": "l"}
+    column = PropertyColumn.of(pa.array([list(own.items())], pa.map_(pa.string(), pa.string())))
+    assert column.wanted.tolist() == [1, 0, 0, 0]
