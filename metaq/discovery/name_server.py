@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from metaq import ports
-from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES, TEMPLATE_TOPIC
+from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES
 from metaq.backends.rocketmq.bundled import MetaQBroker
 from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
 from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
@@ -23,6 +23,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.routes import MASTER_ID
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import (
+    TEMPLATE_TOPIC,
     Addresses,
     TopicRoute,
     ask_brokers,
@@ -31,7 +32,7 @@ from metaq.backends.rocketmq.topic_route import (
     not_ready,
 )
 from metaq.discovery.refreshed import RefreshedCache
-from metaq.errors import MetaqError, TopicNotFound
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
 
 AVOID_S: Final = 30.0
@@ -250,6 +251,7 @@ class NameServerDirectory:
 
         Raises:
             NameServersAway: None of them answers.
+            NotNameServer: One of them is a broker.
         """
         reasons: list[str] = []
         order = [(self._current + step) % len(self._servers) for step in range(len(self._servers))]
@@ -260,7 +262,7 @@ class NameServerDirectory:
             except MetaqError as error:
                 if not (error.retryable or not_ready(error)):
                     raise
-                reasons.append(str(error))
+                reasons.append(_reason(error))
                 continue
             self._current = position
             if answer is not None:
@@ -268,3 +270,12 @@ class NameServerDirectory:
         if len(reasons) == len(order):
             raise NameServersAway([str(self._servers[position]) for position in order], reasons)
         return None
+
+
+def _reason(error: MetaqError) -> str:
+    """Return why a name server does not answer; the texts of errors name the address, and a broker."""
+    if isinstance(error, ConnectionFailed):
+        return f"{error.action} failed: {error.reason}"
+    if isinstance(error, DeadlineExceeded):
+        return f"no answer to {error.action} within {error.seconds:g} s"
+    return str(error)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from metaq.errors import FieldError, MetaqError
+from metaq import ports
+from metaq.errors import ConnectionFailed, FieldError, MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
@@ -237,6 +238,11 @@ class NameServerRegistration:
         assert self._client is not None
         try:
             response = self._client.call(address, request, TIMEOUT_S)
+        except ConnectionFailed as error:
+            return f"{error.action} failed: {error.reason}; check the address, and that a name server runs there"
         except MetaqError as error:
             return str(error)
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            usual = f"whose port is {ports.NAME_SERVER} unless it is configured otherwise"
+            return f"a broker is there, not a name server, {usual}"
         return None if response.code == ResponseCode.SUCCESS else f"code {response.code}: {response.remark}"

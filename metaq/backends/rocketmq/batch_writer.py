@@ -34,6 +34,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
+from metaq.backends.rocketmq.topic_route import TEMPLATE_TOPIC
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
@@ -45,9 +46,6 @@ from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageRespo
 
 PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
-
-TEMPLATE_TOPIC: Final = "TBW102"
-"""The topic whose settings a broker copies when it creates an unknown topic."""
 
 RECALLING_VERSION: Final = 413
 """Client version that gets a recall handle, 5.0.0, as an ordinal."""

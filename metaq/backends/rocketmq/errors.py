@@ -12,6 +12,8 @@
     ├── QueuesAway             no route has queues that must exist           (retryable)
     ├── TopicNotReadable       no broker allows reads of a topic
     ├── RouteUnusable          a name server sends an invalid route
+    ├── NoReply                no consumer replied to a request in time
+    ├── NotNameServer          a broker is at the address of a name server
     └── TopicListMissing       the name server does not list topics
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from metaq import ports
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 
@@ -137,7 +140,8 @@ class NameServersAway(MetaqError):
 
     def __str__(self) -> str:
         reasons = "; ".join(dict.fromkeys(self.reasons))
-        return f"no name server answers, of {', '.join(self.servers)}: {reasons}"
+        servers = ", ".join(self.servers)
+        return f"no name server answers, of {servers}: {reasons}; check the addresses, and that name servers run there"
 
 
 class BrokerAway(MetaqError):
@@ -196,6 +200,34 @@ class RouteUnusable(MetaqError):
 
     def __str__(self) -> str:
         return f"name server {self.address} gave an unusable route for topic {self.topic!r}: {self.reason}"
+
+
+class NoReply(MetaqError):
+    """No reply to the request ``message_id`` of ``topic`` came within ``seconds``. The request itself is stored."""
+
+    def __init__(self, topic: str, message_id: str, seconds: float) -> None:
+        self.topic, self.message_id, self.seconds = topic, message_id, seconds
+        super().__init__(topic, message_id, seconds)
+
+    def __str__(self) -> str:
+        return (
+            f"no reply to request {self.message_id} within {self.seconds:g} s: no consumer of topic {self.topic!r} "
+            "replied; the request is stored, and a later reply is dropped"
+        )
+
+
+class NotNameServer(MetaqError):
+    """A RocketMQ broker is at ``address``, where a name server is expected: it does not know routes."""
+
+    def __init__(self, address: object) -> None:
+        self.address = str(address)
+        super().__init__(self.address)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.address} is a RocketMQ broker, not a name server; give the address of a name server, whose port "
+            f"is {ports.NAME_SERVER} unless it is configured otherwise"
+        )
 
 
 class TopicListMissing(MetaqError):

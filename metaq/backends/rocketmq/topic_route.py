@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq.backends.rocketmq.errors import RequestRefused, RouteUnusable, TopicListMissing
+from metaq.backends.rocketmq.errors import NotNameServer, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import FieldError, MetaqError
 from metaq.model import Address, Partition
@@ -34,6 +34,9 @@ from metaq.protocols.remoting.headers.routes import (
 
 QUEUE_COUNT_MAX: Final = 65536
 """Limit on the number of a topic's queues at one broker; a larger number in a route is an error."""
+
+TEMPLATE_TOPIC: Final = "TBW102"
+"""The topic whose settings a broker copies when it creates an unknown topic."""
 
 Addresses = Mapping[int, Address]
 """Addresses of a broker, by broker id."""
@@ -82,6 +85,7 @@ def ask_route(session: Session, topic: str) -> TopicRoute | None:
 
     Raises:
         RouteUnusable: The answer is not valid.
+        NotNameServer: It is a broker.
         RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked, or
             refused.
     """
@@ -90,6 +94,8 @@ def ask_route(session: Session, topic: str) -> TopicRoute | None:
     response = session.call(command, what)
     if response.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise NotNameServer(session.address)
     body = session.accepted(response, command, what).body
     try:
         return check_route(TopicRouteData.from_json(body))
@@ -102,6 +108,7 @@ def ask_topics(session: Session) -> list[str]:
 
     Raises:
         TopicListMissing: It has no such list (a proxy).
+        NotNameServer: It is a broker.
         RouteUnusable: The answer is not valid.
         RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked, or
             refused.
@@ -109,6 +116,7 @@ def ask_topics(session: Session) -> list[str]:
     command = to_request(GetAllTopicListFromNameserver())
     response = session.call(command, "the list of topics")
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        ask_route(session, TEMPLATE_TOPIC)  # a proxy knows routes, a broker does not
         raise TopicListMissing(session.address, response.remark or "request not supported")
     body = session.accepted(response, command, "the list of topics").body
     try:
@@ -122,9 +130,12 @@ def ask_brokers(session: Session) -> KnownBrokers:
 
     Raises:
         RouteUnusable: The answer is not valid.
-        ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked.
+        NotNameServer: It is a broker.
+        RequestRefused, ConnectionFailed, DeadlineExceeded, ProtocolError: The name server could not be asked.
     """
     response = session.call(to_request(GetBrokerClusterInfo()), "the list of clusters")
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        ask_route(session, TEMPLATE_TOPIC)  # a proxy knows routes, a broker does not
     if response.code != ResponseCode.SUCCESS:
         return KnownBrokers((), {})
     try:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from metaq.backends.rocketmq.administration import broker_figures
-from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
+from metaq.backends.rocketmq.errors import AccessDenied, NotNameServer, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import KnownBrokers, TopicRoute, ask_brokers, ask_route, ask_topics
@@ -70,7 +70,11 @@ class RocketmqCheckup:
             return
         with closing(self._session(address)) as session:
             began_s = SYSTEM_CLOCK.monotonic()
-            known = ask_brokers(session)
+            try:
+                known = ask_brokers(session)
+            except NotNameServer as error:
+                yield fail(f"{what} answer", str(error))
+                return
             took = since_text(began_s)
         self._known[address] = known
         if known.brokers:

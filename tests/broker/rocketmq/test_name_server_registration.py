@@ -92,3 +92,28 @@ def test_lying_name_servers_hinder_neither_others_nor_the_stop(
 
     with ExitStack() as closing:
         scenario([closing.enter_context(lying(kind)) for kind in LIES], closing)
+
+
+def test_the_log_says_who_is_at_the_address_of_a_name_server(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody, or a broker, which does not support registrations."""
+    topics = TopicConfigs(data_version=DataVersion(timestamp=1, counter=1))
+    source = TopicSource(lambda: topics, lambda _topic: None, lambda: topics.data_version)
+
+    @in_loop
+    async def scenario(broker: RemotingServer) -> None:
+        addresses = (Address("127.0.0.1", free_port()), broker.address)
+        who = BrokerIdentity("C", "broker-a", HERE, MetaQBroker(0, HERE))
+        registered = NameServerRegistration(who, source, RouteTable(lambda: 0), addresses, 0.05)
+        registered.start()
+        try:
+            await until(lambda: caplog.text.count("not registered with a name server") >= 2, "both failed")
+        finally:
+            await registered.stop()
+
+    with RemotingServer(lambda _, command: [command.reply(3, remark="not supported")]) as broker:
+        scenario(broker)
+    reasons = {record.__dict__["fields"]["reason"] for record in caplog.records}
+    assert reasons == {
+        "connect failed: Connection refused; check the address, and that a name server runs there",
+        "a broker is there, not a name server, whose port is 9876 unless it is configured otherwise",
+    }

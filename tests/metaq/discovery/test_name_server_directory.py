@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fix_broker import wait_until
+from fix_broker import free_port, wait_until
 
-from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable, TopicListMissing
+from metaq.backends.rocketmq.errors import (
+    BrokerAway,
+    NameServersAway,
+    NotNameServer,
+    RouteUnusable,
+    TopicListMissing,
+)
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import AVOID_S, NameServerDirectory, parse_name_servers
 from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX
@@ -231,6 +237,27 @@ def test_a_proxy_lists_no_topics(pool: SessionPool) -> None:
         of_a_task = NameServerDirectory(cluster.name_servers, pool)  # which knows nothing but its range
         assert of_a_task.read_address("broker-a", topic="orders") == cluster.broker("broker-a").address()
         assert of_a_task.write_address("broker-a", topic="orders") == cluster.broker("broker-a").address()
+
+
+@pytest.mark.parametrize("ask", ["topics", "queues", "masters"])
+def test_a_broker_at_the_address_of_a_name_server_is_named(
+    cluster: ScriptedCluster, pool: SessionPool, ask: str
+) -> None:
+    where = cluster.broker("broker-a").address()
+    directory = NameServerDirectory([where], pool)
+    asked = {"topics": directory.topics, "queues": lambda: directory.queues("orders"), "masters": directory.masters}
+    with pytest.raises(NotNameServer, match=f"{where} is a RocketMQ broker, not a name server; give .* port is 9876"):
+        asked[ask]()
+
+
+def test_name_servers_that_are_not_there_are_called_name_servers(pool: SessionPool) -> None:
+    nobody = Address("127.0.0.1", free_port())
+    with pytest.raises(NameServersAway) as caught:
+        NameServerDirectory([nobody], pool).topics()
+    assert str(caught.value) == (
+        f"no name server answers, of {nobody}: connect failed: Connection refused; "
+        "check the addresses, and that name servers run there"
+    )
 
 
 def test_an_address_is_as_new_as_the_route_of_the_topic(
