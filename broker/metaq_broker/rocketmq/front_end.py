@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import ipaddress
 import logging
 import socket
 import ssl
@@ -32,6 +31,7 @@ from metaq_broker.rocketmq.messages.partition_numbers import leave_numbers_out
 from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, not_listening
 from metaq_broker.rocketmq.server import BrokerServer
 from metaq_broker.rocketmq.standby import Standby, is_copy, make_own
+from metaq_broker.rocketmq.store_host import StoreHost
 from metaq_broker.serve.accounts.account_list import AccountList
 from metaq_broker.serve.accounts.accounts_file import AccountsFile
 from metaq_broker.serve.server import bind
@@ -68,7 +68,8 @@ class FrontEnd:
         self._parts, self._config, self._listeners = parts, config, listeners
         system = parts.config.system
         port = int(listeners[0].getsockname()[1])
-        self.address = Address(config.ip or _ip_of(system.host_name), port)
+        self.address = Address(config.advertised_host or system.host_name, port)
+        self._store_host = StoreHost(self.address)
         self._folder = Path(system.data_path)
         self.state = StateTable.open(parts.files, self._folder / FILE_NAME, LoopDriver())
         self.standby: Standby | None = None
@@ -93,7 +94,7 @@ class FrontEnd:
         """Bind the port and read the state (blocking; on the event loop). ``serves``: serve clients.
 
         Raises:
-            RemotingUnavailable: The port is in use, the address is not an IP address, or a file is damaged.
+            RemotingUnavailable: The port is in use, the broker's name has no IP address, or a file is damaged.
             ConfigError: The file of key-value pairs cannot be used.
         """
         listeners = _bind(parts.config.system.bind_address, config)
@@ -124,7 +125,7 @@ class FrontEnd:
         if copied:
             leave_numbers_out(self.state, self._mark)
         accounts = self._open_accounts()
-        server = BrokerServer(self._parts, self._config, self._listeners, self.address, self._mark, accounts)
+        server = BrokerServer(self._parts, self._config, self._listeners, self._store_host, self._mark, accounts)
         self._reconcile(server)
         if copied:
             make_own(self.state)
@@ -283,20 +284,3 @@ def _listener(host: str, port: int) -> socket.socket:
         return bind(host, port)
     except OSError as error:
         raise not_listening(host, port, error) from error
-
-
-def _ip_of(host: str) -> str:
-    """Return the IP address of a host: message ids have no other form.
-
-    Raises:
-        RemotingUnavailable: The name cannot be resolved.
-    """
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        reason = f"hostName {host} has no IP address ({error}); set brokerIP1 in [rocketmq]"
-        raise RemotingUnavailable(reason) from error

@@ -48,9 +48,12 @@ _ALL: Final = READ | WRITE | INHERIT
 
 
 def built_in_topics(
-    broker_name: str, cluster_name: str, *, create_topics: bool, delay_levels: int = 18
+    broker_name: str, cluster_name: str, *, create_topics: bool, delay_levels: int = 18, trace_topic: str | None = None
 ) -> dict[str, TopicSettings]:
-    """Return the system topics of a broker; the template only where topics may be made by sending to them."""
+    """Return the system topics of a broker; the template only where topics may be made by sending to them.
+
+    ``trace_topic``: where clients send their traces, ``None`` without such a topic.
+    """
     topics = {
         "SELF_TEST_TOPIC": TopicSettings(1, 1),
         "BenchmarkTest": TopicSettings(1024, 1024),
@@ -64,6 +67,8 @@ def built_in_topics(
         GIVEN_UP_TOPIC: TopicSettings(1, 1),
         f"{cluster_name}_REPLY_TOPIC": TopicSettings(1, 1),
     }
+    if trace_topic is not None:
+        topics[trace_topic] = TopicSettings(1, 1)
     if create_topics:
         topics[TEMPLATE] = TopicSettings(8, 8, _ALL)
     return topics

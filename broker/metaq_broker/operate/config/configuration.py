@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq.formats.topic_names import storage_fault
-from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, settle_tls
+from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, is_loopback, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
 from metaq_broker.operate.config.keys import ignored_keys, read_section
+from metaq_broker.operate.config.own_address import first_address
 from metaq_broker.operate.config.replication import PLUGINS, READERS, Role, check_master, read_role
 from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
 from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
@@ -188,7 +189,11 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
-    warnings = *_warnings(sections, source), *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched))
+    warnings = (
+        *_warnings(sections, source),
+        *_host_warnings(sections["system"], system, source),
+        *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched)),
+    )
     return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, unmatched=unmatched)
 
 
@@ -220,6 +225,8 @@ def development(data_path: Path | str, port: int, partitions: int, rocketmq_port
 
 def _system(section: Section, source: str) -> SystemConfig:
     values = read_section(section, SYSTEM_KEYS, source)
+    if _has_blank_host(section) and (found := first_address()) is not None:
+        values["host_name"] = found
     values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
     values["data_log_path"] = str(Path(values["data_log_path"] or values["data_path"]).expanduser().absolute())
     if values["batch_bytes_max"] < values["message_bytes_max"]:
@@ -275,6 +282,23 @@ def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
         for name, section in sections.items()
         for key, reason in ignored_keys(section).items()
     ]
+
+
+def _has_blank_host(section: Section) -> bool:
+    return section.values.get("hostName") == ""
+
+
+def _host_warnings(section: Section, system: SystemConfig, source: str) -> list[str]:
+    """Return what a blank ``hostName`` stands for."""
+    if not _has_blank_host(section):
+        return []
+    where, used = f"{source} [system] hostName", f"clients are given {system.host_name}"
+    if is_loopback(system.host_name):
+        return [f"{where}: blank, and this machine has no other address: {used}"]
+    text = f"{where}: blank; {used}, the first address of this machine that is not loopback"
+    if is_loopback(system.bind_address):
+        text += f". They cannot connect there while bindAddress is {system.bind_address}"
+    return [text]
 
 
 def unguarded_port_warning(config: BrokerConfig) -> str | None:

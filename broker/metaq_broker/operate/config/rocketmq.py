@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from metaq import ports
+from metaq.formats.topic_names import rocketmq_fault
 from metaq.model import INT32_MAX, Address
 from metaq_broker.operate.config.ini import ConfigError, Section
 from metaq_broker.operate.config.keys import GIB, KIB, MIB, OUR_OWN, key, keys_of, read_section
@@ -24,6 +25,9 @@ VIP_PORT_BELOW: Final = 2
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NAME_CHARACTERS_MAX: Final = 127
 
+HOST_CHARACTERS_MAX: Final = 253
+
+_HOST: Final = re.compile(r"(?:[a-zA-Z0-9_-]+\.)*(?![0-9]+\.?$)[a-zA-Z0-9_-]+\.?")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_%|.-]+")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -34,11 +38,21 @@ def _name(text: str) -> str:
     return text
 
 
-def _ip(text: str) -> str:
+def _topic(text: str) -> str:
+    fault = rocketmq_fault(text)
+    if fault is not None:
+        raise ValueError(f"the name of a topic: {fault}")
+    return text
+
+
+def _host(text: str) -> str:
+    """Read an IP address or the name of a host; the last part of a name is not a number."""
     try:
         return str(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
-        raise ValueError("an IP address, of version 4 or 6") from None
+        if len(text) > HOST_CHARACTERS_MAX or not _HOST.fullmatch(text):
+            raise ValueError("an IP address, or the name of a host, without a port") from None
+    return text
 
 
 def _addresses(text: str) -> tuple[Address, ...]:
@@ -64,7 +78,10 @@ _COUNT: Final[Reader] = number(1, INT32_MAX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketmqConfig:
-    """The section. ``ip`` is empty if clients get ``hostName``; ``accounts_file`` is empty without accounts."""
+    """The section.
+
+    ``advertised_host`` is empty if clients get ``hostName``; ``accounts_file`` is empty without accounts.
+    """
 
     # fmt: off
     enabled: bool = key("enabled", boolean, "whether RocketMQ's clients are served", False, kind=OUR_OWN)
@@ -77,7 +94,11 @@ class RocketmqConfig:
     )
     broker_name: str = key("brokerName", _name, "what routes say", "metaq")
     cluster_name: str = key("clusterName", _name, "what routes say", "DefaultCluster")
-    ip: str = key("brokerIP1", _ip, "what routes say", "", shown="that of `hostName`")
+    advertised_host: str = key(
+        "brokerIP1", _host,
+        "the address or the name that routes give clients, as it is written here. Ids of messages have the IP address "
+        "of the name", "", shown="`hostName`",
+    )
     name_servers: tuple[Address, ...] = key(
         "namesrvAddr", _addresses, "name servers to register at, `HOST:PORT` with `;` between them", (), shown="none",
     )
@@ -89,6 +110,12 @@ class RocketmqConfig:
     default_queues: int = key(
         "defaultTopicQueueNums", number(1, 1024), "queues of a topic that a send makes, at most", 8,
     )
+    has_trace_topic: bool = key(
+        "traceTopicEnable", boolean,
+        "whether the topic exists to which clients send their traces (`enableMsgTrace`), with one queue, also where "
+        "a send makes no topic", True, shown="true; RocketMQ: false",
+    )
+    trace_topic: str = key("msgTraceTopicName", _topic, "the name of that topic", "RMQ_SYS_TRACE_TOPIC")
     auto_create_groups: bool = key("autoCreateSubscriptionGroup", boolean, "whether a consumer makes its group", True)
     wait_for_disk: bool = key(
         "flushDiskType", _flush,
@@ -127,6 +154,10 @@ class RocketmqConfig:
         shown="true; RocketMQ: false",
     )
     long_polling: bool = key("longPollingEnable", boolean, "whether a pull that finds nothing may wait", True)
+    keeps_replies: bool = key(
+        "storeReplyMessageEnable", boolean,
+        "whether [replies to requests](#requests-and-replies) are stored, too, in `CLUSTER_REPLY_TOPIC`", True,
+    )
     accounts: bool = key("aclEnable", boolean, "whether clients need [accounts](#access)", False)
     accounts_file: str = key("aclFile", file_path, "the file of the accounts", "", kind=OUR_OWN)
     metaq_accounts: bool = key(

@@ -98,8 +98,9 @@ class SystemConfig(TopicConfig):
     server_port: int = key("serverPort", _PORT, "0 = any free port", ports.METAQ, sample=str(ports.METAQ))
     host_name: str = key(
         "hostName", host,
-        "the name by which clients reach the broker, also in ZooKeeper; appears in error texts. (MetaQ's default is "
-        "the first address of the machine)", "127.0.0.1", sample="127.0.0.1",
+        "the name or address by which clients reach the broker, also in ZooKeeper; appears in error texts. Blank "
+        "(`hostName=`): the first address of the machine that is not loopback, as in MetaQ; the log says which",
+        "127.0.0.1", sample="127.0.0.1",
     )
     bind_address: str = key(
         "bindAddress", host,

@@ -156,6 +156,11 @@ class MessageStore:
         self.listeners: list[OnFrames] = []
         self._unreported: dict[tuple[str, int], deque[int]] = {}
 
+    def move_to(self, store_host: bytes) -> None:
+        """Name another host in ids and records from now on."""
+        self.store_host = store_host
+        self._records.clear()
+
     def when_stored(self, listener: OnFrames) -> None:
         """Call ``listener`` with all messages that are stored from now on, when they are durable and answered."""
         self.listeners.append(listener)

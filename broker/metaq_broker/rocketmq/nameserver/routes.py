@@ -355,7 +355,12 @@ class RouteTable:
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
-        return BrokerData(broker_name=name, cluster=broker.cluster, broker_addrs=addresses)
+        return BrokerData(
+            broker_name=name,
+            cluster=broker.cluster,
+            broker_addrs=addresses,
+            enable_acting_master=False,  # clients written in Rust require the field, which 5.x always sends
+        )
 
     def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
         places = ((broker.cluster, address) for broker in brokers for address in broker.broker_addrs.values())

@@ -45,7 +45,7 @@ from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PR
 CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 NEW_CLIENTS_FROM: Final = 413
-"""Clients of this version (5.0) and above get the transaction id in the response."""
+"""Clients of this version (5.0) and above get the transaction id in the response, and their messages the region."""
 
 _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
@@ -107,6 +107,8 @@ class Sends:
         self._interceptors: list[Interceptor] = []
         self._markers: re.Pattern[str] | None = None
         self._cluster = f"CLUSTER\x01{config.cluster_name}"
+        region = "\x02".join(f"{name}\x01{value}" for name, value in _SENT.items())
+        self._of_new_clients = f"{region}\x02{self._cluster}"  # as 5.x stores it; its clients' traces read the region
 
     def add_to(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
@@ -168,7 +170,7 @@ class Sends:
     def _send(self, send: Send, settings: TopicSettings) -> RemotingCommand | None:
         command, topic, queue = send.call.request, send.header.topic, send.queue
         if not settings.perm & WRITE:
-            text = f"the broker[{self._config.ip}] sending message is forbidden for topic[{topic}]"
+            text = f"the broker[{self._config.advertised_host}] sending message is forbidden for topic[{topic}]"
             return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
         if queue >= max(settings.read_queues, settings.write_queues):
             text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
@@ -187,7 +189,8 @@ class Sends:
         if "WAIT\x01" in text:
             text = _WAIT.sub("", text)
         joint = "" if not text or text.endswith("\x02") else "\x02"
-        properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
+        added = self._cluster if command.version < NEW_CLIENTS_FROM else self._of_new_clients
+        properties = f"{text}{joint}{added}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
             return self._too_long(command)
         born, times = born_host(send.call), header.reconsume_times or 0

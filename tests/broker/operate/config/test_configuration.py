@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 import zlib
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from metaq_broker.operate.config.configuration import BrokerConfig, covers, development, load, parse
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import REQUIRED
+from metaq_broker.operate.config.own_address import first_address
 from metaq_broker.operate.config.sections import SYSTEM_KEYS
 
 REQUIRED_LINES = (
@@ -245,3 +248,52 @@ def test_development_accepts_every_topic() -> None:
 def test_keys_without_effect_are_ignored_with_a_warning(text: str, warning: str) -> None:
     (found,) = read(text).warnings
     assert found.startswith(warning)
+
+
+def test_a_blank_host_name_is_the_first_address_that_is_not_loopback_and_a_warning_says_which(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("metaq_broker.operate.config.configuration.first_address", lambda: "10.1.2.3")
+    config = read(MINIMAL.replace("[system]\n", "[system]\nhostName=\nbindAddress=0.0.0.0\n"))
+    assert config.system.host_name == "10.1.2.3"
+    assert config.warnings == (
+        "server.ini [system] hostName: blank; clients are given 10.1.2.3, the first address of this machine that is "
+        "not loopback",
+    )
+    (warning,) = read(MINIMAL.replace("[system]\n", "[system]\nhostName=\n")).warnings
+    assert warning.endswith("They cannot connect there while bindAddress is 127.0.0.1")
+
+
+def test_a_blank_host_name_of_a_machine_that_has_only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaq_broker.operate.config.configuration.first_address", lambda: None)
+    config = read(MINIMAL.replace("[system]\n", "[system]\nhostName=\n"))
+    assert config.system.host_name == "127.0.0.1"
+    assert config.warnings == (
+        "server.ini [system] hostName: blank, and this machine has no other address: clients are given 127.0.0.1",
+    )
+
+
+def test_the_first_address_is_one_of_this_machine() -> None:
+    found = first_address()
+    if found is None:
+        pytest.skip("this machine has only loopback")
+    assert not ipaddress.ip_address(found).is_loopback
+    with socket.socket() as listener:
+        listener.bind((found, 0))
+
+
+@pytest.mark.parametrize("value", ["10.0.0.5:10911", "a b", "300.1.1.1", "", "a/b", "-" * 300])
+def test_values_of_broker_ip_that_are_no_host(value: str) -> None:
+    text = f"{MINIMAL}[rocketmq]\nenabled=true\nbrokerIP1={value}\n"
+    if not value:
+        assert read(text).rocketmq is not None
+        return
+    with pytest.raises(ConfigError, match="allowed is an IP address, or the name of a host, without a port"):
+        read(text)
+
+
+@pytest.mark.parametrize("value", ["host.docker.internal", "10.0.0.5", "[::1]", "broker-1", "a_b.example."])
+def test_values_of_broker_ip_that_are_a_host(value: str) -> None:
+    found = read(f"{MINIMAL}[rocketmq]\nenabled=true\nbrokerIP1={value}\n").rocketmq
+    assert found is not None
+    assert found.advertised_host == value.strip("[]")
