@@ -57,7 +57,7 @@ def _java(name: str) -> Client:
     there = release(name.removeprefix("java-"))
     quiet = ("-Drocketmq.client.logLevel=WARN", "-Dfile.encoding=UTF-8")
     program = ("java", *QUICK, *OPENED, *quiet, "-cp", there.class_path, "Client")
-    return Client(name, program, {}, SENDS | {"batch", "transactions", "lite", "sql"})
+    return Client(name, program, {}, SENDS | {"batch", "transactions", "lite", "sql", "request"})
 
 
 def _python(name: str) -> Client:
@@ -98,7 +98,7 @@ def _go(name: str) -> Client:
 
     _made(folder, "\0".join(each.read_text() for each in sources), build)
     environment = {"ROCKETMQ_GO_LOG_LEVEL": "error"}
-    return Client(name, (str(folder / "client"),), environment, SENDS | {"batch", "transactions", "sql"})
+    return Client(name, (str(folder / "client"),), environment, SENDS | {"batch", "transactions", "sql", "request"})
 
 
 _CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {

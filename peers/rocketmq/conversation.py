@@ -7,14 +7,18 @@ A line is an event or a command, then ``key=value`` fields, with tabs between th
     send topic body [tag key property delay       sent id queue offset place, or failed reason
          order state then]
     send topic bodies=one,two ...  (one batch)
+    send topic body wait [...]     (a request)    replied tag property body, or failed reason
     close                                         closed
                                                   message queue offset tag key property times body
                                                   checked body  (the broker asked for a transaction's state)
+                                                  answered status, or unanswered reason  (its reply to a request)
 
 Roles: ``producer``, ``transactions``, ``push``, ``ordered`` (a push consumer that takes each queue in order), ``lite``.
 ``order`` is a number; sends with the same one go to the same queue. ``state`` and ``then`` are the answers of a
 transaction at once and when it is checked: commit, rollback or unknown. A consumer refuses a body that begins with
 "fail".
+``wait`` is how many milliseconds a request waits. A push consumer with ``replies=yes`` replies to bodies that do not
+begin with "silent".
 """
 
 from __future__ import annotations
@@ -108,6 +112,14 @@ class Conversation:
         """
         return self._send({"topic": topic, "body": body, **fields})
 
+    def request(self, topic: str, body: str, wait_ms: int, **fields: object) -> Event:
+        """Send a request and return its reply: an event ``replied``.
+
+        Raises:
+            RuntimeError: There is none in time, with the client's reason.
+        """
+        return self._send({"topic": topic, "body": body, "wait": wait_ms, **fields})
+
     def send_batch(self, topic: str, *bodies: str, **fields: object) -> Event:
         """Send several messages in one request; as ``send``."""
         return self._send({"topic": topic, "bodies": ",".join(bodies), **fields})
@@ -142,7 +154,7 @@ class Conversation:
         return answer
 
     def _answers(self) -> list[Event]:
-        return [event for event in self.events if event.kind in ("sent", "failed")]
+        return [event for event in self.events if event.kind in ("sent", "replied", "failed")]
 
     def _say(self, command: str, **fields: object) -> None:
         stdin = _there(self._process.stdin)

@@ -117,7 +117,8 @@ RULES = [
         )
         for part, requests in {
             "groups": (
-                *("member_requests.py", "offset_requests.py", "client_questions.py", "retries.py", "unused_groups.py"),
+                *("member_requests.py", "offset_requests.py", "client_questions.py", "replies.py", "retries.py"),
+                "unused_groups.py",
             ),
             "delays": ("delays.py", "recalls.py", "waiting_messages.py", "waiting_parts.py"),
             "half_messages": ("transactions.py",),

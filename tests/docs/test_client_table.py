@@ -21,7 +21,7 @@ def test_all_results_have_a_row_and_a_column() -> None:
 
 def test_what_fails_is_named_below_the_table() -> None:
     lines = client_table.table({"go": {"send": "yes", "delay": "no: it is late"}}).splitlines()
-    assert lines[6] == "| Go v2 | yes | - | - | - | - | - | - | no | - | - | - | - |"
+    assert lines[6] == "| Go v2 | yes | - | - | - | - | - | - | no | - | - | - | - | - |"
     assert lines[-1] == "* Go v2, delay: it is late"
 
 

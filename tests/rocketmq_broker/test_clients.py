@@ -260,3 +260,27 @@ def test_a_lite_pull_consumer_reads_commits_and_goes_on(converse: Converse, topi
     again, after = converse("lite", group, topic=name), bodies("after", 12)
     send_and_read(producer, again, name, after)
     assert sorted(again.bodies()) == sorted(after)
+
+
+@pytest.mark.feature("request")
+def test_a_request_gets_the_reply_of_its_consumer_or_ends_in_time(converse: Converse, topic: Topic, group: str) -> None:
+    name = topic(QUEUES)
+    consumer = converse("push", group, topic=name, replies="yes")
+    producer = converse("producer", f"{group}-producers")
+    wait_until(lambda: _is_replied_to(producer, name), "a first reply")
+    for body in bodies("request", 10):
+        reply = producer.request(name, body, 30_000, tag="red")
+        assert (reply["body"], reply["tag"], reply["property"]) == (f"reply to {body}", "reply", "of the reply")
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        producer.request(name, "silent", 1000)
+    assert time.monotonic() - began < 20
+    assert len(consumer.of("answered")) >= 11
+
+
+def _is_replied_to(producer: Conversation, topic: str) -> bool:
+    """Whether a request is replied to: a consumer has to get its queues first."""
+    try:
+        return producer.request(topic, "first", 3000)["body"] == "reply to first"
+    except RuntimeError:
+        return False

@@ -37,6 +37,7 @@ FEATURES: Final = {
     "retry": "retry, dead letter",
     "transactions": "transactions",
     "lite": "lite pull",
+    "request": "request, reply",
     "mqadmin": "`mqadmin`",
 }
 NOT_THERE: Final = "-"

@@ -39,6 +39,11 @@ class ProducerGroups:
         self._client_id = new_client_id()
         self._names = dict.fromkeys(names)
 
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know the client."""
+        return self._client_id
+
     def add(self, name: str) -> bool:
         """Add a group; return whether it is new."""
         count = len(self._names)
@@ -76,6 +81,7 @@ class Heartbeats:
         self._closed = False
         self._reached: set[str] = set()
         self._reasons: dict[str, str] = {}
+        self._beating = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="metaq-heartbeats", daemon=True)
 
     def start(self) -> None:
@@ -96,6 +102,10 @@ class Heartbeats:
         """Send all brokers a heartbeat now: the content has changed."""
         self._wake.set()
 
+    def now(self) -> None:
+        """Send all brokers a heartbeat, and wait for their answers, for ``ANSWER_S`` at most."""
+        self._beat()
+
     def close(self) -> None:
         """Stop. Brokers forget the client when its connections end."""
         self._closed = True
@@ -111,6 +121,10 @@ class Heartbeats:
 
     def _beat(self) -> bool:
         """Send a heartbeat to all brokers; return whether they all answered."""
+        with self._beating:
+            return self._beat_alone()
+
+    def _beat_alone(self) -> bool:
         try:
             masters = self._masters()
         except MetaqError as error:

@@ -11,16 +11,19 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Self, Unpack, cast
 
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
+from metaq.backends.rocketmq.errors import NoReply
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Sendable, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketReceived, RocketSent
+from metaq.client.rocketmq.requests import REPLY_S, RocketReply
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
 from metaq.client.thread_calls import call_in_thread
 from metaq.model import Partition
+from metaq.net.clock import SYSTEM_CLOCK
 
 BYTES_OF_CHARACTER_MAX: Final = 4
 
@@ -114,6 +117,42 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
     ) -> str:
         """Send one message without a response; return its ``message_id``. See ``RocketProducer``."""
         return await call_in_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
+
+    async def request(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        timeout: float = REPLY_S,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> RocketReply:
+        """Store a message, and wait for the reply of the consumer that gets it. Raises as ``RocketProducer.request``.
+
+        No thread waits for the reply.
+        """
+        message = message_of(data, **options)
+        sent = await call_in_thread(self._producer.begin_request, topic, message, timeout, partition, key)
+        try:
+            async with asyncio.timeout(max(0.0, sent.deadline_s - SYSTEM_CLOCK.monotonic())):
+                return await asyncio.wrap_future(sent.future)
+        except TimeoutError:
+            raise NoReply(topic, sent.message_id, timeout) from None
+        finally:
+            self._producer.end_request(sent)
+
+    async def reply(
+        self,
+        request: RocketReceived,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+    ) -> None:
+        """Send the reply to a request; return when its producer has it. Raises as ``RocketProducer.reply``."""
+        await call_in_thread(self._producer.reply, request, data, tag=tag, keys=keys, properties=properties)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a timed message; return its id. Raises as ``RocketProducer.recall``."""

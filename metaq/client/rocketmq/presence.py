@@ -1,7 +1,8 @@
 """Announces the producers of a program to the brokers that they send to, every 30 seconds.
 
 All producers of a ``RocketMQ`` share one connection to each broker, which the first message for one of its topics
-opens. Sending does not depend on it: failures here are retried, and raise nothing.
+opens; the first request that waits for a reply opens those to all brokers, since each may get the reply. Sending does
+not depend on it: failures here are retried, and raise nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
+from metaq.backends.rocketmq.replies import receive_replies
 from metaq.client.forks import notify_after_fork
+from metaq.client.rocketmq.requests import WaitingRequests
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
@@ -34,6 +37,9 @@ class Presence:
         self._topics: dict[str, str] = {}
         self._client: RemotingClient | None = None
         self._heartbeats: Heartbeats | None = None
+        self._everywhere = False
+        self.requests = WaitingRequests()
+        """Requests of this program that wait for replies."""
 
     def sends(self, group: str, topic: str, queues: Iterable[Partition]) -> None:
         """Register that a producer of ``group`` (full name) sends to queues of ``topic``. Returns at once."""
@@ -44,11 +50,35 @@ class Presence:
             for queue in queues:
                 self._topics.setdefault(queue.broker_name, topic)
             if self._heartbeats is None:
-                self._client = self._connect()
-                self._heartbeats = Heartbeats(self._client, self._masters, self._groups.said, level=logging.DEBUG)
-                self._heartbeats.start()
+                self._start()
             elif is_new or len(self._topics) > count:
                 self._heartbeats.soon()
+
+    def waits_for_replies(self, group: str) -> str:
+        """Announce a producer of ``group`` (full name) to all brokers; return the client id that replies name.
+
+        The first call waits for the brokers' answers: a broker that does not know the client cannot push a reply.
+
+        Raises:
+            ValueError: The client is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError("the client is closed")
+            is_first = self._groups.add(group) or not self._everywhere
+            self._everywhere = True
+            heartbeats = self._start() if self._heartbeats is None else self._heartbeats
+        if is_first:
+            heartbeats.now()
+        return self._groups.client_id
+
+    def _start(self) -> Heartbeats:
+        """Connect, and begin with heartbeats."""
+        self._client = self._connect()
+        receive_replies(self._client, self.requests.take)
+        self._heartbeats = Heartbeats(self._client, self._masters, self._groups.said, level=logging.DEBUG)
+        self._heartbeats.start()
+        return self._heartbeats
 
     def close(self) -> None:
         """Stop. Brokers remove the producers when the connections end."""
@@ -62,8 +92,8 @@ class Presence:
 
     def _masters(self) -> Mapping[str, Address]:
         with self._lock:
-            topics = dict(self._topics)
-        found = {}
+            topics, everywhere = dict(self._topics), self._everywhere
+        found = self._directory.masters() if everywhere else {}
         for name, topic in topics.items():
             try:
                 found[name] = self._directory.write_address(name, topic=topic)

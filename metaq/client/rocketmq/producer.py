@@ -6,21 +6,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final, TypedDict, Unpack, cast
+from uuid import uuid4
 
-from metaq.backends.rocketmq.names import PRODUCERS_BYTES_MAX, check_group
+from metaq.backends.rocketmq.errors import NoReply
+from metaq.backends.rocketmq.names import PRODUCERS_BYTES_MAX, check_group, with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.replies import reply_properties, request_properties, send_reply
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
 from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import require_list
 from metaq.client.rocketmq.presence import Presence
-from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
+from metaq.client.rocketmq.records import (
+    NO_PROPERTIES,
+    RocketMessage,
+    RocketReceived,
+    RocketSent,
+    UnsendableMessage,
+)
+from metaq.client.rocketmq.requests import REPLY_S, RocketReply, SentRequest
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.shells import SubmittingProducer
 from metaq.client.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import MetaqError, SendFailed
+from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.model import Partition
 from metaq.sizes import parse_size
 
@@ -29,6 +39,9 @@ DEFAULT_GROUP: Final = "metaq-producer"
 
 COMPRESS_FROM: Final = 4096
 """Default minimum size in bytes for compression of a body. The same as in Java's client."""
+
+REPLY_S_MAX: Final = 86_400.0
+"""Longest wait for a reply."""
 
 SUBMITTED_MESSAGES_MAX: Final = 10_000
 """Most messages that are sent together. The sender splits them into requests by queue."""
@@ -229,6 +242,89 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         except MetaqError as error:
             raise SendFailed(topic, str(error), error.retryable, (None,)) from error
         return row.message_id
+
+    def request(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        timeout: float = REPLY_S,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> RocketReply:
+        """Store a message, and wait for the reply of the consumer that gets it, for ``timeout`` seconds in all.
+
+        The consumer sends the reply with ``reply``, or with Java's or Go's client. The first request of a program
+        announces it to all brokers. Raises as ``send``.
+
+        Raises:
+            NoReply: No reply came in time. The message is stored.
+        """
+        sent = self.begin_request(topic, message_of(data, **options), timeout, partition, key)
+        try:
+            return sent.future.result(max(0.0, sent.deadline_s - self._sender.pool.clock.monotonic()))
+        except TimeoutError:
+            raise NoReply(topic, sent.message_id, timeout) from None
+        finally:
+            self.end_request(sent)
+
+    def begin_request(
+        self, topic: str, message: RocketMessage, timeout: float, partition: Partition | None, key: bytes | str | None
+    ) -> SentRequest:
+        """Send a request and return how to wait for its reply; ``end_request`` must follow. Raises as ``send``."""
+        self.submissions.check_open()
+        presence, clock = self._sender.presence, self._sender.pool.clock
+        if presence is None:
+            raise ValueError("a transactional producer sends no requests; use one of producer()")
+        if not 0 < timeout <= REPLY_S_MAX:
+            raise ValueError(f"timeout {timeout!r}: expected seconds above 0, at most {REPLY_S_MAX:g}")
+        deadline_s, correlation_id = clock.monotonic() + timeout, str(uuid4())
+        client_id = presence.waits_for_replies(with_namespace(self.group, self._sender.directory.namespace))
+        more = request_properties(correlation_id, client_id, round(timeout * 1000))
+        row = self._sender.row(topic, message, partition, key, more)
+        future = presence.requests.add(correlation_id)
+        try:
+            self._sender.send(topic, [row])
+        except BaseException:
+            presence.requests.remove(correlation_id)
+            raise
+        return SentRequest(topic, row.message_id, correlation_id, timeout, deadline_s, future)
+
+    def end_request(self, sent: SentRequest) -> None:
+        """Stop waiting for a reply."""
+        if self._sender.presence is not None:
+            self._sender.presence.requests.remove(sent.correlation_id)
+
+    def reply(
+        self,
+        request: RocketReceived,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+    ) -> None:
+        """Send the reply to a request, a message that a consumer got; return when its producer has it.
+
+        The brokers of the cluster are tried in turn, first the one that has the request.
+
+        Raises:
+            ValueError, TypeError: The message is no request, or the reply cannot be sent as it is.
+            SendFailed: No broker could pass it on: the producer is gone, or not connected to any of them.
+        """
+        self.submissions.check_open()
+        topic, answering = reply_properties(request.properties)
+        message = message_of(data, tag=tag, keys=keys, properties=properties)
+        directory = self._sender.directory
+        try:
+            all_properties = {**message.all_properties(self._sender.next_id()), **answering}
+            names = [request.partition.broker_name, *directory.masters()]
+            send_reply(self._sender.pool, directory, names, self.group, topic, message.body(), all_properties)
+        except FieldError as error:
+            raise ValueError(str(error)) from None
+        except MetaqError as error:
+            raise SendFailed(topic, str(error), error.retryable, (None,)) from error
 
     def submit(
         self,

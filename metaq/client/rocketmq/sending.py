@@ -99,7 +99,7 @@ class Sender:
         policy: RetryPolicy | None = None,
         presence: Presence | None = None,
     ) -> None:
-        self._presence = presence
+        self.presence = presence
         self.directory, self.pool, self.group = directory, pool, group
         self._partitioner, self._failover = partitioner, failover
         self._codec, self._compress_from = codec, compress_from
@@ -139,8 +139,8 @@ class Sender:
         if not found:
             raise ValueError(f"topic {topic!r} has no queue that may be written to now")
         self._queues[topic] = _Known(found, now_s + QUEUES_AGE_S_MAX)
-        if self._presence is not None:
-            self._presence.sends(with_namespace(self.group, self.directory.namespace), topic, found)
+        if self.presence is not None:
+            self.presence.sends(with_namespace(self.group, self.directory.namespace), topic, found)
         return found
 
     def choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
@@ -179,7 +179,7 @@ class Sender:
         queue = self.choose(topic, partition, key)
         if message.is_timed:
             self.require_timers(topic, queue)
-        message_id = self._next_id()
+        message_id = self.next_id()
         try:
             named = message.all_properties(message_id)
             properties = write_properties({**named, **more} if more else named)
@@ -203,7 +203,8 @@ class Sender:
             *(sys_flag, alone, may_move, message.is_timed),
         )
 
-    def _next_id(self) -> str:
+    def next_id(self) -> str:
+        """Return a new message id."""
         now_ms = wall_clock_ms()
         with self._lock:
             if not self._month_ms <= now_ms < self._month_until_ms:

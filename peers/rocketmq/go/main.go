@@ -1,6 +1,7 @@
 // A client with RocketMQ's Go client v2 that speaks the line protocol of peers/rocketmq/conversation.py.
 //
-// Arguments: nameServers role=producer|transactions|push|ordered group; topic tags=* (or sql) retries=1 for consumers.
+// Arguments: nameServers role=producer|transactions|push|ordered group; topic tags=* (or sql) retries=1 replies=no for
+// consumers.
 package main
 
 import (
@@ -95,6 +96,43 @@ func report(result *primitive.SendResult, err error) {
 	say("sent", "id="+result.MsgID, "queue="+queue, "offset="+offset, "place="+result.OffsetMsgID)
 }
 
+func request(made rocketmq.Producer, wait string, message *primitive.Message) {
+	milliseconds, err := strconv.Atoi(wait)
+	check(err)
+	reply, err := made.Request(context.Background(), time.Duration(milliseconds)*time.Millisecond, message)
+	if err != nil {
+		report(nil, err)
+		return
+	}
+	say("replied", "tag="+reply.GetTags(), "property="+reply.GetProperty("property"), "body="+string(reply.Body))
+}
+
+func reply(replier rocketmq.Producer, request *primitive.MessageExt) {
+	made, err := consumer.CreateReplyMessage(request, nil) // it takes a body for properties
+	check(err)
+	made.Body = []byte("reply to " + string(request.Body))
+	made.WithTag("reply")
+	made.WithProperty("property", "of the reply")
+	result, err := replier.SendSync(context.Background(), made)
+	if err != nil {
+		say("unanswered", "reason="+strings.Join(strings.Fields(err.Error()), " "))
+		return
+	}
+	say("answered", "status="+strconv.Itoa(int(result.Status)))
+}
+
+func replier(given map[string]string) rocketmq.Producer {
+	made, err := rocketmq.NewProducer(
+		producer.WithNameServer(strings.Split(given["nameServers"], ";")),
+		producer.WithGroupName(given["group"]+"-replies"),
+		producer.WithSendMsgTimeout(deadline),
+		producer.WithRetry(2),
+	)
+	check(err)
+	check(made.Start())
+	return made
+}
+
 func produce(given map[string]string) {
 	made, err := rocketmq.NewProducer(
 		producer.WithNameServer(strings.Split(given["nameServers"], ";")),
@@ -107,6 +145,10 @@ func produce(given map[string]string) {
 	check(made.Start())
 	say("ready")
 	commands(func(command map[string]string) {
+		if wait, there := command["wait"]; there {
+			request(made, wait, message(command, command["body"]))
+			return
+		}
 		var messages []*primitive.Message
 		if bodies, there := command["bodies"]; there {
 			for _, body := range strings.Split(bodies, ",") {
@@ -206,7 +248,19 @@ func consume(given map[string]string) {
 	if sql := given["sql"]; sql != "" {
 		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
 	}
-	check(made.Subscribe(given["topic"], selector, taken))
+	take := taken
+	if given["replies"] == "yes" {
+		answering := replier(given)
+		take = func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+			for _, each := range messages {
+				if !strings.HasPrefix(string(each.Body), "silent") {
+					reply(answering, each)
+				}
+			}
+			return taken(ctx, messages...)
+		}
+	}
+	check(made.Subscribe(given["topic"], selector, take))
 	check(made.Start())
 	say("ready")
 	commands(func(map[string]string) {})

@@ -21,6 +21,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -28,8 +29,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A client that is told what to do by lines on its standard input: the line protocol of peers/rocketmq/conversation.py.
  *
- * <p>Arguments: nameServers role=producer|transactions|push|ordered|lite group; topic tags=* (or sql) retries=1 for consumers;
- * accessKey secretKey.
+ * <p>Arguments: nameServers role=producer|transactions|push|ordered|lite group; topic tags=* (or sql) retries=1 replies=no for
+ * consumers; trace=no for producers; accessKey secretKey.
  */
 public final class Client {
     private static final PrintStream OUT = new PrintStream(System.out, true);
@@ -76,7 +77,7 @@ public final class Client {
         Map<String, LocalTransactionState> answers = new ConcurrentHashMap<>();
         DefaultMQProducer producer = transactions
                 ? new TransactionMQProducer(given.text("group"), given.account())
-                : new DefaultMQProducer(given.text("group"), given.account());
+                : new DefaultMQProducer(given.text("group"), given.account(), given.text("trace", "no").equals("yes"), null);
         if (transactions) {
             ((TransactionMQProducer) producer).setTransactionListener(new Transactions(answers));
         }
@@ -89,6 +90,12 @@ public final class Client {
         for (String line = in.readLine(); line != null && !line.equals("close"); line = in.readLine()) {
             Map<String, String> command = parsed(line);
             try {
+                if (command.containsKey("wait")) {
+                    Message reply = producer.request(message(command, command.get("body")), Long.parseLong(command.get("wait")));
+                    say("replied\ttag=" + text(reply.getTags()) + "\tproperty=" + text(reply.getUserProperty("property"))
+                            + "\tbody=" + new String(reply.getBody(), StandardCharsets.UTF_8));
+                    continue;
+                }
                 SendResult result = sent(producer, command, answers);
                 if (result.getSendStatus() != SendStatus.SEND_OK) {
                     throw new IllegalStateException(result.getSendStatus().name());
@@ -157,18 +164,39 @@ public final class Client {
         if (role.equals("ordered")) {
             consumer.setConsumeThreadMin(4);
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                boolean good = taken(messages);
+                boolean good = taken(messages, null);
                 context.setSuspendCurrentQueueTimeMillis(100);
                 return good ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
             });
         } else {
+            DefaultMQProducer replier = given.text("replies", "no").equals("yes") ? replier() : null;
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 context.setDelayLevelWhenNextConsume(1);
-                return taken(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                return taken(messages, replier) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
         }
         consumer.start();
         return consumer::shutdown;
+    }
+
+    private DefaultMQProducer replier() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(given.text("group") + "-replies", given.account());
+        producer.setNamesrvAddr(given.text("nameServers"));
+        producer.setSendMsgTimeout(DEADLINE_MS);
+        producer.start();
+        return producer;
+    }
+
+    private static void reply(DefaultMQProducer replier, MessageExt request) {
+        try {
+            String body = "reply to " + new String(request.getBody(), StandardCharsets.UTF_8);
+            Message reply = MessageUtil.createReplyMessage(request, body.getBytes(StandardCharsets.UTF_8));
+            reply.setTags("reply");
+            reply.putUserProperty("property", "of the reply");
+            say("answered\tstatus=" + replier.send(reply).getSendStatus());
+        } catch (Exception reason) {
+            say("unanswered\treason=" + String.valueOf(reason).replaceAll("\\s+", " "));
+        }
     }
 
     private Closing lite() throws Exception {
@@ -184,7 +212,7 @@ public final class Client {
             while (!closing[0]) {
                 List<MessageExt> messages = consumer.poll(200);
                 if (!messages.isEmpty()) {
-                    taken(messages);
+                    taken(messages, null);
                     consumer.commitSync();
                 }
             }
@@ -198,7 +226,7 @@ public final class Client {
     }
 
     /** Print them; return whether all are good: a body that begins with "fail" is not. */
-    private static boolean taken(List<MessageExt> messages) {
+    private static boolean taken(List<MessageExt> messages, DefaultMQProducer replier) {
         boolean good = true;
         for (MessageExt each : messages) {
             String body = new String(each.getBody(), StandardCharsets.UTF_8);
@@ -206,6 +234,9 @@ public final class Client {
                     + "\tkey=" + text(each.getKeys()) + "\tproperty=" + text(each.getUserProperty("property"))
                     + "\ttimes=" + each.getReconsumeTimes() + "\tbody=" + body);
             good &= !body.startsWith("fail");
+            if (replier != null && !body.startsWith("silent")) {
+                reply(replier, each);
+            }
         }
         return good;
     }

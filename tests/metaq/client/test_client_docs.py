@@ -39,4 +39,5 @@ def test_the_examples_run(
     assert re.search(r"handled b'.*' at attempt 2", printed)
     assert "hot ('order-1',) b'one tea'" in printed
     assert "\ncommitted\n" in printed
-    assert len(EXAMPLES) == 24
+    assert "a scone is b'4.20'" in printed
+    assert len(EXAMPLES) == 25

@@ -111,6 +111,7 @@ class Members:
         self._consumers: dict[str, _Consumers] = {}
         self._producers: dict[str, _Producers] = {}
         self._of_connection: dict[Hashable, tuple[Names, Names]] = {}
+        self._producing: dict[str, dict[Hashable, int]] = {}  # client id -> connection -> groups
         self._alike: dict[tuple[Names, Names], tuple[Names, Names]] = {}
         self._count = self._expression_bytes = 0
         self._listeners: list[OnChange] = []
@@ -180,7 +181,12 @@ class Members:
         return True
 
     def producer_seen(self, identity: ClientIdentity, group: str) -> None:
-        self._seen(self._producers.setdefault(group, _Producers()).members, identity)
+        members = self._producers.setdefault(group, _Producers()).members
+        if (known := members.get(identity.connection)) is not None:
+            self._produces_less(known.identity)
+        self._seen(members, identity)
+        connections = self._producing.setdefault(identity.client_id, {})
+        connections[identity.connection] = connections.get(identity.connection, 0) + 1
         self._in_group(identity.connection, 1, group)
 
     def consumer_left(self, connection: Hashable, group: str, *, notify: bool = True) -> None:
@@ -192,8 +198,9 @@ class Members:
     def producer_left(self, connection: Hashable, group: str) -> None:
         """Remove a client from a producer group."""
         entry = self._producers.get(group)
-        if entry is not None and entry.members.pop(connection, None) is not None:
+        if entry is not None and (left := entry.members.pop(connection, None)) is not None:
             self._count -= 1
+            self._produces_less(left.identity)
             self._forget_group(connection, 1, group)
             if not entry.members:
                 del self._producers[group]
@@ -240,6 +247,19 @@ class Members:
         entry = self._producers.get(group)
         return [] if entry is None else [member.identity for member in entry.members.values()]
 
+    def producer_of(self, client_id: str) -> Hashable | None:
+        """Return the newest connection of the producers with a client id, ``None`` without any."""
+        return next(reversed(self._producing.get(client_id, {})), None)
+
+    def producer_groups(self) -> Iterator[str]:
+        """Yield the producer groups that have members."""
+        return iter(list(self._producers))
+
+    def producers_seen(self, group: str) -> list[tuple[ClientIdentity, float]]:
+        """Return the members of a producer group, each with the seconds since its last heartbeat."""
+        entry, now = self._producers.get(group), self._monotonic()
+        return [] if entry is None else [(each.identity, now - each.seen) for each in entry.members.values()]
+
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Return the group of the newest heartbeat, with all its subscriptions; ``None`` without members."""
         entry = self._consumers.get(group)
@@ -276,6 +296,15 @@ class Members:
         changed = member.identity.client_id != identity.client_id
         member.identity, member.seen = identity, self._monotonic()
         return changed
+
+    def _produces_less(self, identity: ClientIdentity) -> None:
+        """Count one group less of a producer's connection."""
+        connections = self._producing[identity.client_id]
+        connections[identity.connection] -= 1
+        if not connections[identity.connection]:
+            del connections[identity.connection]
+            if not connections:
+                del self._producing[identity.client_id]
 
     def _in_group(self, connection: Hashable, kind: int, group: str) -> None:
         groups = self._of_connection.get(connection, _NO_NAMES)

@@ -45,6 +45,8 @@ class Retries:
 
     def __init__(self, store: MessageStore, delays: DelayedDelivery, groups: Groups, make_topic: MakeTopic) -> None:
         self._store, self._delays, self._groups, self._make_topic = store, delays, groups, make_topic
+        self.when_taken_back: Callable[[str, str], None] = lambda _topic, _group: None
+        """Called with topic and group of a message that was sent back."""
 
     def mount(self, dispatcher: Dispatcher) -> None:
         dispatcher.add([RequestCode.CONSUMER_SEND_MSG_BACK], self._take_back)
@@ -74,6 +76,7 @@ class Retries:
                 remark = f"the message was not taken back: {getattr(outcome, 'reason', outcome)}"
                 call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
             else:
+                self.when_taken_back(own_topic(found), asked.group)
                 call.answer(command.reply())
 
         self._store_copy(asked, found, settings, _maximum(command, asked, settings), done)

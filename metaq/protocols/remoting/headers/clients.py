@@ -7,7 +7,7 @@ from typing import Annotated
 
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.headers.fields import Request, Response
-from metaq.protocols.remoting.wire_types import I32, Wire
+from metaq.protocols.remoting.wire_types import I32, I64, Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +132,28 @@ class GetConsumerStatusFromClient(Request):
     topic: str
     group: str
     client_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushReplyMessage(Request):
+    """Give a client the reply to a request that it sent; the body is the reply's. From a broker.
+
+    ``properties`` have the CORRELATION_ID of the request. Hosts are ``ip:port``, times are in milliseconds.
+    """
+
+    CODE = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool | None = None
+    born_host: str
+    store_host: str
+    store_timestamp: I64

@@ -16,12 +16,22 @@ class SendMessage(Request):
 
     ``batch`` decides, not the code. ``queue_id`` below 0: the broker chooses one. ``flag`` is the application's own.
     ``born_timestamp`` is in milliseconds. ``default_topic`` is the template for an unknown topic. Java sends the
-    versions with short names, 310 and 320; C++ and old clients 10.
+    versions with short names, 310 and 320; C++ and old clients 10. 324 and 325 are the same with a reply, which is
+    pushed to the client that the property REPLY_TO_CLIENT names.
     """
 
     CODE = RequestCode.SEND_MESSAGE_V2
-    OTHER_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_BATCH_MESSAGE)
-    SHORT_CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    OTHER_CODES = (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    )
+    SHORT_CODES = (
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    )
 
     producer_group: Annotated[str, Wire(short="a")]
     topic: Annotated[str, Wire(short="b")]

@@ -1,0 +1,138 @@
+"""A request waits for the reply of its consumer: both kinds of client, two brokers, and nobody who replies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from fix_broker import StartBroker
+from local_servers import NAMES, BrokerPair, running_name_server
+
+from metaq import AsyncRocketMQ, RocketMQ
+from metaq.backends.rocketmq.errors import NoReply
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.replies import reply_properties, send_reply
+from metaq.client.rocketmq.records import RocketMessage, RocketReceived
+from metaq.client.rocketmq.requests import RocketReply
+from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
+from metaq.errors import SendFailed
+from metaq.model import Partition
+
+pytestmark = pytest.mark.process
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def pair(tmp_path: Path, start_broker: StartBroker) -> Iterator[BrokerPair]:
+    with running_name_server(tmp_path) as names:
+        yield BrokerPair(start_broker, tmp_path, names.address)
+
+
+@contextmanager
+def replying(name_server: str, *, to: str = "orders") -> Iterator[list[RocketReceived]]:
+    """Reply to the requests that come from now on, but for those that say ``silent``; yields what was replied to."""
+    ended, replied = threading.Event(), list[RocketReceived]()
+
+    def run() -> None:
+        with RocketMQ(name_server) as mq:
+            ends = {info.partition: info.end for info in mq.cluster.describe(to)}
+            producer = mq.producer()
+            while not ended.wait(0.02):
+                for message in mq.browse(to, start="earliest"):
+                    if message.offset >= ends.get(message.partition, 0):
+                        ends[message.partition] = message.end
+                        if message.data != b"silent":
+                            replied.append(message)
+                            producer.reply(message, b"reply to " + message.data, tag="red", properties={"own": "x"})
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield replied
+    finally:
+        ended.set()
+        thread.join(LONG_S)
+
+
+def check(reply: RocketReply, body: bytes) -> None:
+    assert (reply.data, reply.tag, reply.properties["own"]) == (b"reply to " + body, "red", "x")
+
+
+def test_requests_to_queues_of_both_brokers_are_replied_to(pair: BrokerPair) -> None:
+    with replying(pair.name_server) as replied, RocketMQ(pair.name_server) as mq:
+        producer = mq.producer()
+        for name in NAMES:
+            body = f"to {name}".encode()
+            check(producer.request("orders", body, timeout=LONG_S, partition=Partition(name, 1)), body)
+        assert {message.partition.broker_name for message in replied} == set(NAMES)
+        assert mq.producer(group="other").request("orders", b"again", timeout=LONG_S).data == b"reply to again"
+
+
+def test_many_requests_of_one_loop_wait_at_the_same_time(pair: BrokerPair) -> None:
+    async def run() -> None:
+        async with AsyncRocketMQ(pair.name_server) as mq:
+            producer, bodies = mq.producer(), [f"request {number}".encode() for number in range(30)]
+            replies = await asyncio.gather(*(producer.request("orders", each, timeout=LONG_S) for each in bodies))
+            for reply, body in zip(replies, bodies, strict=True):
+                check(reply, body)
+            with pytest.raises(NoReply):
+                await producer.request("orders", b"silent", timeout=0.2)
+
+    with replying(pair.name_server):
+        asyncio.run(run())
+
+
+def test_a_request_that_nobody_replies_to_ends_in_time(pair: BrokerPair) -> None:
+    with RocketMQ(pair.name_server) as mq:
+        producer, began = mq.producer(), time.monotonic()
+        with pytest.raises(
+            NoReply, match=r"no reply to request \w+ within 0.2 s: no consumer of topic 'orders' replied"
+        ):
+            producer.request("orders", b"silent", timeout=0.2)
+        assert time.monotonic() - began < LONG_S
+        with pytest.raises(ValueError, match="timeout 0: expected seconds above 0"):
+            producer.request("orders", b"silent", timeout=0)
+
+
+def test_a_broker_pushes_replies_to_requests_that_another_one_stored(pair: BrokerPair) -> None:
+    """The consumer may send the reply to any broker of the cluster."""
+    with RocketMQ(pair.name_server) as mq, closing(SessionPool()) as pool:
+        routes = NameServerDirectory(parse_name_servers(pair.name_server), pool)
+        producer, message = mq.producer(), RocketMessage(data=b"which way")
+        sent = producer.begin_request("orders", message, LONG_S, Partition("broker-a", 0), None)
+        (request,) = (each for each in mq.browse("orders") if each.message_id == sent.message_id)
+        topic, properties = reply_properties(request.properties)
+        send_reply(pool, routes, ["broker-b"], "g", topic, b"this way", properties)
+        assert sent.future.result(LONG_S).data == b"this way"
+        producer.end_request(sent)
+        send_reply(pool, routes, ["broker-b"], "g", topic, b"too late", properties)  # dropped, and no error
+        stored = {each.data for each in mq.browse(topic)}
+        assert stored >= {b"this way", b"too late"}
+
+
+def test_replies_for_which_nobody_waits(pair: BrokerPair) -> None:
+    with RocketMQ(pair.name_server) as mq:
+        producer = mq.producer()
+        plain = producer.send("orders", b"no request")
+        (message,) = (each for each in mq.browse("orders") if each.message_id == plain.message_id)
+        with pytest.raises(ValueError, match="the message is no request, it has no property CORRELATION_ID"):
+            producer.reply(message, b"x")
+        with RocketMQ(pair.name_server) as other, pytest.raises(NoReply):
+            other.producer().request("orders", b"silent", timeout=0.1)
+        request = next(each for each in mq.browse("orders") if each.data == b"silent" and "TTL" in each.properties)
+        with pytest.raises(SendFailed, match=r"no producer with the client id .* is connected to broker"):
+            _until_gone(lambda: producer.reply(request, b"x"))
+
+
+def _until_gone(reply: Callable[[], None]) -> None:
+    """Reply until it fails: a broker notices the end of a client's connection a moment later."""
+    end = time.monotonic() + LONG_S
+    while time.monotonic() < end:
+        reply()
+        time.sleep(0.05)
