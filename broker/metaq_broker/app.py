@@ -203,8 +203,16 @@ class Broker:
         from metaq_broker.rocketmq.front_end import FrontEnd  # imported here: not every broker needs it
         from metaq_broker.rocketmq.parts import FrontEndParts
 
-        topics = self._serve_topics, self._delete_messages
-        parts = FrontEndParts(self.config, self.engine, self._files, self._clock, *topics)
+        parts = FrontEndParts(
+            config=self.config,
+            engine=self.engine,
+            files=self._files,
+            clock=self._clock,
+            apply=self._serve_topics,
+            delete_messages=self._delete_messages,
+            retire=self.retention.run_now,
+            slave=self.replication.synchronous_slave,
+        )
         self.rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self.replication.is_master)
         self.retention.users.append(self.rocketmq.needed_from)
         self.maintenance.deleted = self.rocketmq.partition_deleted

@@ -60,7 +60,8 @@ DIFFERENCES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "DELAY and TRAN_MSG": (0, HALF),
         **{f"{code}": (0, NAME_SERVER) for code in (105, 106)},
         "305 without fields": (0, "the system topics of this broker"),
-        **{f"{code} without fields": (3, NOT_SUPPORTED) for code in (314, 315, 317)},
+        "314 without fields": (3, NOT_SUPPORTED),
+        "317 without fields": (0, "the groups of this broker: a request without a group makes none"),
     },
 }
 """Label of the step -> the code here, and why the answer is another. docs/rocketmq-broker.md lists them, too."""

@@ -309,6 +309,12 @@ class Replication:
             fault = "" if state.fault is None else f" not_copied {state.fault}"
             yield f"{state.partition_key[0]} part {state.partition_key[1]} lag_bytes {state.lag_bytes}{fault}"
 
+    def synchronous_slave(self) -> tuple[Address, bool] | None:
+        """Return the slave of this synchronous pair's master, and whether it is in sync; ``None`` for other brokers."""
+        if self.master is None or not isinstance(self.role, SamsaConfig):
+            return None
+        return self.role.slave, self.master.trouble is None
+
     def facts(self) -> dict[str, object]:
         """Return what ``ctl status`` shows."""
         states = self.slave.states() if self.slave is not None else []

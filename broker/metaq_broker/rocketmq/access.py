@@ -5,15 +5,18 @@ Requests are checked before they are executed. Both of these must allow a reques
 * **Accounts**, if the broker has some. Every request, except requests to a name server, needs the access key of an
   account and a valid signature. Then the account's permissions apply::
 
-      send (10, 310, 320, 370)                           PUB on the topic, of each message of a batch: they are one's
+      send (10, 310, 320, 370), reply (324, 325)         PUB on the topic, of each message of a batch: they are one's
       end a transaction (37)                             PUB on the topic of its half message
       pull (11, 361, 31002), committed offsets (14, 15)  SUB on topic and group
       heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
       goodbye (35), members (38), send back (36),
       questions to a client (307, 309)                   SUB on the group
-      lookups (12), reset of offsets (222)               SUB on the topic, 222 on the group too
+      lookups (12), entries of queues (321),
+      reset of offsets (222)                             SUB on the topic, 222 on the group too
       offsets of queues (29, 30, 31, 32)                 PUB or SUB on the topic
-      topics, groups, settings (17, 215, 200, 207, 25)   an administrator
+      topics, groups, settings (17, 18, 215, 200, 225,
+      207, 25), removal of old messages (329),
+      accounts (50 to 54)                                an administrator
       what changes routes (100, 102 to 104, 205, ...)    an administrator, or a broker with an administrator's account
       other questions                                    any account
 
@@ -58,10 +61,18 @@ SUB: Final = Permission.SUB
 ADMIN_CODES: Final = frozenset(
     {
         _CODE.UPDATE_AND_CREATE_TOPIC,
+        _CODE.UPDATE_AND_CREATE_TOPIC_LIST,
         _CODE.UPDATE_BROKER_CONFIG,
         _CODE.DELETE_TOPIC_IN_BROKER,
         _CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        _CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        _CODE.DELETE_EXPIRED_COMMITLOG,
         _CODE.DELETE_SUBSCRIPTIONGROUP,
+        _CODE.UPDATE_AND_CREATE_ACL_CONFIG,
+        _CODE.DELETE_ACL_CONFIG,
+        _CODE.GET_BROKER_CLUSTER_ACL_INFO,
+        _CODE.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        _CODE.GET_BROKER_CLUSTER_ACL_CONFIG,
         _CODE.PUT_KV_CONFIG,
         _CODE.DELETE_KV_CONFIG,
         _CODE.REGISTER_BROKER,
@@ -89,7 +100,13 @@ OPEN_CODES: Final = frozenset(
 )
 """Requests to a name server, which need no key."""
 
-_SENDS: Final[dict[int, str]] = {_CODE.SEND_MESSAGE: "topic", _CODE.SEND_MESSAGE_V2: "b", _CODE.SEND_BATCH_MESSAGE: "b"}
+_SENDS: Final[dict[int, str]] = {
+    _CODE.SEND_MESSAGE: "topic",
+    _CODE.SEND_MESSAGE_V2: "b",
+    _CODE.SEND_BATCH_MESSAGE: "b",
+    _CODE.SEND_REPLY_MESSAGE: "topic",
+    _CODE.SEND_REPLY_MESSAGE_V2: "b",
+}
 _OF_QUEUES: Final = frozenset(
     {
         _CODE.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -150,7 +167,7 @@ def needs_of(command: RemotingCommand) -> Iterator[Need]:
             yield Need(group, SUB, is_group=True)
     elif code in _OF_QUEUES:
         yield _of_topic(ext.get("topic", ""), ANY)
-    elif code == _CODE.QUERY_MESSAGE:
+    elif code in (_CODE.QUERY_MESSAGE, _CODE.QUERY_CONSUME_QUEUE):
         yield _of_topic(ext.get("topic", ""), SUB)
     else:
         yield from _of_body(command)

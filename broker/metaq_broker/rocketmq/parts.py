@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from metaq.model import Address
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.topics import Topics
@@ -32,7 +33,9 @@ from metaq_broker.start_errors import StartFailed, listen_fault
 class FrontEndParts:
     """The broker's parts that the front end uses.
 
-    ``apply`` sets the engine's configuration; ``delete_messages`` deletes a topic's messages.
+    ``apply`` sets the engine's configuration; ``delete_messages`` deletes a topic's messages; ``retire`` removes
+    messages whose time is over. ``slave`` returns the address of the slave of a synchronous pair, and whether it is in
+    sync.
     """
 
     config: BrokerConfig
@@ -41,6 +44,8 @@ class FrontEndParts:
     clock: Clock
     apply: Callable[[BrokerConfig], None]
     delete_messages: Callable[[str], Awaitable[None]]
+    retire: Callable[[], Awaitable[object]]
+    slave: Callable[[], tuple[Address, bool] | None]
 
 
 class RemotingUnavailable(StartFailed):
@@ -61,6 +66,7 @@ def client_topics(parts: FrontEndParts, config: RocketmqConfig, state: StateTabl
         config.cluster_name,
         create_topics=config.auto_create_topics,
         delay_levels=len(config.delay_levels_s),
+        trace_topic=config.trace_topic if config.has_trace_topic else None,
     )
     return Topics(
         state,

@@ -11,11 +11,9 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import TopicConfig
@@ -27,6 +25,8 @@ from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.rocketmq import ROCKETMQ_KEYS, RocketmqConfig
 from metaq_broker.rocketmq.access import Access
+from metaq_broker.rocketmq.administration.account_requests import AccountRequests
+from metaq_broker.rocketmq.administration.activity import Activity
 from metaq_broker.rocketmq.administration.administration import (
     AdministrationRequests,
     data_version,
@@ -34,8 +34,10 @@ from metaq_broker.rocketmq.administration.administration import (
     topic_config,
     topic_configs,
 )
+from metaq_broker.rocketmq.administration.figure_sources import FigureSources
 from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
-from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
+from metaq_broker.rocketmq.administration.inspection import Inspected, InspectionRequests
+from metaq_broker.rocketmq.administration.running_figures import RunningFigures
 from metaq_broker.rocketmq.bundled import BundledBroker
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
@@ -46,6 +48,7 @@ from metaq_broker.rocketmq.groups.member_requests import MemberRequests
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
+from metaq_broker.rocketmq.groups.replies import Replies
 from metaq_broker.rocketmq.groups.unused_groups import UnusedGroups
 from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
@@ -68,6 +71,7 @@ from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPulls
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from metaq_broker.rocketmq.sends.sends import Sends
 from metaq_broker.rocketmq.session import RemotingLimits, RemotingServer
+from metaq_broker.rocketmq.store_host import StoreHost
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.serve.accounts.accounts_file import AccountsFile
 from metaq_broker.serve.server import Server
@@ -77,18 +81,13 @@ _LOG: Final = logging.getLogger(__name__)
 KEY_VALUES_NAME: Final = "rocketmq-kvconfig.json"
 """A file in the data folder."""
 
-QUEUES_LOOKED_AT_MAX: Final = 256
-"""Most queues that are checked for the oldest message of all."""
-
 SCAN_S: Final = 5.0
 """Between two looks for members and brokers that were silent for too long."""
 
 FIXED_SETTINGS: Final = {
     "filterServerNums": "0",
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
     "slaveReadEnable": "false",
     "traceOn": "true",
-    "traceTopicEnable": "false",
 }
 """Settings of RocketMQ that this broker does not have, as they are in effect here; tools expect them."""
 
@@ -120,14 +119,14 @@ class _FixedSettings:
 
 
 class BrokerServer:
-    """It listens on the sockets ``listeners``; ``address`` is where clients reach it."""
+    """It listens on the sockets ``listeners``; ``store_host`` is where clients reach it."""
 
     def __init__(
         self,
         parts: FrontEndParts,
         config: RocketmqConfig,
         listeners: list[socket.socket],
-        address: Address,
+        store_host: StoreHost,
         mark: StateMark,
         accounts: AccountsFile | None,
     ) -> None:
@@ -138,13 +137,13 @@ class BrokerServer:
         """
         self._parts, self._config, self._listeners = parts, config, listeners
         self._mark, state = mark, mark.table
-        self.address = address
-        port, system = address.port, parts.config.system
+        self._store_host, self.address = store_host, store_host.address
+        system = parts.config.system
         self._metaq = MetaQBroker(system.broker_id, Address(system.host_name, parts.engine.port))
         engine, clock = parts.engine, parts.clock
         self.topics = client_topics(parts, config, state)
-        host = host_bytes(self.address.host, port)
-        self.store = MessageStore(engine, PartitionNumbers(state, mark), host, config.message_bytes_max)
+        numbers = PartitionNumbers(state, mark)
+        self.store = MessageStore(engine, numbers, store_host.packed, config.message_bytes_max)
         limits = group_limits(config)
         self.groups = self._group_state(state, limits)
         self.locks = QueueLocks(clock.monotonic, limits)
@@ -166,14 +165,21 @@ class BrokerServer:
         self._name_server = NameServerRequests(
             self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
         )
-        self._running = RunningFigures(self._totals, self._moment, clock.monotonic, clock.now_ms)
+        self._figures = self._figure_sources()
+        figures = self._figures
+        self._running = RunningFigures(figures.totals, figures.moment, clock.monotonic, clock.now_ms, figures.limits())
+        self._activity = Activity(figures.counts, figures.one, clock.monotonic)
+        self.waiting.retries.when_taken_back = self.pulls.figures.groups.sent_back
+        self._identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address, self._metaq)
         self._add_handlers()
+        AccountRequests(accounts, self._identity).mount(self.dispatcher)
         self._registration = self._new_registration()
         self.topics.when_changed(self._registration.topic_changed)
         self.topics.announce = self._registration.when_registered
         self._server: Server | None = None
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None
+        self._following: asyncio.Task[None] | None = None
         self._stopped = False
 
     def _group_state(self, state: StateTable, limits: GroupLimits) -> GroupState:
@@ -184,11 +190,21 @@ class BrokerServer:
         UnusedGroups(groups, known.members, known.offsets, self.topics, clock.monotonic)
         return known
 
+    def _figure_sources(self) -> FigureSources:
+        return FigureSources(
+            *(self._parts.engine, self._parts.files, self.store, self.pulls.figures, self._config),
+            requests=lambda: 0 if self._remoting is None else self._remoting.requests.count,
+            held=lambda: self.held.held,
+            connections=lambda: self.figures.connections,
+            delays=lambda: self.waiting.delays.progress,
+        )
+
     def _new_registration(self) -> NameServerRegistration:
         config = self._config
-        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address, self._metaq)
         interval_s = config.registration_interval_ms / 1000
-        return NameServerRegistration(identity, topic_source(self.topics), self.routes, config.name_servers, interval_s)
+        return NameServerRegistration(
+            self._identity, topic_source(self.topics), self.routes, config.name_servers, interval_s
+        )
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
@@ -208,6 +224,15 @@ class BrokerServer:
         ClientQuestions(
             config.broker_name, groups.settings, groups.members, groups.offsets, self.topics, self.store
         ).mount(dispatcher)
+        Replies(
+            groups.members,
+            self.topics,
+            self.store,
+            self._parts.clock.now_ms,
+            config.broker_name,
+            message_bytes_max=config.message_bytes_max,
+            keeps=config.keeps_replies,
+        ).mount(dispatcher)
         AdministrationRequests(
             config.broker_name,
             self.topics,
@@ -217,7 +242,7 @@ class BrokerServer:
             self._running.table,
             self._settings,
         ).mount(dispatcher)
-        GroupAdministrationRequests(
+        group_requests = GroupAdministrationRequests(
             config.broker_name,
             groups.settings,
             groups.offsets,
@@ -225,7 +250,13 @@ class BrokerServer:
             self.topics,
             self.store,
             lambda: self.waiting.delays.positions,
-        ).mount(dispatcher)
+        )
+        group_requests.mount(dispatcher)
+        parts = self._parts
+        inspected = Inspected(
+            str(self.address), self._activity, self._figures.log_end, parts.slave, parts.retire, parts.clock.now_ms
+        )
+        InspectionRequests(inspected, group_requests, groups.members, self.topics, self.store).mount(dispatcher)
 
     async def start(self, tls: ssl.SSLContext | None) -> None:
         """Accept clients, and register with name servers.
@@ -257,6 +288,8 @@ class BrokerServer:
         except OSError as error:
             raise not_listening(self.address.host, self.address.port, error) from error
         self._schedule_scan()
+        follow = self._store_host.follow(self.store.move_to)
+        self._following = asyncio.get_running_loop().create_task(follow, name="address of the broker's name")
 
     async def stop(self, patience_s: float) -> None:
         """Answer received requests, then close the connections and the state."""
@@ -265,6 +298,8 @@ class BrokerServer:
         self._stopped = True
         if self._scan is not None:
             self._scan.cancel()
+        if self._following is not None:
+            self._following.cancel()
         await self._registration.stop()
         self.held.stop()
         if self._remoting is not None:
@@ -294,30 +329,13 @@ class BrokerServer:
     def _look_for_silent(self) -> None:
         self._schedule_scan()
         self._running.sample()
+        self._activity.sample()
         self._mark.note_sometimes(self._parts.clock.monotonic())
         self.groups.members.expire()
         self.locks.expire()
         self._name_server.expire()
 
     # ---- figures for administrators
-
-    def _totals(self) -> Totals:
-        traffic = self._parts.engine.statistics.traffic.values()
-        messages, byte_count = (sum(getattr(each, name) for each in traffic) for name in ("messages_in", "bytes_in"))
-        return Totals(messages, byte_count, self.pulls.figures.messages, self.pulls.figures.pulls)
-
-    def _moment(self) -> Moment:
-        system = self._parts.config.system
-        waiting = 0 if self._remoting is None else self._remoting.requests.count
-        disk = self._parts.files.disk_space(Path(system.data_path))
-        connections, delays = self.figures.connections, self.waiting.delays.progress
-        return Moment(waiting, self.held.held, connections, self._earliest_ms(), disk, delays)
-
-    def _earliest_ms(self) -> int | None:
-        logs = islice(self._parts.engine.stores.logs(), QUEUES_LOOKED_AT_MAX)
-        queues = [(log.topic, log.index) for log in logs if not self._parts.engine.config.hides(log.topic)]
-        times = [self.store.store_time(*queue, self.store.min_offset(*queue)) for queue in queues]
-        return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def _settings(self) -> Mapping[str, str]:
         """Return the settings as RocketMQ's keys and values; secrets are not among them."""

@@ -53,6 +53,7 @@ class TopicSettings:
     order: bool = False
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
+    message_type: str = ""
 
     @property
     def queues(self) -> int:
@@ -192,7 +193,7 @@ class Topics:
             TopicRefused: It is built in, its name or a number is not allowed, or there are too many topics.
             StateFull: There is no space for its settings.
         """
-        self._check(topic, settings)
+        self.check(topic, settings)
         made = None if on_durable is None else self._then_announced(on_durable)
         self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=True)
         if self._made.get(topic) != settings:
@@ -284,7 +285,8 @@ class Topics:
             self._changed(topic)
 
 
-    def _check(self, topic: str, settings: TopicSettings) -> None:
+    def check(self, topic: str, settings: TopicSettings) -> None:
+        """Check that a topic may be made or changed so. Raises ``TopicRefused``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
         if (fault := storage_fault(topic)) is not None:

@@ -1,4 +1,4 @@
-"""Administrative requests: topics (17, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
+"""Administrative requests: topics (17, 18, 215, 21, 305, 351, 202), settings (25, 26) and figures (28).
 
 A change is answered when it is durable, and the name servers are notified at once. Settings of the broker itself are
 only shown: they are changed in its configuration file.
@@ -12,6 +12,7 @@ from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.formats.topic_names import rocketmq_fault
+from metaq.protocols.remoting.bodies.administration import TopicConfigList
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
@@ -26,6 +27,7 @@ from metaq.protocols.remoting.headers.administration import (
     UpdateAndCreateTopic,
 )
 from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.rocketmq.administration.topic_attributes import MESSAGE_TYPE, changed_type
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.offset_requests import QueueOffsets
@@ -70,6 +72,7 @@ def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
         topic_filter_type=settings.filter_type if settings.filter_type in FILTER_TYPES else FILTER_TYPES[0],
         topic_sys_flag=settings.sys_flag,
         order=settings.order,
+        attributes={MESSAGE_TYPE: settings.message_type} if settings.message_type else None,
     )
 
 
@@ -97,6 +100,7 @@ class AdministrationRequests:
         """Register the handlers."""
         code = RequestCode
         dispatcher.add([code.UPDATE_AND_CREATE_TOPIC], self._update_topic)
+        dispatcher.add([code.UPDATE_AND_CREATE_TOPIC_LIST], self._update_topics)
         dispatcher.add([code.DELETE_TOPIC_IN_BROKER], self._delete_topic)
         dispatcher.add([code.GET_ALL_TOPIC_CONFIG], self._all_topics)
         dispatcher.add([code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER], self._system_topics)
@@ -112,11 +116,13 @@ class AdministrationRequests:
         command, asked = call.request, UpdateAndCreateTopic.from_ext(call.request.ext)
         if (fault := rocketmq_fault(asked.topic)) is not None:
             return command.reply(invalid_parameter(command), remark=fault)
-        if asked.topic_filter_type not in FILTER_TYPES:
-            remark = (
-                f"topicFilterType = [{asked.topic_filter_type}] value invalid; allowed are {' and '.join(FILTER_TYPES)}"
-            )
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if (fault := _filter_fault(asked.topic_filter_type)) is not None:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=fault)
+        known = self._topics.settings(asked.topic)
+        try:
+            message_type = changed_type("" if known is None else known.message_type, asked.attributes or "")
+        except ValueError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"topic {asked.topic}: {error}")
         settings = TopicSettings(
             asked.read_queue_nums,
             asked.write_queue_nums,
@@ -124,9 +130,46 @@ class AdministrationRequests:
             asked.order,
             asked.topic_filter_type,
             asked.topic_sys_flag or 0,
+            message_type,
         )
         self._topics.create(asked.topic, settings, answer_when_kept(call, NOT_SET))
         return None
+
+    def _update_topics(self, call: Call) -> RemotingCommand | None:
+        """Create or change topics: all, or with a wrong one among them none."""
+        command, configs = call.request, TopicConfigList.from_json(call.request.body).topic_config_list
+        for each in configs:
+            fault = rocketmq_fault(each.topic_name) or _filter_fault(each.topic_filter_type)
+            if fault is not None:
+                remark = f"topic {each.topic_name}: {fault}; nothing was changed"
+                return command.reply(invalid_parameter(command), remark=remark)
+        try:
+            made = {each.topic_name: self._topic_settings(each) for each in configs}
+        except ValueError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"{error}; nothing was changed")
+        if not made:
+            return command.reply()
+        for topic, settings in made.items():
+            self._topics.check(topic, settings)
+        *others, last = made.items()
+        with self._topics.together():
+            for topic, settings in others:
+                self._topics.create(topic, settings)
+            self._topics.create(*last, answer_when_kept(call, NOT_SET))
+        return None
+
+    def _topic_settings(self, config: TopicConfig) -> TopicSettings:
+        known = self._topics.settings(config.topic_name)
+        changes = ",".join(f"{name}={value}" if value else name for name, value in (config.attributes or {}).items())
+        return TopicSettings(
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            config.order,
+            config.topic_filter_type,
+            config.topic_sys_flag,
+            changed_type("" if known is None else known.message_type, changes),
+        )
 
     def _delete_topic(self, call: Call) -> RemotingCommand | None:
         command, topic = call.request, DeleteTopicInBroker.from_ext(call.request.ext).topic
@@ -192,6 +235,12 @@ class AdministrationRequests:
 
     def _show_figures(self, call: Call) -> RemotingCommand:
         return call.request.reply(body=KVTable(table=dict(self._figures())).to_json())
+
+
+def _filter_fault(filter_type: str) -> str | None:
+    if filter_type in FILTER_TYPES:
+        return None
+    return f"topicFilterType = [{filter_type}] value invalid; allowed are {' and '.join(FILTER_TYPES)}"
 
 
 def _no_topic(call: Call, topic: str) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""Administrative requests about groups: settings (200, 201, 207, 352), lag (208), offsets (43, 45), readers (300).
+"""Administrative requests about groups: settings (200, 225, 201, 207, 352), lag (208), offsets (43, 45), readers (300).
 
 A change is answered when it is durable.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from metaq.protocols.remoting.bodies.administration import SubscriptionGroupList
 from metaq.protocols.remoting.bodies.groups import (
     GroupList,
     MessageQueue,
@@ -64,6 +65,7 @@ class GroupAdministrationRequests:
         """Register the handlers."""
         code = RequestCode
         dispatcher.add([code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP], self._update)
+        dispatcher.add([code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST], self._update_many)
         dispatcher.add([code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG], self._all)
         dispatcher.add([code.GET_SUBSCRIPTIONGROUP_CONFIG], self._one)
         dispatcher.add([code.DELETE_SUBSCRIPTIONGROUP], self._delete)
@@ -72,16 +74,48 @@ class GroupAdministrationRequests:
         dispatcher.add([code.GET_ALL_DELAY_OFFSET], self._delay_offsets)
         dispatcher.add([code.QUERY_TOPIC_CONSUME_BY_WHO], self._readers)
 
+    # ---- for other requests
+
+    def names(self) -> list[str]:
+        """Return the groups with settings, sorted."""
+        return sorted(self._groups.all())
+
+    def topics_read_by(self, group: str) -> list[str]:
+        """Return the topics for which a group has offsets, without those that it does not read now."""
+        subscriptions = self._members.subscriptions(group)
+        return [each for each in self._offsets.topics_of(group) if not subscriptions or each in subscriptions]
+
+    def queues(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffset]:
+        """Return a group's offsets in the queues of a topic."""
+        settings = self._topics.settings(topic)
+        count = 0 if settings is None else settings.read_queues
+        return {
+            MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue): self._queue(group, topic, queue)
+            for queue in range(count)
+        }
+
     # ---- settings
 
     def _update(self, call: Call) -> RemotingCommand | None:
         config = SubscriptionGroupConfig.from_json(call.request.body)
-        if not config.group_name:
-            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark="the name of a group is empty")
-        if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
-            remark = f"retryQueueNums {config.retry_queue_nums}; allowed are 0 to {RETRY_QUEUES_MAX}"
-            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if (fault := _fault(config)) is not None:
+            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=fault)
         self._groups.put(config.group_name, _settings(config), answer_when_kept(call))
+        return None
+
+    def _update_many(self, call: Call) -> RemotingCommand | None:
+        """Create or change groups: all, or with a wrong one among them none."""
+        configs = SubscriptionGroupList.from_json(call.request.body).group_config_list
+        for config in configs:
+            if (fault := _fault(config)) is not None:
+                remark = f"group {config.group_name}: {fault}; nothing was changed"
+                return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if not configs:
+            return call.request.reply()
+        *others, last = configs
+        for config in others:
+            self._groups.put(config.group_name, _settings(config))
+        self._groups.put(last.group_name, _settings(last), answer_when_kept(call))
         return None
 
     def _all(self, call: Call) -> RemotingCommand:
@@ -115,16 +149,8 @@ class GroupAdministrationRequests:
         for topic in topics:
             if subscriptions and topic not in subscriptions:
                 continue  # the group read it once, and does not now
-            table |= self._queues(group, topic)
+            table |= self.queues(group, topic)
         return call.request.reply(body=ConsumeStats(offset_table=table).to_json(bare_number_keys=True))
-
-    def _queues(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffset]:
-        settings = self._topics.settings(topic)
-        count = 0 if settings is None else settings.read_queues
-        return {
-            MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue): self._queue(group, topic, queue)
-            for queue in range(count)
-        }
 
     def _queue(self, group: str, topic: str, queue: int) -> ConsumeOffset:
         committed = max(0, self._offsets.get(topic, group, queue) or 0)
@@ -147,6 +173,15 @@ class GroupAdministrationRequests:
         topic = QueryTopicConsumeByWho.from_ext(call.request.ext).topic
         groups = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
         return call.request.reply(body=GroupList(group_list=tuple(sorted(groups))).to_json())
+
+
+def _fault(config: SubscriptionGroupConfig) -> str | None:
+    """Return why the settings of a group are refused."""
+    if not config.group_name:
+        return "the name of a group is empty"
+    if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
+        return f"retryQueueNums {config.retry_queue_nums}; allowed are 0 to {RETRY_QUEUES_MAX}"
+    return None
 
 
 def _settings(config: SubscriptionGroupConfig) -> GroupSettings:

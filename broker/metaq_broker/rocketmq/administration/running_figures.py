@@ -9,26 +9,63 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
+from metaq.model import INT32_MAX
 from metaq_broker.log.files.files import DiskSpace
 
 WINDOWS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
 _GIB: Final = 1 << 30
+_PUT_RANGES: Final = {
+    "[<=0ms]": 0.001,
+    "[0~10ms]": 0.01,
+    "[10~50ms]": 0.05,
+    "[50~100ms]": 0.1,
+    "[100~200ms]": 0.2,
+    "[200~500ms]": 0.5,
+    "[500ms~1s]": 1.0,
+    "[1~2s]": 2.0,
+    "[2~3s]": 3.0,
+    "[3~4s]": 4.0,
+    "[4~5s]": 5.0,
+    "[5~10s]": 10.0,
+    "[10s~]": inf,
+}
+"""The ranges of ``putMessageDistributeTime``, and the longest time in seconds of each."""
 
 
 class Totals(NamedTuple):
-    """Totals of stored and delivered messages since the start."""
+    """Totals of stored and delivered messages since the start. ``found`` and ``missed``: pulls with messages, and
+    without.
+    """
 
     messages_in: int = 0
     bytes_in: int = 0
     messages_out: int = 0
     pulls: int = 0
+    found: int = 0
+    missed: int = 0
+
+
+class Limits(NamedTuple):
+    """How many requests may be in progress, and how many pulls may wait."""
+
+    requests: int = 0
+    held_pulls: int = 0
+
+
+NO_LIMITS: Final = Limits()
 
 
 class Moment(NamedTuple):
-    """Other current figures. ``waiting`` are requests in progress."""
+    """Other current figures. ``waiting`` are requests in progress.
+
+    ``log_start`` and ``log_end`` are the sums over all partitions of the first and the next byte offset,
+    ``unsynced_bytes`` what is not on the disk yet. ``put_seconds``: how many puts waited at most so long for their
+    acknowledgement; the last bound is infinite.
+    """
 
     waiting: int = 0
     held_pulls: int = 0
@@ -37,6 +74,12 @@ class Moment(NamedTuple):
     disk: DiskSpace | None = None
     delays: Mapping[int, tuple[int, int]] = {}
     """Delay level -> queue offset up to which it is delivered, and the end of its queue."""
+    log_start: int = 0
+    log_end: int = 0
+    unsynced_bytes: int = 0
+    puts_failed: int = 0
+    put_seconds: tuple[tuple[float, int], ...] = ()
+    longest_pull_s: float = 0.0
 
 
 class RunningFigures:
@@ -48,8 +91,9 @@ class RunningFigures:
         moment: Callable[[], Moment],
         monotonic: Callable[[], float],
         now_ms: Callable[[], int],
+        limits: Limits = NO_LIMITS,
     ) -> None:
-        self._totals, self._moment = totals, moment
+        self._totals, self._moment, self._limits = totals, moment, limits
         self._monotonic, self._now_ms = monotonic, now_ms
         self._started_s, self._started_ms = monotonic(), now_ms()
         self._samples = deque([(self._started_s, totals())])
@@ -77,6 +121,8 @@ class RunningFigures:
             "putTps": self._rates(totals, "messages_in"),
             "getTransferedTps": self._rates(totals, "messages_out"),
             "getTotalTps": self._rates(totals, "pulls"),
+            "getFoundTps": self._rates(totals, "found"),
+            "getMissTps": self._rates(totals, "missed"),
             "putMessageAverageSize": f"{average:.1f}",
             "putMessageSizeTotal": str(totals.bytes_in),
             "putMessageTimesTotal": str(totals.messages_in),
@@ -86,7 +132,8 @@ class RunningFigures:
             "connections": str(moment.connections),
         }
         delays = {f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in moment.delays.items()}
-        return figures | delays | self._days(totals) | _queues(moment) | _disk(moment)
+        queues, disk = _queues(moment, self._limits), _disk(moment)
+        return figures | delays | self._days(totals) | queues | disk | _log(moment) | _put_times(moment)
 
     def _rates(self, totals: Totals, name: str) -> str:
         return " ".join(f"{self._rate(totals, name, window):.2f}" for window in WINDOWS_S)
@@ -110,23 +157,80 @@ class RunningFigures:
         return puts | {f"msgGetTotal{name}": str(each.messages_out) for name, each in mornings.items()}
 
 
-def _queues(moment: Moment) -> dict[str, str]:
+def _queues(moment: Moment, limits: Limits) -> dict[str, str]:
     """Return sizes of the thread pools' queues. There are none: sends that wait for the disk are reported as the send
-    queue.
+    queue, and its capacity is the limit of requests; pulls, queries and ends of transactions are carried out at once.
     """
+    requests = str(limits.requests)
     return {
         "sendThreadPoolQueueSize": str(max(0, moment.waiting - moment.held_pulls)),
+        "sendThreadPoolQueueCapacity": requests,
         "sendThreadPoolQueueHeadWaitTimeMills": "0",
         "pullThreadPoolQueueSize": "0",
+        "pullThreadPoolQueueCapacity": str(limits.held_pulls),
         "pullThreadPoolQueueHeadWaitTimeMills": "0",
+        "queryThreadPoolQueueSize": "0",
+        "queryThreadPoolQueueCapacity": requests,
+        "queryThreadPoolQueueHeadWaitTimeMills": "0",
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": requests,
     }
+
+
+def _log(moment: Moment) -> dict[str, str]:
+    """Return the figures of RocketMQ's commit log: here those of all partitions together."""
+    return {
+        "commitLogMinOffset": str(moment.log_start),
+        "commitLogMaxOffset": str(moment.log_end),
+        "remainHowManyDataToFlush": _readable(moment.unsynced_bytes),
+        "remainTransientStoreBufferNumbs": str(INT32_MAX),  # as where there is no such pool
+        "dispatchMaxBuffer": "0",
+        "startAcceptSendRequestTimeStamp": "0",
+        "getMessageEntireTimeMax": str(round(moment.longest_pull_s * 1000)),
+    }
+
+
+def _put_times(moment: Moment) -> dict[str, str]:
+    """Return how long puts waited for their acknowledgement.
+
+    They are counted in ranges, and a range is known by its upper bound: so the longest time and the percentiles are not
+    less than the true ones.
+    """
+    buckets, before = dict.fromkeys(_PUT_RANGES, 0), 0
+    for bound, so_far in moment.put_seconds:
+        name = next(name for name, most_s in _PUT_RANGES.items() if bound <= most_s)
+        buckets[name] += so_far - before
+        before = so_far
+    return {
+        "putMessageFailedTimes": str(moment.puts_failed),
+        "putMessageEntireTimeMax": str(round(_percentile_ms(moment, 1.0))),
+        "putLatency99": f"{_percentile_ms(moment, 0.99):.2f}",
+        "putLatency999": f"{_percentile_ms(moment, 0.999):.2f}",
+        "putMessageDistributeTime": " ".join(f"{name}:{count}" for name, count in buckets.items()),
+    }
+
+
+def _percentile_ms(moment: Moment, part: float) -> float:
+    total = moment.put_seconds[-1][1] if moment.put_seconds else 0
+    finite = [bound for bound, _ in moment.put_seconds if bound < inf]
+    bound = next((bound for bound, so_far in moment.put_seconds if so_far and so_far >= part * total), 0.0)
+    return 1000 * min(bound, max(finite, default=0.0))
+
+
+def _readable(size: int) -> str:
+    """Return a number of bytes as Java's tools parse it."""
+    unit, value = 0, float(size)
+    while value >= 1024:
+        unit, value = unit + 1, value / 1024
+    return f"{size} B" if not unit else f"{value:.1f} {'KMGTPE'[unit - 1]}iB"
 
 
 def _disk(moment: Moment) -> dict[str, str]:
     figures = {"earliestMessageTimeStamp": str(-1 if moment.earliest_ms is None else moment.earliest_ms)}
     if moment.disk is not None:
         total, free = moment.disk.total_bytes, moment.disk.free_bytes
-        figures["commitLogDiskRatio"] = f"{1 - free / total if total else 0.0:.4f}"
+        ratio = f"{1 - free / total if total else 0.0:.4f}"
+        figures |= {"commitLogDiskRatio": ratio, "consumeQueueDiskRatio": ratio}
         figures["commitLogDirCapacity"] = f"Total : {total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB."
     return figures
 

@@ -59,7 +59,7 @@ class FramePulls:
             return None
         if not isinstance(found, StoredRun):
             return _without_messages(call.request, asked, found)
-        self._pulls.count(found.end - found.begin)
+        self._pulls.count(asked.topic, asked.consumer_group, found.end - found.begin, found.file.length)
         fields = PullFramesResponse(
             next_begin_offset=found.end,
             min_offset=found.min_offset,

@@ -15,7 +15,7 @@ Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/ro
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
@@ -26,6 +26,7 @@ from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.log.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.log.engine.topics import READ, Topics
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.administration.activity import GroupCounts
 from metaq_broker.rocketmq.delays.waiting_messages import own_topic
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
@@ -57,10 +58,16 @@ _DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersio
 
 @dataclass(slots=True)
 class PullFigures:
-    """Pulls answered since the start, including held ones, and the messages in their responses."""
+    """Pulls answered since the start, including held ones, and the messages in their responses.
+
+    ``found``: pulls with messages. ``longest_s``: the longest time that a read took. ``groups``: the same by group.
+    """
 
     pulls: int = 0
     messages: int = 0
+    found: int = 0
+    longest_s: float = 0.0
+    groups: GroupCounts = field(default_factory=GroupCounts)
 
 
 @dataclass(slots=True)
@@ -177,11 +184,22 @@ class Pulls:
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
-        return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
+        began = self._loop.time()
+        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
+        self.figures.longest_s = max(self.figures.longest_s, self._loop.time() - began)
+        return found
 
-    def count(self, messages: int) -> None:
+    def count(self, topic: str, group: str, messages: int, byte_count: int) -> None:
         self.figures.pulls += 1
-        self.figures.messages += messages
+        if messages:
+            self.figures.found += 1
+            self.figures.messages += messages
+            self.figures.groups.pulled(topic, group, messages, byte_count)
+
+    def topic_flags(self, topic: str) -> str:
+        """Return the flags of a topic: bits of units (``topicSysFlag``)."""
+        settings = self._topics.settings(topic)
+        return "0" if settings is None else str(settings.sys_flag)
 
     def may_hold(self, call: Call, asked: PullMessage) -> bool:
         """Return whether a pull without messages waits."""
@@ -266,7 +284,7 @@ class _Pull:
             return command.reply(refused.code, remark=refused.remark)
         if found.records:
             if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
-                self._pulls.count(len(found.records))
+                self._count(found)
                 values = found.next_offset, found.min_offset, found.max_offset
                 self.call.answer_frame(_FOUND.frame(command.opaque, values, found.records))
                 return None
@@ -282,10 +300,14 @@ class _Pull:
             return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", found.max_offset, found)
         return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
 
+    def _count(self, found: Batch) -> None:
+        records, asked = found.records, self.asked
+        self._pulls.count(asked.topic, asked.consumer_group, len(records), sum(map(len, records)))
+
     def _reply(self, code: int, status: str, next_offset: int, found: Batch) -> RemotingCommand:
-        self._pulls.count(len(found.records))
+        self._count(found)
         values = str(next_offset), str(found.min_offset), str(found.max_offset)
         ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
         if self.call.request.version >= NEW_CLIENTS_FROM:
-            ext["topicSysFlag"] = ext["groupSysFlag"] = "0"
+            ext |= {"topicSysFlag": self._pulls.topic_flags(self.asked.topic), "groupSysFlag": "0"}
         return self.call.request.reply(code, ext, b"".join(found.records), status)

@@ -52,6 +52,7 @@ class AddressPattern:
     """
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self._network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
         self._parts: list[frozenset[int] | range] = []
         self._everything = text in ("*", "*.*.*.*")

@@ -46,12 +46,17 @@ class AccountsFile:
         Raises:
             AccountsFileRefused: It cannot be read, or is wrong.
         """
-        self._files, self._path = files, path
+        self._files, self.path = files, path
         self._seen = self._read_stamp = self._stamp()
         self.accounts: AccountList = self._read()
         self._task: asyncio.Task[None] | None = None
         self._said = ""
         """Why the file was not reloaded, as last logged."""
+
+    @property
+    def changed_ms(self) -> int:
+        """When the file was changed that was read last, in milliseconds since 1970."""
+        return 0 if self._read_stamp is None else self._read_stamp[1] // 1_000_000
 
     def start(self) -> None:
         """Check for changes until ``stop``, unless that is running already."""
@@ -84,21 +89,21 @@ class AccountsFile:
 
     def _read(self) -> AccountList:
         try:
-            size = self._files.stat(self._path).size
+            size = self._files.stat(self.path).size
             if size > FILE_BYTES_MAX:
-                raise AccountsFileRefused(self._path, f"it has {size} bytes; allowed are {FILE_BYTES_MAX}")
-            return parse_accounts(self._files.read_bytes(self._path).decode())
+                raise AccountsFileRefused(self.path, f"it has {size} bytes; allowed are {FILE_BYTES_MAX}")
+            return parse_accounts(self._files.read_bytes(self.path).decode())
         except OSError as error:
-            raise AccountsFileRefused(self._path, f"it cannot be read: {error.strerror}") from error
+            raise AccountsFileRefused(self.path, f"it cannot be read: {error.strerror}") from error
         except UnicodeDecodeError:
-            raise AccountsFileRefused(self._path, "it is not UTF-8") from None
+            raise AccountsFileRefused(self.path, "it is not UTF-8") from None
         except (YamlRefused, AccountsInvalid) as error:
-            raise AccountsFileRefused(self._path, str(error)) from None
+            raise AccountsFileRefused(self.path, str(error)) from None
 
     def _stamp(self) -> _Stamp | None:
         try:
-            found = self._files.stat(self._path)
-            return found.size, found.mtime_ns, self._files.identity_of(self._path)
+            found = self._files.stat(self.path)
+            return found.size, found.mtime_ns, self._files.identity_of(self.path)
         except OSError:
             return None
 
@@ -109,7 +114,7 @@ class AccountsFile:
                 found = await asyncio.to_thread(self.look)
             except AccountsFileRefused as error:
                 if error.reason != self._said:
-                    fields = {"path": self._path, "reason": error.reason}
+                    fields = {"path": self.path, "reason": error.reason}
                     _LOG.error(
                         "file of accounts not reloaded, the accounts stay as they were", extra={"fields": fields}
                     )
@@ -117,5 +122,5 @@ class AccountsFile:
                 continue
             if found is not None:
                 self.accounts, self._said = found, ""
-                fields = {"path": self._path, "accounts": len(found.accounts)}
+                fields = {"path": self.path, "accounts": len(found.accounts)}
                 _LOG.info("file of accounts reloaded", extra={"fields": fields})

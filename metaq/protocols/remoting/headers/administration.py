@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.headers.fields import Request, Response
-from metaq.protocols.remoting.wire_types import I32
+from metaq.protocols.remoting.wire_types import I32, I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +192,140 @@ class QueryTopicConsumeByWho(Request):
     CODE = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 
     topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAndCreateTopicList(Request):
+    """Create or change topics; the body has them (5.x)."""
+
+    CODE = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAndCreateSubscriptionGroupList(Request):
+    """Create or change groups; the body has them (5.x)."""
+
+    CODE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewBrokerStatsData(Request):
+    """Return a figure of the last minute, hour and day, as JSON. ``stats_key``: a topic, ``topic@group``, a cluster."""
+
+    CODE = RequestCode.VIEW_BROKER_STATS_DATA
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerConsumeStats(Request):
+    """Return the offsets of all groups, as JSON; with ``is_order`` those in ordered topics only."""
+
+    CODE = RequestCode.GET_BROKER_CONSUME_STATS
+
+    is_order: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumeQueue(Request):
+    """Return ``count`` entries of a queue from offset ``index`` on, as JSON."""
+
+    CODE = RequestCode.QUERY_CONSUME_QUEUE
+
+    topic: str
+    queue_id: I32
+    index: I64
+    count: I32
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetAllProducerInfo(Request):
+    """Return the producers of all groups, as JSON."""
+
+    CODE = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanExpiredConsumeQueue(Request):
+    """Remove what is left of the index of removed messages."""
+
+    CODE = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+    OTHER_CODES = (RequestCode.CLEAN_UNUSED_TOPIC,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteExpiredCommitLog(Request):
+    """Remove messages whose time is over now."""
+
+    CODE = RequestCode.DELETE_EXPIRED_COMMITLOG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerHaStatus(Request):
+    """Return the state of the copies, as JSON (5.x)."""
+
+    CODE = RequestCode.GET_BROKER_HA_STATUS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAndCreateAclConfig(Request):
+    """Create or change an account (4.x). Permissions are lists with commas, such as ``orders=PUB|SUB``."""
+
+    CODE = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+
+    access_key: str
+    secret_key: str
+    white_remote_address: str | None = None
+    admin: bool | None = None
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAclConfig(Request):
+    """Delete an account (4.x)."""
+
+    CODE = RequestCode.DELETE_ACL_CONFIG
+
+    access_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerClusterAclInfo(Request):
+    """Return the versions of the files of accounts (4.x)."""
+
+    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerClusterAclInfoResponse(Response):
+    """Data versions as JSON: of the first file, and of all by path."""
+
+    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    version: str
+    all_acl_file_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateGlobalWhiteAddrsConfig(Request):
+    """Change the addresses that need no account (4.x): a list with commas."""
+
+    CODE = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerClusterAclConfig(Request):
+    """Return the accounts, as JSON (4.x)."""
+
+    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG

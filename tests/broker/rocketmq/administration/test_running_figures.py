@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from metaq_broker.log.files.files import DiskSpace
 from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
 
@@ -72,3 +74,24 @@ def test_other_figures() -> None:
     assert table["earliestMessageTimeStamp"] == "1234"
     assert table["putMessageAverageSize"] == "10.0"
     assert all(isinstance(value, str) for value in table.values())
+
+
+def test_times_of_puts_are_counted_in_ranges_and_not_less_than_they_were() -> None:
+    broker = Broker()
+    empty = broker.figures.table()
+    assert (empty["putLatency99"], empty["putMessageEntireTimeMax"]) == ("0.00", "0")
+    put_seconds = (0.001, 50), (0.005, 98), (0.25, 99), (5.0, 100), (inf, 100)
+    broker.moment = Moment(put_seconds=put_seconds, puts_failed=3, unsynced_bytes=1536, longest_pull_s=0.0125)
+    table = broker.figures.table()
+    assert (table["putLatency99"], table["putLatency999"], table["putMessageEntireTimeMax"]) == (
+        *("250.00", "5000.00", "5000"),
+    )
+    counts = dict(each.split(":") for each in table["putMessageDistributeTime"].split())
+    assert {name: int(count) for name, count in counts.items() if count != "0"} == {
+        "[<=0ms]": 50,
+        "[0~10ms]": 48,
+        "[200~500ms]": 1,
+        "[4~5s]": 1,
+    }
+    assert (table["putMessageFailedTimes"], table["remainHowManyDataToFlush"]) == ("3", "1.5 KiB")
+    assert table["getMessageEntireTimeMax"] == "12"
