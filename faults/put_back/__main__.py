@@ -42,6 +42,7 @@ def session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "OFF")
+    builder = builder.config("spark.python.authenticate.socketTimeout", "10m")  # workers of a busy machine start late
     return builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
 
 

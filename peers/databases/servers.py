@@ -14,7 +14,8 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
@@ -64,11 +65,28 @@ class DatabaseServer(ABC):
                 raise RuntimeError(f"{self.name} does not serve: {said}")
             time.sleep(0.05)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all its processes within the block, as on a machine that is suspended: connections stay open."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} does not run")
+        pids = _descendants(self._process.pid)
+        try:
+            for pid in pids:
+                with suppress(ProcessLookupError):  # one that served a connection has ended with it
+                    os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the server with all its processes."""
         process, self._process = self._process, None
         if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(DEADLINE_S)
 
     @abstractmethod
@@ -117,6 +135,16 @@ class DatabaseServer(ABC):
         )
         if done.returncode:
             raise RuntimeError(f"{command[0]}: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return a process and all that it has started, the first one first: PostgreSQL's have sessions of their own."""
+    found = [pid]
+    for parent in found:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, children.read_text().split())
+    return found
 
 
 class PostgresServer(DatabaseServer):

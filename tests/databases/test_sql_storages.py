@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import re
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,14 +15,31 @@ from fix_broker import wait_until
 from fix_databases import ONLY_IF_ASKED, Database
 from storage_contract import P0, P1, check_by_group_and_partition, check_save_if_unchanged
 
+from metaq.client.groups.bounded import SLOW_S
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import dbapi
 from metaq.errors import StoreFailed
 from metaq.testing.memory_server import MemoryServer
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, ONLY_IF_ASKED]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
+    ONLY_IF_ASKED,
+]
+
+HANGS = "(?i)does not answer|timed out|timeout"
+FROZEN_MORE_S = 10.0
+"""Beside the ``ANSWER_S`` of a call that hangs: 40 s in all."""
 
 QUICK: dict[str, Any] = {"poll_max_s": 0.05, "retry_max_s": 0.01, "save_s": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def sockets_of_drivers_are_collected(database: Database) -> Iterator[None]:
+    """pg8000 leaves a socket open where the server does not answer when it connects."""
+    yield
+    gc.collect()
 
 
 def test_what_was_saved_is_loaded_by_group_and_partition(database: Database) -> None:
@@ -122,6 +144,51 @@ def test_a_group_reads_on_without_its_database_and_repeats_nothing(
     mq.producer().send("orders", "later")
     with mq.consumer("g", ["orders"], offsets=database.storage(), **QUICK) as consumer:
         assert _read(consumer, 1) == [b"later"]
+
+
+def test_a_frozen_database_is_logged_and_nothing_is_repeated(
+    database: Database, metaq_memory: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It hangs longer than a call is waited for. A driver with a timeout of its own raises an error first."""
+
+    def said() -> list[str]:
+        return [one.getMessage() for one in caplog.records if re.search(HANGS, one.getMessage())]
+
+    mq = metaq_memory.client()
+    mq.producer().send_many("orders", [b"%d" % number for number in range(10)])
+    with mq.consumer("g", ["orders"], offsets=database.storage(), **QUICK) as consumer:
+        found = _read(consumer, 5)
+        consumer.commit()
+        committed = _offset(database)
+        with database.server.frozen():
+            found += _read(consumer, 3)
+            wait_until(lambda: bool(said()), "the log says it", SLOW_S + 60)
+            with pytest.raises(StoreFailed, match=HANGS):
+                consumer.commit()
+            time.sleep(FROZEN_MORE_S)
+            assert consumer.paused is None, "messages are still delivered"
+        wait_until(lambda: _offset(database) > committed, "what was settled meanwhile is saved by itself", 120)
+        found += _read(consumer, 2)
+    assert found == [b"%d" % number for number in range(10)]
+    mq.producer().send("orders", "later")
+    with mq.consumer("g", ["orders"], offsets=database.storage(), **QUICK) as consumer:
+        assert _read(consumer, 1) == [b"later"]
+
+
+def test_a_consumer_that_ends_beside_a_frozen_database_names_what_is_not_saved(
+    database: Database, metaq_memory: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    mq = metaq_memory.client()
+    mq.producer().send_many("orders", ["a", "b", "c"])
+    with ExitStack() as stack:
+        consumer = stack.enter_context(mq.consumer("g", ["orders"], offsets=database.storage(), **QUICK))
+        _read(consumer, 1)
+        consumer.commit()
+        stack.enter_context(database.server.frozen())
+        _read(consumer, 2)
+        consumer.close()
+        (error,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert "the last positions are not saved, messages of orders" in error
 
 
 def test_a_database_that_only_reads_stops_saving_and_not_reading(
