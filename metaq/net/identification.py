@@ -31,7 +31,11 @@ IDENTIFY_S: Final = 4 * 2 * PROBE_S
 
 _LINE: Final = b"version 0\r\n\r\n"
 _HTTP_REQUEST: Final = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-_TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+_TLS_ALERT: Final = b"\x15\x03"
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
+NOT_FOR_HTTP: Final = "This port is for clients of "
+"""How the bundled broker's answer to an HTTP request begins."""
 
 
 def _route_request() -> bytes:
@@ -44,27 +48,41 @@ def _route_request() -> bytes:
 def identify(address: Address) -> str | None:
     """Return the kind of server at ``address``: one of the constants above, or ``None``. Takes ``IDENTIFY_S``
     at most.
+
+    A server that is only slow is not identified: its RocketMQ port may accept TLS as well, and ports of the bundled
+    broker refuse TLS and HTTP in these protocols.
     """
-    for probe in (_by_line, _by_frame, _by_handshake, _by_http_request):
-        with suppress(ConnectionFailed, DeadlineExceeded):
-            if (found := probe(address)) is not None:
+    is_silent = False
+    for request in (_LINE, _route_request()):
+        try:
+            found = _kind_of(first_answer(address, request, PROBE_S))
+        except DeadlineExceeded:
+            is_silent = True  # a server that requires TLS closes the connection instead
+        except ConnectionFailed:
+            pass
+        else:
+            if found is not None:
                 return found
+    with suppress(ConnectionFailed, DeadlineExceeded):
+        if not is_silent and first_answer(address, _client_hello(), PROBE_S).startswith(_TLS_HANDSHAKE):
+            return TLS
+    with suppress(ConnectionFailed, DeadlineExceeded):
+        answer = first_answer(address, _HTTP_REQUEST, PROBE_S)
+        if answer.startswith(b"HTTP/") and NOT_FOR_HTTP.encode() not in answer:
+            return HTTP
     return None
 
 
-def _by_line(address: Address) -> str | None:
-    answer = first_answer(address, _LINE, PROBE_S)
+def _kind_of(answer: bytes) -> str | None:
+    """Return what answers a request without TLS so."""
     if answer.startswith(b"result "):
         return METAQ
-    return TLS if answer.startswith(_TLS_RECORDS) else None
+    if answer[:1] == b"\0" and b'"code":' in answer:
+        return ROCKETMQ
+    return TLS if answer.startswith(_TLS_ALERT) else None
 
 
-def _by_frame(address: Address) -> str | None:
-    answer = first_answer(address, _route_request(), PROBE_S)
-    return ROCKETMQ if answer[:1] == b"\0" and b'"code":' in answer else None
-
-
-def _by_handshake(address: Address) -> str | None:
+def _client_hello() -> bytes:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -72,8 +90,4 @@ def _by_handshake(address: Address) -> str | None:
     hello, unread = ssl.MemoryBIO(), ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(unread, hello).do_handshake()
-    return TLS if first_answer(address, hello.read(), PROBE_S).startswith(_TLS_RECORDS) else None
-
-
-def _by_http_request(address: Address) -> str | None:
-    return HTTP if first_answer(address, _HTTP_REQUEST, PROBE_S).startswith(b"HTTP/") else None
+    return hello.read()

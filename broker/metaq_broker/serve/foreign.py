@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from metaq.net.identification import NOT_FOR_HTTP
+
 METAQ: Final = "MetaQ"
 ROCKETMQ: Final = "RocketMQ"
 
@@ -40,7 +42,7 @@ def foreign_client(first: bytes, own: str) -> Foreign | None:
     if first.startswith(_TLS_HELLO):
         return Foreign("TLS", _TLS_ALERT)
     if _HTTP.match(first):
-        text = f"This port is for clients of {own}, not for HTTP.\n"
+        text = f"{NOT_FOR_HTTP}{own}, not for HTTP.\n"
         head = ("HTTP/1.1 400 Bad Request", "Content-Type: text/plain", f"Content-Length: {len(text)}")
         return Foreign("HTTP", "\r\n".join((*head, "Connection: close", "", text)).encode())
     if own == METAQ and first.startswith(b"\0"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.model import Address
 from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
 from metaq.net.tls import TlsSettings
+from metaq_broker.serve.foreign import foreign_client
 
 Serve = Callable[[str], Address]
 
@@ -102,6 +104,35 @@ def test_what_listens(kind: str, found: str | None, serve: Serve) -> None:
 
 def test_nothing_is_there() -> None:
     assert identify(Address("127.0.0.1", free_port())) is None
+
+
+def as_our_port(first: bytes) -> bytes | None:
+    """A slow broker refuses other protocols at once; ``None``: nothing is sent."""
+    foreign = foreign_client(first, "RocketMQ")
+    return None if foreign is None else foreign.answer
+
+
+def with_tls_too(first: bytes) -> bytes | None:
+    """RocketMQ's own servers accept TLS beside plain connections; a handshake may succeed while requests wait."""
+    return b"\x16\x03\x03\x00\x02\x02\x00" if first.startswith(b"\x16\x03") else None
+
+
+@pytest.mark.parametrize("answers", [as_our_port, with_tls_too])
+def test_a_slow_server_is_not_taken_for_another_kind(answers: Callable[[bytes], bytes | None]) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+
+        def handle(connection: socket.socket, *_: object) -> None:
+            if (answer := answers(connection.recv(1024))) is not None:
+                connection.sendall(answer)
+            else:
+                connection.recv(1024)  # until the client gives up
+
+        server.RequestHandlerClass = handle  # type: ignore[assignment]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        assert identify(Address(*server.server_address)) is None
+        server.shutdown()
+        thread.join()
 
 
 CASES = {
