@@ -18,6 +18,7 @@ import trustme
 from fix_broker import free_port
 from fix_tls import Certificates
 from local_servers import broker_thread, running_name_server
+from metaq_broker.serve.foreign import foreign_client
 
 from metaq import MetaQ, RocketMQ
 from metaq.cli.main import main
@@ -25,7 +26,6 @@ from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.model import Address
 from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
 from metaq.net.tls import TlsSettings
-from metaq_broker.serve.foreign import foreign_client
 
 Serve = Callable[[str], Address]
 
