@@ -59,7 +59,6 @@ class Change:
 
     @property
     def fails(self) -> bool:
-        """Whether this is a regression."""
         return self.verdict in ("worse", "gone")
 
 
@@ -165,7 +164,6 @@ def print_changes(found: Sequence[Change]) -> None:
 
 
 def print_margins() -> None:
-    """Print the margins."""
     print("| a ratio of | may be worse by |\n|---|---|")
     for margin in MARGINS:
         print(f"| {margin.kind} | {margin.part:.0%} |")

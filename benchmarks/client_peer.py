@@ -57,7 +57,6 @@ class Stage:
     zookeeper: str
 
     def run(self, client: str, does: str, topic: str, rows: int = 0, payload_bytes: int = 0) -> Times:
-        """Run a client and return its times."""
         address = self.kafka if client in PEERS else self.zookeeper if does == "members" else self.ours
         command = [sys.executable, str(Path(__file__).with_name("client_work.py")), client, does, address, topic]
         command += [str(rows), str(payload_bytes)]

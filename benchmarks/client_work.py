@@ -103,7 +103,6 @@ def metaq_consume(work: Work) -> None:
 
 
 def metaq_fetch(work: Work) -> None:
-    """``fetch``."""
     from metaq import MetaQ
 
     with MetaQ(work.address) as mq, mq.consumer(_group(), [work.topic], start="earliest") as consumer:
@@ -208,7 +207,6 @@ def _confluent_topic(work: Work) -> None:
 
 
 def confluent_consume(work: Work) -> None:
-    """``consume`` of many."""
     consumer = _confluent_consumer(work, _group())
     left = work.rows - len(consumer.consume(1, DEADLINE_S))
     with work.measured():
@@ -269,7 +267,6 @@ def _aiokafka_consumer(work: Work, group: str, start: str = "earliest") -> Any:
 
 
 async def aiokafka_consume(work: Work) -> None:
-    """``getmany``."""
     async with _aiokafka_consumer(work, _group()) as consumer:
         await consumer.getone()
         left = work.rows - 1

@@ -81,7 +81,6 @@ def decode_replies(chunks: list[bytes], times: int = 1) -> None:
 
 
 def again(action: Callable[[], object], times: int) -> None:
-    """Call ``action`` ``times`` times."""
     for _ in range(times):
         action()
 

@@ -54,12 +54,10 @@ MODES: Final = {
 
 
 def put(topic: str, crc: int | None = checksum(BODY)) -> bytes:
-    """A MetaQ put."""
     return encode(Put(topic, 0, BODY, 0, 1, crc))
 
 
 def send(topic: str) -> bytes:
-    """A RocketMQ send."""
     header = SendMessage(
         producer_group="PG",
         topic=topic,

@@ -167,7 +167,6 @@ class Results:
 
     @property
     def failed(self) -> list[Outcome]:
-        """The programs that failed."""
         return [outcome for outcome in self.outcomes if outcome.failed is not None]
 
     def write(self, file: Path) -> None:

@@ -147,7 +147,6 @@ def running() -> dict[int, ProcessStat]:
 
 
 def below(ancestor: int, among: dict[int, ProcessStat]) -> Iterator[ProcessStat]:
-    """Yield the descendants of a process."""
     for stat in among.values():
         if stat.parent == ancestor:
             yield stat

@@ -86,7 +86,6 @@ def fill(address: Address, layout: Layout) -> None:
 
 @contextmanager
 def brokers(layout: Layout) -> Iterator[list[Address]]:
-    """The brokers, filled."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="metaq-bench-")))
         running = [

@@ -111,7 +111,6 @@ class Processes:
         self._jvm: int = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def cpu_of(self, action: Action) -> CpuSeconds:
-        """Return the CPU seconds of ``action``."""
         before = self._cpu()
         action()
         return CpuSeconds(*(b - a for a, b in zip(astuple(before), astuple(self._cpu()), strict=True)))

@@ -111,14 +111,12 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 @contextmanager
 def bare_client(hosts: str) -> Iterator[KazooClient]:
-    """Yield a connected kazoo client."""
     client = KazooClient(hosts, timeout=SESSION_S)
     client.start(DEADLINE_S)
     try:
@@ -156,7 +154,6 @@ class BrokerProcess:
             sys.exit(f"the broker did not get ready: {line!r}")
 
     def kill(self) -> None:
-        """Kill it, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

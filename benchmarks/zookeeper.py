@@ -91,7 +91,6 @@ def topic_sections(count: int) -> str:
 
 
 def wanted_nodes(root: str, topics: int) -> BrokerNodes:
-    """The nodes of a broker with ``topics`` topics."""
     text = (
         "[system]\nbrokerId=0\nnumPartitions=4\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
         "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\ndataPath=unused\n[zookeeper]\nzk.zkEnable=false\n"

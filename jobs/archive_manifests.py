@@ -69,7 +69,6 @@ FilesOf = Mapping[TopicPartition, Mapping[str, Contents]]
 
 
 def where_of(entry: Mapping[str, Any]) -> TopicPartition:
-    """Return the partition of an entry of a manifest."""
     return TopicPartition(entry["topic"], Partition.parse(entry["partition"]))
 
 

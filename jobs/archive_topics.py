@@ -208,7 +208,6 @@ class Archive:
 
 
 def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
-    """Whether the topic is to be archived."""
     if arguments.topics is not None:
         return topic in arguments.topics.split(",")
     return re.fullmatch(arguments.pattern, topic) is not None

@@ -143,7 +143,6 @@ class RocketMQEndpoint:
 
 
 def endpoint(brokers: str | None, name_servers: str | None) -> Endpoint:
-    """Return the endpoint that the arguments name."""
     return RocketMQEndpoint(name_servers) if name_servers is not None else MetaQEndpoint(brokers or "")
 
 

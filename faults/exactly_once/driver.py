@@ -122,7 +122,6 @@ class SparkDriver:
         signal_all(members(self.session), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume all its processes."""
         signal_all(members(self.session), signal.SIGCONT)
 
     def workers(self) -> list[int]:

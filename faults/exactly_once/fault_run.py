@@ -136,7 +136,6 @@ class FaultRun:
         return self.drivers[-1]
 
     def launch(self) -> SparkDriver:
-        """Start a driver and return it."""
         self.idle = False
         self.drivers.append(SparkDriver(self.job, len(self.drivers), self.events))
         self.record.write(f"## driver {self.driver.number} starts")

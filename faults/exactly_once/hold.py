@@ -42,7 +42,6 @@ class Hold:
         self._released.wait()
 
     def done(self, sighting: ObservedStep, reply: Reply) -> None:
-        """Record the reply."""
         if self._released.is_set():
             self.heard.append((sighting, reply))
 

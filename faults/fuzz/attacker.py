@@ -90,7 +90,7 @@ class Attacker(ABC):
 
     @abstractmethod
     def _daring(self, edge_chance: float) -> AnyPhrase:
-        """Return a phrase with edge values."""
+        ...
 
     @abstractmethod
     def _altered(self, data: bytes) -> bytes:
@@ -98,7 +98,7 @@ class Attacker(ABC):
 
     @abstractmethod
     def _decoder(self) -> Answers:
-        """Return a new decoder of answers."""
+        ...
 
     def run(self, phrases: int, stop: threading.Event) -> None:
         """Send ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""

@@ -39,11 +39,9 @@ class Member:
         self.process.stdin.flush()
 
     def freeze(self) -> None:
-        """Suspend it."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Resume it."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -47,7 +47,6 @@ class UnfinishedBranches:
         self._unsure: dict[str, Branch] = {}
 
     def leave(self, branch: Branch, *, unsure: bool = False) -> None:
-        """Add a branch."""
         with self._lock:
             (self._unsure if unsure else self._prepared)[branch.record.key] = branch
 

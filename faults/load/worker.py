@@ -105,7 +105,6 @@ class Worker(ABC):
         return self.letter(self.random.randint(PAYLOAD_BYTES_MIN, 1000), attribute)
 
     def partition_key(self) -> PartitionKey:
-        """Choose a partition."""
         return self.random.choice(self.shift.partition_keys)
 
 
@@ -145,7 +144,6 @@ class MetaqWorker(Worker):
 
 
 def put_command(partition_key: PartitionKey, letter: PlannedMessage) -> PutCommand:
-    """Return the command that puts a message into a partition."""
     return PutCommand(partition_key.topic, partition_key.index, letter.body, letter.flag, 0, letter.sent.checksum)
 
 

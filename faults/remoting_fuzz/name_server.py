@@ -51,7 +51,6 @@ class NameServerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> Address:
-        """Start it; return its address."""
         command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(self._file)]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

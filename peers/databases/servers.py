@@ -100,7 +100,7 @@ class DatabaseServer(ABC):
 
     @abstractmethod
     def _create(self) -> None:
-        """Create its files."""
+        ...
 
     @abstractmethod
     def _command(self) -> list[str]:

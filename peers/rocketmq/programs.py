@@ -89,7 +89,6 @@ class Programs:
         return [line[1:] for line in lines if line[0] == "message"]
 
     def command(self, program: str, options: Sequence[str] = QUICK, **arguments: object) -> list[str]:
-        """Return the command line of a program."""
         given = {"nameServers": self.name_servers, **arguments}
         if self.account is not None:
             given |= {"accessKey": self.account.access_key, "secretKey": self.account.secret_key}

@@ -124,7 +124,6 @@ class LocalPartitions:
 
 
 def holding_of(log: PartitionLog) -> StoredRange:
-    """Return the range of a partition of this broker."""
     return StoredRange(log.start_offset, log.readable_end, log.incarnation)
 
 

@@ -163,7 +163,7 @@ class Peer(Protocol):
         ...
 
     async def stored_ranges(self) -> dict[PartitionKey, StoredRange]:
-        """Return its range of each partition."""
+        ...
 
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         """Return a part of its state file from ``position`` on (``StateTable.part``); ``None`` if there is nothing, or

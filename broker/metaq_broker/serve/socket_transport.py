@@ -38,7 +38,6 @@ class SocketWatch:
 
     @property
     def transports(self) -> list[SocketTransport]:
-        """The transports whose sockets are watched."""
         return list(self._transports.values())
 
     def connect(self, connected: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
@@ -188,7 +187,6 @@ class SocketTransport(asyncio.Transport):
     # ---- the end
 
     def can_write_eof(self) -> bool:
-        """Return ``True``."""
         return True
 
     def write_eof(self) -> None:

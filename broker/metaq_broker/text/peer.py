@@ -74,7 +74,6 @@ class TextPeer:
     # ---- about the broker
 
     async def broker_id(self) -> int:
-        """Return ``broker_id`` of ``stats``."""
         return parse_broker(await self._link.stats("")).broker_id
 
     async def role(self) -> str | None:
@@ -83,7 +82,6 @@ class TextPeer:
         return next((line.removeprefix(_ROLE) for line in lines if line.startswith(_ROLE)), None)
 
     async def config_checksum(self) -> str | None:
-        """Return ``config_checksum`` of ``stats``."""
         found = _CHECKSUM_LINE.search(await self._link.stats(""))
         return None if found is None else found[1]
 

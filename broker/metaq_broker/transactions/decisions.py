@@ -179,7 +179,6 @@ class EndedQueries:
         self._names: dict[str, None] = {}
 
     def note(self, query_id: str) -> None:
-        """Record that a query has ended."""
         self._names.pop(query_id, None)
         self._names[query_id] = None
         if len(self._names) > QUERIES_MAX:

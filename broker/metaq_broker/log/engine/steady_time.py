@@ -85,7 +85,6 @@ class SteadyTime:
             return cls()
 
     def content(self) -> bytes:
-        """Return the contents of the file."""
         until = "-" if self._doubt_until_ms is None else str(self._doubt_until_ms)
         return seal(_TITLE, [f"doubt {until}", *("jump {} {} {}".format(*jump) for jump in self._jumps)])
 

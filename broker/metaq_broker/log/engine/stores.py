@@ -117,7 +117,6 @@ class TopicStores:
         return self._stores[path].free_bytes()
 
     def store_of(self, topic: str) -> LogStore:
-        """Return the store of the partitions of ``topic``."""
         return self._only or self._stores[self._config.topic_settings(topic).data_path]
 
     def get(self, topic: str, index: int) -> PartitionLog | None:

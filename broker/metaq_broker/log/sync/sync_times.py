@@ -57,7 +57,6 @@ class SyncTimes:
         self._likely_share += (is_likely - self._likely_share) / RECENT
 
     def took_on_loop(self, seconds: float, now: float, *, failed: bool = False) -> None:
-        """Record a sync on the loop."""
         self._on_loop_s += ((FAILED_S if failed else seconds) - self._on_loop_s) / RECENT
         if self._on_loop_s > QUICK_ALONE_S:
             self._on_loop_s = QUICK_S / 2

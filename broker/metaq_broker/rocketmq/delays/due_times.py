@@ -27,7 +27,6 @@ class DueTimes:
         return self._count
 
     def add(self, due_ms: int, ordinal: int) -> None:
-        """Add a message; ``due_ms`` >= 0."""
         bucket = due_ms // BUCKET_MS
         self._count += 1
         if bucket <= self._opened:

@@ -252,7 +252,6 @@ class Members:
         return next(reversed(self._producing.get(client_id, {})), None)
 
     def producer_groups(self) -> Iterator[str]:
-        """Yield the producer groups that have members."""
         return iter(list(self._producers))
 
     def producers_seen(self, group: str) -> list[tuple[ClientIdentity, float]]:

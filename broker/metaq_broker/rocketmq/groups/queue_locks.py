@@ -51,7 +51,6 @@ class QueueLocks:
         return taken
 
     def unlock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> None:
-        """Unlock the queues that the client has."""
         locks = self._locks.get(group, {})
         for queue in queues:
             if queue in locks and locks[queue][0] == client:

@@ -395,7 +395,6 @@ class HalfMessages(Generic[M]):
 
 
 def read_positions(value: bytes | None) -> Positions:
-    """Read the value of ``KEY``."""
     if value is None:
         return Positions(0, 0)
     half, _, notes = value.partition(b",")

@@ -179,7 +179,6 @@ class Pulls:
             return Refused(ResponseCode.FILTER_DATA_NOT_EXIST, text)
 
     def read(self, asked: PullMessage, offset: int, picked: Picked) -> Batch | Refusal:
-        """Read the messages of a pull from ``offset`` on."""
         bytes_max, messages_max = self._config.pull_bytes_max, self._config.pull_messages_max
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)

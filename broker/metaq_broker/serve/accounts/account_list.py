@@ -104,7 +104,6 @@ class Account:
     trusted_addresses: tuple[AddressPattern, ...] = ()
 
     def may_use_topic(self, topic: str, needed: Permission) -> bool:
-        """Return whether the account has any of the ``needed`` permissions for a topic."""
         return self._is_almighty or _suffices(self.topics.get(topic, self.default_topic), needed)
 
     def names(self, topic: str) -> bool:
@@ -112,7 +111,6 @@ class Account:
         return self._is_almighty or topic in self.topics
 
     def may_use_group(self, group: str, needed: Permission = Permission.SUB) -> bool:
-        """Return whether the account may act for a group."""
         return self._is_almighty or _suffices(self.groups.get(group, self.default_group), needed)
 
     @property

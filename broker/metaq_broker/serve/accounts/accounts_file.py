@@ -64,7 +64,6 @@ class AccountsFile:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="accounts file")
 
     async def stop(self) -> None:
-        """Stop checking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
