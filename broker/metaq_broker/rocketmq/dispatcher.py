@@ -31,6 +31,8 @@ JSON_BODIES: Final = frozenset(
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.QUERY_DATA_VERSION,
     }
 )

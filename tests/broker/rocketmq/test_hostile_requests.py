@@ -78,7 +78,8 @@ class FrontEnd:
         self.commit, self.stores = GroupCommit(), TopicStores.open(self.files, self.clock, config)
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), self.clock, statistics)
-        parts = FrontEndParts(config, self.engine, self.files, self.clock, self._apply, self._delete)
+        calls = self._apply, self._delete, self._retire, lambda: None
+        parts = FrontEndParts(config, self.engine, self.files, self.clock, *calls)
         self.front_end = RocketmqFrontEnd.open(parts, config.rocketmq, serves=True)
         assert self.front_end._server is not None
         self.server: BrokerServer = self.front_end._server
@@ -92,6 +93,9 @@ class FrontEnd:
 
     async def _delete(self, topic: str) -> None:
         """Keep the messages."""
+
+    async def _retire(self) -> None:
+        """Keep them, too."""
 
     async def answers(self, commands: list[RemotingCommand]) -> list[RemotingCommand | None]:
         """Return the responses to requests; all of them must come. ``None``: it was decided that there is none."""
