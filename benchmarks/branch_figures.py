@@ -206,6 +206,7 @@ FIGURES: Final = {
     "spark write": UsersFigure(2_000_000, spark("metaq", "write")),
     "spark write, 1 KB": UsersFigure(400_000, spark("metaq", "write", 1000)),
     "spark read": UsersFigure(4_000_000, spark("metaq", "read")),
+    "spark read, 1 KB": UsersFigure(600_000, spark("metaq", "read", 1000)),
     "rocketmq spark write": UsersFigure(1_000_000, spark("rocketmq", "write")),
     "rocketmq spark read": UsersFigure(2_000_000, spark("rocketmq", "read")),
     "micro-batches": UsersFigure(20, micro_batches("metaq"), partitions=50),

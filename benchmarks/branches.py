@@ -162,7 +162,7 @@ BRANCHES: Final = (
     ),
     Branch(
         "buffers in Arrow's memory",
-        ("spark write", "spark read"),
+        ("spark write", "spark read", "spark read, 1 KB"),
         (f"{COLUMNS}/memory.py",),
         {
             "metaq_spark.columns.memory": "empty_array = lambda count, dtype: np.empty(count, dtype)\n"
@@ -185,7 +185,7 @@ BRANCHES: Final = (
     ),
     Branch(
         "reads of the broker's files",
-        ("spark read", "rocketmq spark read"),
+        ("spark read", "spark read, 1 KB", "rocketmq spark read"),
         ("metaq/backends/metaq/local_file.py", "metaq/backends/segment_files.py", "metaq/protocols/file_location.py"),
         {
             f"{BROKER}.text.session": "TextSession._file_location = lambda *_: (UNAVAILABLE, 'switched off')",
