@@ -161,15 +161,6 @@ BRANCHES: Final = (
         {"metaq_spark.columns.engine": "numba_kernels = lambda: None"},
     ),
     Branch(
-        "buffers in Arrow's memory",
-        ("spark write", "spark read", "spark read, 1 KB"),
-        (f"{COLUMNS}/memory.py",),
-        {
-            "metaq_spark.columns.memory": "empty_array = lambda count, dtype: np.empty(count, dtype)\n"
-            "keep_freed_memory = lambda: None"
-        },
-    ),
-    Branch(
         "light futures",
         ("submit",),
         ("metaq/client/futures.py",),

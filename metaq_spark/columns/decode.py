@@ -23,7 +23,6 @@ from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer, TopicPartition
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.engine import Engine, shared_engine
-from metaq_spark.columns.memory import empty_array
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.row_layout import RowLayout, message_layout
 from metaq_spark.columns.text import text_of
@@ -132,7 +131,7 @@ class CompiledDecoder:
         self._value_ends, self._values = self._ends("value"), self._column("value", np.uint8, value_bytes)
 
     def _column(self, name: str, dtype: type[np.generic], count: int | None = None) -> np.ndarray[Any, Any]:
-        return empty_array((self._rows_max if count is None else count) if name in self._maker.needed else 0, dtype)
+        return np.empty((self._rows_max if count is None else count) if name in self._maker.needed else 0, dtype)
 
     def _ends(self, name: str) -> np.ndarray[Any, Any]:
         ends = self._column(name, np.int32, self._rows_max + 1)

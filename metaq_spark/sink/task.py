@@ -18,7 +18,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.columns.blocks import Block, OpenBlock
-from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.sink.backend import Delivery, Sink, WriteTask
 from metaq_spark.sink.routing import Router
@@ -40,7 +39,6 @@ def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommit
         ExactlyOnceError: The batch has no name that distinguishes it from others.
         MetaqError: A broker refused a block or could not be reached, even after retries.
     """
-    keep_freed_memory()
     freeze_modules()
     task = WriteTask.current()
     delivery = sink.begin(task)

@@ -23,7 +23,6 @@ from metaq.errors import BrokerError, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
 from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, locating, pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
-from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
 
 
@@ -53,7 +52,6 @@ def read_partition(
     """
     from metaq_spark.backends.metaq.range_task import RangeTask, damage_handler
 
-    keep_freed_memory()
     pool = pool or pool_with(options.timeouts, options.tls)
     task: RangeTask | None = None
     try:

@@ -35,7 +35,6 @@ from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.damage import DamageHandler, damage_handler
 from metaq_spark.backends.rocketmq.options import SourceOptions
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure, measure_frames
-from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker, RepeatedMessages
 from metaq_spark.columns.rocketmq.checks import CorruptRecord, FrameUnusable, Queue
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
@@ -70,7 +69,6 @@ def read_queue(
         CorruptRecord: A record cannot be used and the option ``onCorrupt`` is ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
-    keep_freed_memory()
     if pool is None or directory is None:
         pool, directory = connections_of(options)
     task = QueueTask(part.source, part.offsets, options, pool, directory)

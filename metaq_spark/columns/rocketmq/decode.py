@@ -23,7 +23,6 @@ from metaq.formats.native_crc import crc32_address
 from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import Buffer
 from metaq_spark.columns.engine import Engine, shared_engine
-from metaq_spark.columns.memory import address_of, empty_array
 from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import (
     REASONS,
@@ -153,7 +152,7 @@ class CompiledRecordDecoder:
             self._add_texts(k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, pairs, texts)
             self._add(k.PAIR_ENDS_AT, rows + 1, np.int32)[:1] = 0
         if needed & FROM_PROPERTIES:
-            self._table[k.PARSED_AT] = address_of(self._parsed)
+            self._table[k.PARSED_AT] = self._parsed.ctypes.data
 
     def _add_column(self, name: str, rows: int, byte_count: int) -> None:
         """The buffers of a column: numbers, or texts with their ends; which rows have a value, if not all have."""
@@ -175,8 +174,8 @@ class CompiledRecordDecoder:
         self._add(at, max(size, 1), np.uint8)
 
     def _add(self, place: int, count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
-        column = self._columns[place] = empty_array(count, dtype)
-        self._table[place] = address_of(column)
+        column = self._columns[place] = np.empty(count, dtype)
+        self._table[place] = column.ctypes.data
         return column
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
@@ -245,7 +244,7 @@ class CompiledRecordDecoder:
         at = int(state[k.BODY_AT])
         body = run[at : at + int(state[k.BODY_BYTES])].tobytes()
         self._inflated = inflated = decompressed(body, int(state[k.SYS_FLAG]))
-        state[k.INFLATED_AT] = address_of(np.frombuffer(inflated or b"\0", np.uint8))
+        state[k.INFLATED_AT] = np.frombuffer(inflated or b"\0", np.uint8).ctypes.data
         state[k.INFLATED_BYTES] = len(inflated)
 
     def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> CorruptRecord:

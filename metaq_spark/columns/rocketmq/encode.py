@@ -20,7 +20,6 @@ from metaq.model import Buffer
 from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
 from metaq_spark.columns.encode import Int64s, VariableColumn
 from metaq_spark.columns.engine import Engine, shared_engine
-from metaq_spark.columns.memory import address_of
 from metaq_spark.columns.rocketmq.plain import encode_element
 from metaq_spark.columns.rocketmq.unique_keys import unique_key
 from metaq_spark.errors import RowError
@@ -191,8 +190,8 @@ class ElementEncoder:
         prefix = np.frombuffer(self._prefix, np.uint8)
         value = VariableColumn.of(self._value)
         self._alive: list[Any] = [prefix, value]
-        table[k.IN_PREFIX_AT] = address_of(prefix)
-        table[[k.IN_VALUE_ENDS_AT, k.IN_VALUES_AT]] = address_of(value.ends), address_of(value.data)
+        table[k.IN_PREFIX_AT] = prefix.ctypes.data
+        table[[k.IN_VALUE_ENDS_AT, k.IN_VALUES_AT]] = value.ends.ctypes.data, value.data.ctypes.data
         for array, ends, data, present in (
             (self._tags, k.IN_TAG_ENDS_AT, k.IN_TAGS_AT, k.IN_TAGS_PRESENT_AT),
             (self._keys, k.IN_KEY_ENDS_AT, k.IN_KEYS_AT, k.IN_KEYS_PRESENT_AT),
@@ -200,15 +199,15 @@ class ElementEncoder:
             if array is not None and array.null_count < len(array):
                 column = VariableColumn.of(array)
                 self._alive.append(column)
-                table[[ends, data, present]] = [address_of(each) for each in (column.ends, column.data, column.present)]
+                table[[ends, data, present]] = [each.ctypes.data for each in (column.ends, column.data, column.present)]
         if self._properties is not None:
             one = self._properties
             table[[k.IN_PAIR_ENDS_AT, k.IN_PAIRS_WANTED_AT, k.IN_NAME_ENDS_AT, k.IN_NAMES_AT]] = [
-                address_of(each) for each in (one.ends, one.wanted, one.names.ends, one.names.data)
+                each.ctypes.data for each in (one.ends, one.wanted, one.names.ends, one.names.data)
             ]
             table[[k.IN_PROPERTY_ENDS_AT, k.IN_PROPERTIES_AT]] = (
-                address_of(one.values.ends),
-                address_of(one.values.data),
+                one.values.ends.ctypes.data,
+                one.values.data.ctypes.data,
             )
 
     def _kernels_of(self) -> Any:
