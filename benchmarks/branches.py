@@ -79,12 +79,6 @@ BRANCHES: Final = (
         ("metaq/formats/frame_loops.py",),
         {"metaq.formats.frame_block": "BLOCKS.went_without = lambda *_: None"},
     ),
-    Branch(
-        "index entries by compiled code",
-        ("spark write", "spark write, 1 KB"),
-        (f"{LOG}/segments/block_entries.py", f"{LOG}/segments/index_loop.py"),
-        {f"{BROKER}.log.segments.index": "ENTRIES.went_without = lambda *_: None"},
-    ),
     Branch("syncs on the event loop", SENDS, (f"{LOG}/sync/sync_times.py",), NO_LOOP_SYNCS),
     Branch(
         "lean transports",

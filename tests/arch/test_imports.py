@@ -284,7 +284,6 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
 COMPILED_LOOPS = (
     "metaq.compiled.addresses",
     "metaq.formats.frame_loops",
-    "metaq_broker.log.segments.index_loop",
     "metaq_broker.rocketmq.sends.batch_loop",
     "metaq_broker.rocketmq.messages.record_loop",
 )

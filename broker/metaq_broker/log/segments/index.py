@@ -27,14 +27,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from metaq.compiled.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
-from metaq.formats.frames import encode_frame, message_id_at
-from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT, timestamp_ms
+from metaq.formats.frames import message_id_at
+from metaq.formats.message_id import timestamp_ms
 from metaq.model import Buffer
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
-from metaq_broker.log.segments.block_entries import EntryLoop, IndexPosition, compiled
 
 RECORD_BYTES = 32
 
@@ -395,11 +393,6 @@ class IndexBuilder:
             if self.offset - self._marked >= self.interval_bytes:
                 self._make(self._span)
             return
-        if ids_ascend:
-            if ENTRIES.loop is not None:
-                self._add_compiled(ENTRIES.loop, block, now_ms)
-                return
-            ENTRIES.went_without(len(block))
         due_bytes, block_interval_bytes = self.free_bytes, max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
         view, ends, first, done = memoryview(block.data), block.ends, 0, 0
         while first < block.count:
@@ -411,28 +404,8 @@ class IndexBuilder:
                 self._make(self._span)
             first, done, due_bytes = last + 1, ends[last], block_interval_bytes
 
-    def _add_compiled(self, loop: EntryLoop, block: FrameBlock, now_ms: Callable[[], int]) -> None:
-        before = IndexPosition(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
-        block_interval_bytes = max(self.interval_bytes, BLOCK_INTERVAL_BYTES)
-        records, behind = loop(block, before, self.interval_bytes, block_interval_bytes, now_ms())
-        self.entries.records += records
-        self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
-
 
 def _latest(block: FrameBlock, first: int, last: int) -> int:
     """Return the greatest id of frames ``first`` to ``last``; an id without a time, if there is one."""
     message_ids = [block.message_id(number) for number in range(first, last + 1)]
     return max(message_ids) if min(message_ids) >= 0 else min(message_ids)
-
-
-def _agrees(loop: EntryLoop) -> bool:
-    """Return whether compiled and plain code make the same entries, inside and between two blocks."""
-    frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(7 * number)) for number in range(60)]
-    block, plain, quick = FrameBlock.of(frames), *(IndexBuilder.at_start(1000, 10, EPOCH_MS, 700) for _ in range(2))
-    for _ in range(2):
-        plain.add_block(block, lambda: 0, ids_ascend=False)
-        quick._add_compiled(loop, block, lambda: 0)
-    return quick.entries == plain.entries and quick._span == plain._span
-
-
-ENTRIES: Final = LazyLoop[EntryLoop]("index entries", compiled, _agrees, PLAIN_BYTES_MAX)

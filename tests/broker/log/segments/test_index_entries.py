@@ -1,21 +1,15 @@
-"""Entries in memory, and those that compiled code makes of a block: the very ones that the plain code makes."""
+"""Entries in memory, and where those of a block stand."""
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 
 import pytest
-from examples import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from metaq_broker.log.segments import index
-from metaq_broker.log.segments.block_entries import compiled
-from metaq_broker.log.segments.index import ENTRIES, RECORD_BYTES, Entries, IndexBuilder, IndexEntry, decode_entry
+from metaq_broker.log.segments.index import RECORD_BYTES, Entries, IndexBuilder, IndexEntry, decode_entry
 
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
-from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT, IdRange
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 
 SOME = [IndexEntry(100 * number, 3 * number, EPOCH_MS + number, number) for number in range(5)]
 
@@ -39,44 +33,6 @@ def test_entries_can_be_compared_dropped_and_counted_anew() -> None:
     entries.drop(2)
     entries.shift(7)
     assert list(entries) == [entry._replace(ordinal=entry.ordinal + 7) for entry in SOME[2:]]
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(
-    seed=st.integers(0, 1 << 32),
-    blocks=st.integers(1, 4),
-    frames=st.integers(2, 40),
-    interval_bytes=st.integers(1, 3000),
-    block_interval_bytes=st.integers(1, 2000),
-    time_known=st.booleans(),
-)
-def test_compiled_code_makes_the_entries_that_the_plain_code_makes(
-    seed: int, blocks: int, frames: int, interval_bytes: int, block_interval_bytes: int, time_known: bool
-) -> None:
-    chance, loop = random.Random(seed), compiled()
-    plain, quick = (IndexBuilder.at_start(1000, 50, EPOCH_MS + 20, interval_bytes) for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "BLOCK_INTERVAL_BYTES", block_interval_bytes)
-        for _ in range(blocks):
-            items = [encode_frame(-1, 0, chance.randbytes(chance.randint(0, 120))) for _ in range(frames)]
-            ids = IdRange(EPOCH_MS + chance.randint(0, 60), chance.randint(0, 4095), frames, 7)
-            block = FrameBlock.of(items).numbered(ids, 1000)
-            if not time_known:
-                block.data[8] |= 0x80  # the first id holds no time
-            now_ms = EPOCH_MS + chance.randint(0, 60)
-            patch.setattr(ENTRIES, "loop", None)
-            plain.add_block(block, lambda now_ms=now_ms: now_ms)
-            patch.setattr(ENTRIES, "loop", loop)
-            quick.add_block(block, lambda now_ms=now_ms: now_ms)
-            assert list(quick.entries) == list(plain.entries)
-            names = ("offset", "ordinal", "time_ms", "_marked", "_span")
-            assert [getattr(quick, name) for name in names] == [getattr(plain, name) for name in names]
-    assert quick.entries == plain.entries
-
-
-def test_the_loop_of_a_process_agrees_with_the_plain_code() -> None:
-    ENTRIES.load()
-    assert ENTRIES.compiled
 
 
 @pytest.mark.parametrize("ids_ascend", [True, False])
