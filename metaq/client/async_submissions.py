@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from metaq.client.batches import Batch
-from metaq.client.futures import awaited_future_of
 from metaq.client.submissions import Submissions
 from metaq.errors import WindowFull
 
@@ -36,39 +34,41 @@ class _Settlements(Generic[P, S]):
         self._settled: list[Batch[P, S]] = []
 
     def settled(self, batch: Batch[P, S]) -> None:
-        """Settle the futures of a batch, each in its own loop. Thread-safe."""
-        others = [loop for loop in batch.awaited if loop is not self.loop]
+        """Have the loop settle the futures of a batch. Thread-safe."""
         with self._lock:
             is_first = not self._settled
             self._settled.append(batch)
         if is_first:
-            _call_in(self.loop, self._hand_over)
-        for loop in others:
-            _call_in(loop, partial(_settle_awaited, batch, loop))
+            with suppress(RuntimeError):  # the loop is closed: no future can be awaited any more
+                self.loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
         with self._lock:
             settled, self._settled = self._settled, []
         for batch in settled:
-            _settle_awaited(batch, self.loop)
+            _settle_awaited(batch)
         self.space.set()
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: no future can be awaited any more
-        loop.call_soon_threadsafe(function)
-
-
-def _settle_awaited(batch: Batch[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-    for future in batch.awaited.pop(loop, ()):
-        future.settle(batch)
+def _settle_awaited(batch: Batch[Any, S]) -> None:
+    assert batch.outcomes is not None
+    assert batch.failure is not None
+    for row, future in batch.awaited:
+        if future.done():
+            continue  # cancelled
+        found = batch.outcomes[row]
+        if found is not None:
+            future.set_result(found)
+        else:
+            future.set_exception(batch.failure)
+    batch.awaited.clear()
 
 
 class AwaitedWindow(Generic[P, S]):
     """The window of one asyncio producer. ``submissions`` must raise ``WindowFull`` instead of waiting.
 
     ``waits``: wait for space instead of raising ``WindowFull``. Several loops may use it one after the other: a future
-    is settled in the loop that awaits it, or never if that loop was closed.
+    belongs to the loop in which its message was submitted.
     """
 
     def __init__(self, submissions: Submissions[Any, P, S], *, waits: bool) -> None:
@@ -79,14 +79,16 @@ class AwaitedWindow(Generic[P, S]):
         """Return the message's future; ``None`` if the window is full and ``waits`` is set. Raises as
         ``Submissions.put``.
         """
-        if self._settlements is None:
-            self._here()
+        loop = self._here().loop
         try:
-            return awaited_future_of(self._submissions.put(topic, queue, message, data_bytes))
+            batch, row = self._submissions.put(topic, queue, message, data_bytes)
         except WindowFull:
             if not self._waits:
                 raise
             return None
+        future: asyncio.Future[S] = loop.create_future()
+        batch.awaited.append((row, future))  # in the loop's thread, as settling: nothing is missed
+        return future
 
     async def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S]:
         """Take a message as soon as the window has space, and return its future.

@@ -7,12 +7,10 @@ row is created when a caller asks for it (``Outcomes``).
 
 from __future__ import annotations
 
-import logging
 import threading
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from metaq.errors import MetaqError
@@ -29,7 +27,6 @@ PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 
-_LOG: Final = logging.getLogger(__name__)
 _STATES: Final = threading.RLock()
 """Guards the outcomes of all batches and their lists of futures. Never held while waiting, nor taken for each message.
 """
@@ -56,15 +53,6 @@ class Watcher(Protocol[S_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-class Awaited(Protocol):
-    """A future of an event loop that a task waits for."""
-
-    row: int
-
-    def cancelled(self) -> bool: ...
-    def settle(self, batch: Batch[Any, Any], /) -> None: ...
-
-
 class SubmitterLoop(Protocol):
     """The event loop that submits the batches of an asyncio producer."""
 
@@ -78,24 +66,21 @@ class SubmitterLoop(Protocol):
 class Batch(Generic[P, S]):
     """Messages of one topic, and of one ``queue`` if the producer sends each queue separately.
 
-    ``messages`` grows until ``begin`` and is empty after ``settle``. ``awaited`` lists the futures that tasks wait for,
-    by event loop; other futures read the batch when they are asked. ``submitter_loop`` is notified when the batch is
-    settled.
+    ``messages`` grows until ``begin`` and is empty after ``settle``. ``awaited`` lists the futures of an asyncio
+    producer with their rows; ``submitter_loop`` settles them when it is notified that the batch is settled. Futures of
+    threads read the batch when they are asked.
     """
 
     __slots__ = (
-        *("_dropped", "_has_failed", "_watchers", "awaited", "byte_count", "failure", "is_asked", "messages"),
-        *("outcomes", "queue", "since_s", "state", "submitter_loop", "topic"),
+        *("_dropped", "_watchers", "awaited", "byte_count", "failure", "messages", "outcomes", "queue", "since_s"),
+        *("state", "submitter_loop", "topic"),
     )
 
     def __init__(self, topic: str, queue: Hashable, since_s: float = 0.0) -> None:
         self.topic, self.queue, self.since_s = topic, queue, since_s
         self.messages: list[P] = []
-        self.awaited: dict[AbstractEventLoop, list[Awaited]] = {}
+        self.awaited: list[tuple[int, Future[S]]] = []
         self.submitter_loop: SubmitterLoop | None = None
-        self.is_asked = False
-        """Whether any asyncio future of the batch was asked for its result."""
-        self._has_failed = False
         self.byte_count = 0
         self.state = PENDING
         self.outcomes: Outcomes[S] | None = None
@@ -112,24 +97,13 @@ class Batch(Generic[P, S]):
             elif future.start(self.state, None, None):
                 self._watchers.append(future)
 
-    def add_awaited(self, loop: AbstractEventLoop, future: Awaited) -> bool:
-        """Settle a future in its event loop when the batch is settled; return ``False`` if the batch is settled
-        already.
-        """
-        with _STATES:
-            if self.outcomes is not None:
-                return False
-            self.awaited.setdefault(loop, []).append(future)
-            return True
-
     def begin(self) -> None:
         """Mark the batch as being sent. Messages with a cancelled future are left out; later, none can be cancelled."""
         with _STATES:
             self.state = RUNNING
             watchers = list(self._watchers)
-            awaited = list(chain.from_iterable(self.awaited.values()))
         dropped = {one.row for one in watchers if not one.set_running_or_notify_cancel()}
-        dropped.update(one.row for one in awaited if one.cancelled())
+        dropped.update(row for row, future in list(self.awaited) if future.cancelled())
         if dropped:
             with _STATES:
                 self._watchers = [one for one in self._watchers if one.row not in dropped]
@@ -146,7 +120,7 @@ class Batch(Generic[P, S]):
         if self._dropped:
             outcomes = self._with_dropped(outcomes)
         with _STATES:
-            self.failure, self._has_failed = failure or MetaqError("not acknowledged"), failure is not None
+            self.failure = failure or MetaqError("not acknowledged")
             self.outcomes, self.messages = outcomes, []
             watchers, self._watchers = self._watchers, []
         for one in watchers:
@@ -157,14 +131,6 @@ class Batch(Generic[P, S]):
                 one.set_result(found)
         if self.submitter_loop is not None:
             self.submitter_loop.settled(self)
-
-    def __del__(self) -> None:
-        """Log failures that no caller has asked for, as asyncio does for each future."""
-        if self._has_failed and self.submitter_loop is not None and not self.is_asked:
-            count = sum(one is None for one in self.outcomes or ())
-            if count:
-                text = "%d messages to %s were not acknowledged, and their futures were never awaited: %s"
-                _LOG.error(text, count, self.topic, self.failure)
 
     def _with_dropped(self, outcomes: Outcomes[S]) -> Sequence[S | None]:
         """Return ``outcomes`` with ``None`` for the messages that were left out."""
