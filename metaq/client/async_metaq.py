@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
-from metaq.client.async_consumer import AsyncGroupConsumer
 from metaq.client.async_iteration import in_threads
 from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.async_producer import AsyncProducer, AsyncXaBranch
 from metaq.client.browser import End, Start
 from metaq.client.cluster import ClusterView, GroupLag, OffsetChange, PartitionInfo
+from metaq.client.group_consumer import AsyncGroupConsumer
 from metaq.client.groups.metaq_group import broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import ParkedMessages
@@ -30,9 +30,6 @@ from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class AsyncMetaQ(AsyncClient):
@@ -63,7 +60,6 @@ class AsyncMetaQ(AsyncClient):
     ) -> None:
         self._mq = MetaQ(cluster, brokers=brokers, timeouts=timeouts, tls=tls)
         super().__init__(self._mq)
-        self._context: ssl.SSLContext | None = None if tls is None else tls.context()
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
@@ -112,14 +108,14 @@ class AsyncMetaQ(AsyncClient):
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> AsyncGroupConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. Raises as ``MetaQ.consumer``."""
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return self._ends(AsyncGroupConsumer(self._mq.consumers, given, self._context))
+        return self._ends(AsyncGroupConsumer(self._mq.consumers, given))
 
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]
     ) -> AsyncGroupConsumer:
         """Return a consumer that reads all partitions. Raises as ``MetaQ.consumer``."""
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return self._ends(AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers), self._context))
+        return self._ends(AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers)))
 
     def browse(
         self,

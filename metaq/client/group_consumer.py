@@ -1,13 +1,13 @@
-"""A consumer of a MetaQ consumer group."""
+"""Consumers of a MetaQ consumer group, for threads and for asyncio."""
 
 from __future__ import annotations
 
+from metaq.client.groups.async_reader import AsyncGroupReader
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
-from metaq.client.groups.reader import Fetcher, GroupReader
+from metaq.client.groups.reader import GroupReader
 
 
 class GroupConsumer(GroupReader[Delivery]):
@@ -31,10 +31,21 @@ class GroupConsumer(GroupReader[Delivery]):
         self._metaq = MetaqCore(cluster, options)
         super().__init__(self._metaq)
 
-    def _start_fetching(self) -> Fetcher:
-        cluster, core = self._metaq.cluster, self._metaq
-        check = core.coordinator.check_incarnations
-        return Fetchers(core.state, cluster.directory, cluster.pool, core.group, check, core.clock)
+    @property
+    def parked(self) -> ParkedMessages:
+        """The messages that consumers of this group parked on this machine."""
+        return self._metaq.parked
+
+
+class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
+    """``GroupConsumer`` for ``async with`` and ``async for``. One task reads, in one event loop only.
+
+    ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
+    """
+
+    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+        self._metaq = MetaqCore(cluster, options)
+        super().__init__(self._metaq)
 
     @property
     def parked(self) -> ParkedMessages:

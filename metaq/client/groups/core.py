@@ -35,6 +35,13 @@ class ParkedSink(Protocol[D_contra]):
     def park(self, message: D_contra, reason: str) -> None: ...
 
 
+class Fetching(Protocol):
+    """Threads that fetch the messages of a consumer."""
+
+    def close(self, timeout_s: float) -> None:
+        """Wait until the threads have ended, at most ``timeout_s`` for each. ``state.closing`` must be set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts(Generic[D]):
     """The parts of a consumer."""
@@ -105,6 +112,10 @@ class ConsumerCore(ABC, Generic[D]):
             self.state.schedule_retry(delivery, self.clock.monotonic())
             raise
         return True
+
+    @abstractmethod
+    def fetching(self) -> Fetching:
+        """Fetch from now on for partitions that this consumer will own. Called once, before it joins the group."""
 
     @abstractmethod
     def _send_away(self, delivery: D) -> None:

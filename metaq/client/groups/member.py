@@ -136,15 +136,14 @@ class GroupMember(Generic[D]):
         if error is not None:
             raise error
 
-    def _begin_stream(self, *, filters: bool = False) -> Block[D] | None:
+    def _begin_stream(self) -> Block[D] | None:
         """Return messages behind the delivered one, for an iteration to take one by one without a lock.
 
         The iteration may continue while the version of the state is ``_streamed_since``, and until
-        ``_streamed_until_s``. ``None``: call ``_next`` instead. ``filters``: the caller applies the program's own
-        filter to each message.
+        ``_streamed_until_s``, and applies the program's own filter to each message. ``None``: there are none.
         """
         state = self._state
-        if len(self._handed) != 1 or not self._options.auto_ack or not (filters or self._options.where is None):
+        if len(self._handed) != 1 or not self._options.auto_ack:
             return None
         with state.lock:
             if self._stopped or state.changes or state.failure is not None:

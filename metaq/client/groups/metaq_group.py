@@ -15,6 +15,7 @@ from metaq.client.groups.bounded import bounded
 from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.last_consumed import LastConsumed
 from metaq.client.groups.membership import LoneMembership, Membership
@@ -131,6 +132,10 @@ class MetaqCore(ConsumerCore[Delivery]):
         )
         self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
         super().__init__(options, Parts(self.consumer_id, state, coordinator, self.parked, clock))
+
+    def fetching(self) -> Fetchers:
+        check, cluster = self.coordinator.check_incarnations, self.cluster
+        return Fetchers(self.state, cluster.directory, cluster.pool, self.group, check, self.clock)
 
     def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
         cluster = self.cluster

@@ -14,10 +14,10 @@ from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
-from metaq.client.rocketmq.async_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo, QueueLag, RocketClusterView
+from metaq.client.rocketmq.group_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import broadcast

@@ -1,8 +1,9 @@
-"""A consumer of a RocketMQ consumer group."""
+"""Consumers of a RocketMQ consumer group, for threads and for asyncio."""
 
 from __future__ import annotations
 
-from metaq.client.groups.reader import Fetcher, GroupReader
+from metaq.client.groups.async_reader import AsyncGroupReader
+from metaq.client.groups.reader import GroupReader
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.options import RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
@@ -29,8 +30,21 @@ class RocketGroupConsumer(GroupReader[RocketDelivery]):
         self._rocketmq = RocketCore(cluster, options)
         super().__init__(self._rocketmq)
 
-    def _start_fetching(self) -> Fetcher:
-        return self._rocketmq.pull_threads()
+    @property
+    def parked(self) -> RocketParkedMessages:
+        """The messages that consumers of this group parked on this machine."""
+        return self._rocketmq.parked
+
+
+class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
+    """``RocketGroupConsumer`` for ``async with`` and ``async for``. One task reads, in one event loop only.
+
+    ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
+    """
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
+        self._rocketmq = RocketCore(cluster, options)
+        super().__init__(self._rocketmq)
 
     @property
     def parked(self) -> RocketParkedMessages:

@@ -16,7 +16,7 @@ from waiting import run_watched, until
 
 import metaq
 from metaq import AsyncMetaQ, MetaQ
-from metaq.client.async_consumer import AsyncGroupConsumer
+from metaq.client.group_consumer import AsyncGroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.offsets import memory
 from metaq.errors import ConnectionFailed, ConsumerIdInUse, PartitionLost, SendFailed, TopicNotFound, WindowFull

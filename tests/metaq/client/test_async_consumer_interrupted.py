@@ -10,7 +10,7 @@ import pytest
 from waiting import in_loop
 
 from metaq import AsyncMetaQ
-from metaq.client.async_consumer import AsyncGroupConsumer
+from metaq.client.group_consumer import AsyncGroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.errors import StoreFailed
 from metaq.model import Partition, TopicPartition

@@ -32,7 +32,7 @@ def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> FourClients
 async def both_are_fetched(consumer: Any, topic: str) -> None:
     """Wait until there are messages of both partitions."""
     if hasattr(consumer, "_start"):
-        consumer._start()  # else it was when the block was entered
+        consumer._require_usable()  # else it was when the block was entered
     waiting = consumer._state._order._queue
     await until(lambda: len([one for one in list(waiting) if one.where.topic == topic]) == 2, "both are fetched", 60)
 

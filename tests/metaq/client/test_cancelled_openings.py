@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +10,12 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
-from fix_tls import Certificates
 from waiting import in_loop, until
 
 from metaq import AsyncMetaQ, AsyncRocketMQ
-from metaq.backends.metaq.async_session import AsyncSession
 from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.spool import Spool
 from metaq.errors import StoreFailed
-from metaq.model import Address
-from metaq.net.transport import Timeouts
 from metaq.testing.memory_server import MemoryServer
 
 STEPS = 60
@@ -213,39 +208,3 @@ def test_a_client_that_no_thread_was_free_to_close_is_closed(
 
     asyncio.run(use())
     assert closed.wait(10)
-
-
-# ---- a connection of the loop
-
-
-@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
-@in_loop
-async def test_a_connection_that_is_cancelled_as_it_opens_is_closed(
-    encrypted: bool, server_context: ssl.SSLContext, certificates: Certificates
-) -> None:
-    ended = asyncio.Event()
-    counts = {"open": 0, "accepted": 0}
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        counts["open"] += 1
-        counts["accepted"] += 1
-        with suppress(OSError):
-            await reader.read()
-        writer.close()
-        counts["open"] -= 1
-        ended.set()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context if encrypted else None)
-    context = certificates.client("someone").context() if encrypted else None
-    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-    for step in range(STEPS):
-        opening = asyncio.create_task(AsyncSession.connect(address, Timeouts(5.0, 5.0), context))
-        for _ in range(step):
-            await asyncio.sleep(0)
-        opening.cancel()
-        with suppress(asyncio.CancelledError):
-            await (await opening).close()
-    await until(lambda: counts["open"] == 0)
-    assert counts["accepted"] > 0
-    server.close()
-    await server.wait_closed()

@@ -26,13 +26,12 @@ from waiting import in_loop
 
 import metaq.client
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
-from metaq.client.async_consumer import AsyncGroupConsumer
 from metaq.client.async_metaq import AsyncClusterView
 from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.async_producer import AsyncProducer
 from metaq.client.browser import Browser
 from metaq.client.cluster import ClusterView
-from metaq.client.group_consumer import GroupConsumer
+from metaq.client.group_consumer import AsyncGroupConsumer, GroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer

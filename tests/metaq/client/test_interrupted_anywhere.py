@@ -93,7 +93,7 @@ def test_ctrl_c_at_any_step_skips_nothing(
     setting.send(*(data.decode() for data in DATA))
     for number in itertools.count(1):
         with setting.consumer(group=f"g{number}", auto_ack=auto_ack) as consumer:
-            consumer._start()
+            consumer._require_usable()
             wait_until(lambda: len(consumer._state._order) > 0, "messages are fetched")
             reading, ctrl_c = Reading(consumer, acks=not auto_ack), CtrlC(number)
             with suppress(KeyboardInterrupt), ctrl_c:

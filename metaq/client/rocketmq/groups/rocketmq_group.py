@@ -131,8 +131,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             clock=cluster.pool.clock,
         )
 
-    def pull_threads(self) -> PullThreads:
-        """Return the pulling threads of this consumer; they start when there are queues."""
+    def fetching(self) -> PullThreads:
         directory = self.cluster.directory
         return PullThreads(self.state, directory, self.client, self.group, self.subscriptions, self.clock)
 
