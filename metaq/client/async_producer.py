@@ -1,5 +1,6 @@
-"""``Producer`` for asyncio. The producer's one sending thread stores the messages; the event loop awaits them.
+"""Producers and transactions for asyncio.
 
+A producer's one sending thread stores the messages; the event loop awaits them.
 Thread and loop exchange whole batches, not single messages. No call blocks the loop: a full window is awaited, and the
 brokers of a topic are looked up in a thread.
 """
@@ -7,28 +8,28 @@ brokers of a topic are looked up in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from typing import Self
 
 from metaq.client.async_submissions import AwaitedWindow
+from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
-from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
-from metaq.client.thread_calls import call_in_thread
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.thread_calls import awaited, open_whole
 from metaq.client.transactions import LocalTransaction, XaBranch
-from metaq.model import Message, Partition
+from metaq.model import Partition, TopicPartition
 
 
-class AsyncProducer(AsyncSubmittingProducer):
+class AsyncProducer(ClosedByAsyncBlock[Producer]):
     """``Producer`` for asyncio. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
         super().__init__(producer)
-        self._producer = producer
         self._window: AwaitedWindow[bytes, Sent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
-    async def publish(self, *topics: str) -> None:
-        """Check early that topics can be sent to. Raises ``TopicNotFound``."""
-        await call_in_thread(self._producer.publish, *topics)
+    publish = awaited(Producer.publish)
+    send_many = awaited(Producer.send_many)
+    flush = awaited(Producer.flush)
 
     async def send(
         self,
@@ -59,76 +60,51 @@ class AsyncProducer(AsyncSubmittingProducer):
         Raises:
             TopicNotFound, TopicLookupTimeout, MetaqError, ValueError, TypeError, WindowFull: As ``Producer.submit``.
         """
-        if not self._producer.knows(topic):
-            await self._producer.submissions.lookups.wait_in_loop(topic, self._producer.publish)
-        where, frame = self._producer.prepare(topic, data, attribute, partition, key)
+        if not self._blocking.knows(topic):
+            await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.publish)
+        where, frame = self._blocking.prepare(topic, data, attribute, partition, key)
         taken = self._window.offer(topic, where, frame, len(frame))
         return taken or await self._window.put(topic, where, frame, len(frame))
 
-    async def send_many(
-        self,
-        topic: str,
-        messages: Iterable[bytes | str | Message],
-        *,
-        partition: Partition | None = None,
-        keys: Sequence[bytes | str | None] | None = None,
-    ) -> list[Sent]:
-        """Store messages in blocks, and return where each is, in the order given. Raises as ``Producer.send_many``."""
-        return await call_in_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
-
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""
-        return AsyncTransaction(self._producer.transaction(timeout))
+        return AsyncTransaction(self._blocking.transaction(timeout))
 
 
-class AsyncTransaction(EndedByAsyncBlock):
+class AsyncTransaction(EndedByAsyncBlock[LocalTransaction]):
     """``LocalTransaction`` for asyncio: leaving the ``async with`` block commits it, an exception rolls it back."""
 
-    def __init__(self, transaction: LocalTransaction) -> None:
-        super().__init__(transaction)
-        self._transaction = transaction
-
-    async def send(
-        self,
-        topic: str,
-        data: bytes | str,
-        *,
-        attribute: str | None = None,
-        partition: Partition | None = None,
-        key: bytes | str | None = None,
-    ) -> Sent:
-        """Add a message; see ``LocalTransaction.send``."""
-        return await call_in_thread(
-            self._transaction.send, topic, data, attribute=attribute, partition=partition, key=key
-        )
-
-    async def commit(self) -> None:
-        """Make the messages readable."""
-        await call_in_thread(self._transaction.commit)
-
-    async def rollback(self) -> None:
-        """Drop the messages."""
-        await call_in_thread(self._transaction.rollback)
+    send = awaited(LocalTransaction.send)
+    commit = awaited(LocalTransaction.commit)
+    rollback = awaited(LocalTransaction.rollback)
 
 
-class AsyncXaBranch(EndedByAsyncBlock):
+class AsyncXaBranch(EndedByAsyncBlock[XaBranch]):
     """``XaBranch`` for asyncio: call ``prepare`` inside the ``async with`` block; without it, leaving rolls back."""
 
     def __init__(self, branch: XaBranch) -> None:
         super().__init__(branch)
-        self._branch = branch
         self.xid = branch.xid
 
-    async def send(
-        self, topic: str, data: bytes | str, *, attribute: str | None = None, partition: Partition | None = None
-    ) -> Sent:
-        """Add a message; see ``XaBranch.send``."""
-        return await call_in_thread(self._branch.send, topic, data, attribute=attribute, partition=partition)
+    send = awaited(XaBranch.send)
+    prepare = awaited(XaBranch.prepare)
+    rollback = awaited(XaBranch.rollback)
 
-    async def prepare(self) -> bool:
-        """First phase; return whether there is something to commit."""
-        return await call_in_thread(self._branch.prepare)
 
-    async def rollback(self) -> None:
-        """Drop the messages."""
-        await call_in_thread(self._branch.rollback)
+class AsyncOrderedProducer(ClosedByAsyncBlock[OrderedProducer]):
+    """``OrderedProducer`` for ``async with``. Made by ``AsyncMetaQ.ordered_producer``.
+
+    Messages of one task are stored in the order in which the task awaits them. Threads use the spool file.
+    """
+
+    async def __aenter__(self) -> Self:
+        await open_whole(self._blocking.__enter__, self._blocking.close)
+        return self
+
+    send = awaited(OrderedProducer.send)
+    recover = awaited(OrderedProducer.recover)
+
+    @property
+    def spooled(self) -> dict[TopicPartition, int]:
+        """Number of spooled messages, by partition."""
+        return self._blocking.spooled

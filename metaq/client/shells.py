@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from metaq.client.submissions import M, OnOverflow, P, S, Submissions
-from metaq.client.thread_calls import call_in_thread, carry_out
+from metaq.client.thread_calls import InThreads, carry_out
 from metaq.net.pool import Pool
 
 INTERRUPTED_S: Final = 5.0
@@ -72,11 +72,11 @@ class Client(ClosedByBlock):
             made._end_with_client(timeout)
 
 
-class ClosedByAsyncBlock:
-    """``async with`` for an object with a ``with`` block: it is closed in a thread, even if the task is cancelled."""
+Closed = TypeVar("Closed", bound=ClosedByBlock)
 
-    def __init__(self, blocking: ClosedByBlock) -> None:
-        self._blocking = blocking
+
+class ClosedByAsyncBlock(InThreads[Closed]):
+    """``async with`` for an object with a ``with`` block: it is closed in a thread, even if the task is cancelled."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,17 +101,19 @@ class EndedAwaited(Protocol):
 A = TypeVar("A", bound=EndedAwaited)
 
 
-class AsyncClient(ClosedByAsyncBlock):
+Blocking = TypeVar("Blocking", bound=Client)
+
+
+class AsyncClient(ClosedByAsyncBlock[Blocking]):
     """``async with`` around a client. Objects that it made end with it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Blocking) -> None:
         super().__init__(client)
-        self._client = client
         self._made: WeakSet[EndedAwaited] = WeakSet()
 
     def _ends(self, made: A) -> A:
         """Register an object that ends with the client, in the loop that closes it."""
-        self._client._require_open()
+        self._blocking._require_open()
         self._made.add(made)
         return made
 
@@ -142,23 +144,11 @@ class SubmittingProducer(ClosedByBlock, Generic[M, P, S]):
         self.submissions.close(timeout)
 
 
-class AsyncSubmittingProducer(ClosedByAsyncBlock):
-    """``async with`` around a ``SubmittingProducer``."""
-
-    def __init__(self, producer: SubmittingProducer[Any, Any, Any]) -> None:
-        super().__init__(producer)
-        self._submitting = producer
-
-    async def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all submitted messages are settled; return ``False`` after ``timeout`` seconds."""
-        return await call_in_thread(self._submitting.flush, timeout)
+Block = TypeVar("Block", bound=AbstractContextManager[object, None])
 
 
-class EndedByAsyncBlock:
+class EndedByAsyncBlock(InThreads[Block]):
     """``async with`` for an object with a ``with`` block, left in a thread, even if the task is cancelled."""
-
-    def __init__(self, block: AbstractContextManager[object, None]) -> None:
-        self._block = block
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,7 +156,7 @@ class EndedByAsyncBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await carry_out(self._block.__exit__, kind, error, trace)
+        await carry_out(self._blocking.__exit__, kind, error, trace)
 
 
 def _leave_limit_s(kind: type[BaseException] | None) -> float | None:

@@ -1,4 +1,6 @@
-"""Blocking calls in threads, for tasks that may be cancelled.
+"""Blocking calls in threads, for tasks that may be cancelled: the only way from asyncio to a blocking object.
+
+A class of asyncio is made from a blocking one with ``InThreads`` and ``awaited``, a line for each method.
 
 ``call_in_thread`` is for requests: a call that hangs at a frozen broker delays neither the end of the loop, nor the end
 of the program, nor other calls. ``asyncio.to_thread`` has a few threads for all calls, and ``asyncio.run`` waits for
@@ -10,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
+B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -51,6 +54,26 @@ def _succeed(future: asyncio.Future[R], result: R) -> None:
 def _fail(future: asyncio.Future[R], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+class InThreads(Generic[B]):
+    """An object of asyncio in front of a blocking one, whose methods it calls in threads."""
+
+    def __init__(self, blocking: B) -> None:
+        self._blocking = blocking
+
+
+def awaited(
+    method: Callable[Concatenate[B, P], R],
+) -> Callable[Concatenate[InThreads[B], P], Coroutine[Any, Any, R]]:
+    """Return a method of the blocking class for asyncio, with its parameters and docstring; see ``call_in_thread``."""
+
+    @wraps(method)
+    async def call(self: InThreads[B], *values: P.args, **named: P.kwargs) -> R:
+        bound: Callable[P, R] = getattr(self._blocking, method.__name__)
+        return await call_in_thread(bound, *values, **named)
+
+    return call
 
 
 async def carry_out(function: Callable[..., object], *values: object) -> None:

@@ -10,29 +10,28 @@ from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.client.async_iteration import in_threads
 from metaq.client.browser import End, Start
-from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
-from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
 from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
 from metaq.client.rocketmq.client import RocketMQ
-from metaq.client.rocketmq.cluster import QueueInfo, QueueLag, RocketClusterView
+from metaq.client.rocketmq.cluster import RocketClusterView
 from metaq.client.rocketmq.group_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import broadcast
+from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
-from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
+from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.shells import AsyncClient, behind_loop
-from metaq.client.thread_calls import call_in_thread
-from metaq.model import Address, Partition
+from metaq.client.thread_calls import InThreads, awaited
+from metaq.model import Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 
-class AsyncRocketMQ(AsyncClient):
+class AsyncRocketMQ(AsyncClient[RocketMQ]):
     """``RocketMQ`` for ``async with``. Uses the running event loop; opens nothing before the first request.
 
     Raises:
@@ -54,8 +53,9 @@ class AsyncRocketMQ(AsyncClient):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: TlsSettings | None = None,
     ) -> None:
-        self._mq = RocketMQ(name_servers, credentials=credentials, namespace=namespace, timeouts=timeouts, tls=tls)
-        super().__init__(self._mq)
+        super().__init__(
+            RocketMQ(name_servers, credentials=credentials, namespace=namespace, timeouts=timeouts, tls=tls)
+        )
 
     @classmethod
     def from_env(cls, profile: str | None = None) -> Self:
@@ -63,7 +63,7 @@ class AsyncRocketMQ(AsyncClient):
         return cls(**read_profile(profile, None).rocketmq())
 
     def __repr__(self) -> str:
-        return f"Async{self._mq!r}"
+        return f"Async{self._blocking!r}"
 
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
@@ -72,7 +72,7 @@ class AsyncRocketMQ(AsyncClient):
         awaits space in the window.
         """
         options["on_overflow"], waits = behind_loop(options.get("on_overflow", "block"))
-        return AsyncRocketProducer(self._mq.producer(partitioner, group=group, **options), wait_for_window=waits)
+        return AsyncRocketProducer(self._blocking.producer(partitioner, group=group, **options), wait_for_window=waits)
 
     def transactional_producer(
         self,
@@ -90,7 +90,7 @@ class AsyncRocketMQ(AsyncClient):
         """
         options["on_overflow"], waits = behind_loop(options.get("on_overflow", "block"))
         return AsyncTransactionalProducer(
-            lambda check: self._mq.transactional_producer(
+            lambda check: self._blocking.transactional_producer(
                 *(group, check, partitioner), check_workers=check_workers, heartbeat_s=heartbeat_s, **options
             ),
             check,
@@ -111,7 +111,7 @@ class AsyncRocketMQ(AsyncClient):
     ) -> AsyncIterator[RocketReceived]:
         """Yield the messages that ``topic`` holds now. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
         return in_threads(
-            self._mq.browse(
+            self._blocking.browse(
                 topic,
                 partitions=partitions,
                 start=start,
@@ -125,108 +125,74 @@ class AsyncRocketMQ(AsyncClient):
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> AsyncRocketConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. See ``RocketMQ.consumer``."""
-        return self._ends(AsyncRocketConsumer(self._mq.consumers, RocketOptions(group=group, topics=topics, **options)))
+        return self._ends(
+            AsyncRocketConsumer(self._blocking.consumers, RocketOptions(group=group, topics=topics, **options))
+        )
 
     def broadcast_consumer(
         self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
     ) -> AsyncRocketConsumer:
         """Return a consumer that reads all queues, whatever others read. See ``RocketMQ.broadcast_consumer``."""
         given = RocketOptions(group=group, topics=topics, **options)
-        return self._ends(AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers)))
+        return self._ends(AsyncRocketConsumer(self._blocking.consumers, broadcast(given, self._blocking.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
         """Return the messages that consumers of ``group`` rejected and parked on this machine."""
-        return self._mq.parked(group)
+        return self._blocking.parked(group)
 
     @property
     def cluster(self) -> AsyncRocketClusterView:
         """A view of the cluster: topics, queues, offsets, and the lag of groups."""
-        return AsyncRocketClusterView(self._mq.cluster)
+        return AsyncRocketClusterView(self._blocking.cluster)
 
     @property
     def lookup(self) -> AsyncLookup:
         """Finds single messages by id or by key."""
-        return AsyncLookup(self._mq.lookup)
+        return AsyncLookup(self._blocking.lookup)
 
     @property
     def topics(self) -> AsyncTopics:
         """Creates, changes and deletes topics."""
-        return AsyncTopics(self._mq.topics)
+        return AsyncTopics(self._blocking.topics)
 
 
-class AsyncRocketClusterView:
+class AsyncRocketClusterView(InThreads[RocketClusterView]):
     """``RocketClusterView`` for asyncio; every call asks the servers in a thread."""
-
-    def __init__(self, view: RocketClusterView) -> None:
-        self._view = view
 
     @property
     def connections(self) -> int:
         """How many connections this client has opened; while it is the same, no broker was restarted."""
-        return self._view.connections
+        return self._blocking.connections
 
-    async def servers(self) -> set[Address]:
-        """Return the addresses of all servers, as ``RocketClusterView.servers`` does."""
-        return await call_in_thread(self._view.servers)
+    servers = awaited(RocketClusterView.servers)
+    partitions = awaited(RocketClusterView.partitions)
+    writable = awaited(RocketClusterView.writable)
+    statistics = awaited(RocketClusterView.statistics)
+    topic_statistics = awaited(RocketClusterView.topic_statistics)
+    brokers = awaited(RocketClusterView.brokers)
+    topics = awaited(RocketClusterView.topics)
+    describe = awaited(RocketClusterView.describe)
+    offsets_at = awaited(RocketClusterView.offsets_at)
+    groups = awaited(RocketClusterView.groups)
+    members = awaited(RocketClusterView.members)
+    plan_reset = awaited(RocketClusterView.plan_reset)
+    reset = awaited(RocketClusterView.reset)
+    lag = awaited(RocketClusterView.lag)
+    create_topic = awaited(RocketClusterView.create_topic)
+    delete_topic = awaited(RocketClusterView.delete_topic)
 
-    async def partitions(self, topic: str) -> list[Partition]:
-        """Return the queues of a topic that may be read, sorted."""
-        return await call_in_thread(self._view.partitions, topic)
 
-    async def writable(self, topic: str) -> list[Partition]:
-        """Return the queues of a topic that may be written to, sorted."""
-        return await call_in_thread(self._view.writable, topic)
+class AsyncLookup(InThreads[Lookup]):
+    """``Lookup`` for asyncio."""
 
-    async def statistics(self) -> list[RocketBrokerStatistics]:
-        return await call_in_thread(self._view.statistics)
+    by_id = awaited(Lookup.by_id)
+    by_key = awaited(Lookup.by_key)
 
-    async def topic_statistics(self, topic: str) -> list[QueueStatistics]:
-        return await call_in_thread(self._view.topic_statistics, topic)
 
-    async def brokers(self) -> dict[str, Address]:
-        """Return broker name -> address to read from, for brokers with at least one user topic."""
-        return await call_in_thread(self._view.brokers)
+class AsyncTopics(InThreads[Topics]):
+    """``Topics`` for asyncio."""
 
-    async def topics(self) -> dict[str, list[Partition]]:
-        """Return each topic with its queues that may be read."""
-        return await call_in_thread(self._view.topics)
-
-    async def describe(self, topic: str) -> list[QueueInfo]:
-        """Return the queues of a topic that may be read, sorted."""
-        return await call_in_thread(self._view.describe, topic)
-
-    async def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
-        """Return the offset of each queue's first message stored at or after ``time_ms`` (since 1970), else its end."""
-        return await call_in_thread(self._view.offsets_at, topic, time_ms)
-
-    async def groups(self) -> list[str]:
-        """Return the consumer groups that the brokers know, sorted; without RocketMQ's own."""
-        return await call_in_thread(self._view.groups)
-
-    async def members(self, group: str) -> list[str]:
-        """Return the ids of the consumers of ``group`` that are running, sorted."""
-        return await call_in_thread(self._view.members, group)
-
-    async def plan_reset(
-        self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
-    ) -> list[OffsetChange]:
-        """Return the changes for ``reset`` that make ``group`` begin at ``start``."""
-        return await call_in_thread(self._view.plan_reset, group, topic, start, partitions)
-
-    async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
-        """Set the offsets of a group that is not running."""
-        await call_in_thread(self._view.reset, group, changes)
-
-    async def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
-        """Return the lag of ``group`` in ``topics``, by default in all topics for which the brokers have its
-        offsets.
-        """
-        return await call_in_thread(self._view.lag, group, topics)
-
-    async def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
-        """Create a topic with ``queues`` queues at the master of every broker; return the brokers."""
-        return await call_in_thread(self._view.create_topic, topic, queues)
-
-    async def delete_topic(self, topic: str) -> dict[str, Address]:
-        """Delete a topic with its messages at the master of every broker; return the brokers."""
-        return await call_in_thread(self._view.delete_topic, topic)
+    create = awaited(Topics.create)
+    settings = awaited(Topics.settings)
+    alter = awaited(Topics.alter)
+    delete = awaited(Topics.delete)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Final, Self, Unpack, cast
 
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
@@ -15,13 +15,13 @@ from metaq.backends.rocketmq.errors import NoReply
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
-from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Sendable, message_of
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketReceived, RocketSent
+from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, message_of
+from metaq.client.rocketmq.records import RocketMessage, RocketReceived, RocketSent
 from metaq.client.rocketmq.requests import REPLY_S, RocketReply
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
-from metaq.client.shells import AsyncSubmittingProducer, EndedByAsyncBlock
-from metaq.client.thread_calls import call_in_thread
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.thread_calls import awaited, call_in_thread
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
 
@@ -31,25 +31,27 @@ AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcom
 """A function, which runs in a thread, or a coroutine function, which runs in the loop."""
 
 
-class AsyncRocketProducer(AsyncSubmittingProducer):
+class AsyncRocketProducer(ClosedByAsyncBlock[RocketProducer]):
     """``RocketProducer`` for asyncio. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
         super().__init__(producer)
-        self._producer = producer
         self._window: AwaitedWindow[Row, RocketSent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
     def __repr__(self) -> str:
-        return f"Async{self._producer!r}"
+        return f"Async{self._blocking!r}"
 
     @property
     def group(self) -> str:
         """The producer group."""
-        return self._producer.group
+        return self._blocking.group
 
-    async def publish(self, *topics: str) -> None:
-        """Check early that topics can be sent to. Raises as ``RocketProducer.publish``."""
-        await call_in_thread(self._producer.publish, *topics)
+    publish = awaited(RocketProducer.publish)
+    send_many = awaited(RocketProducer.send_many)
+    send_oneway = awaited(RocketProducer.send_oneway)
+    recall = awaited(RocketProducer.recall)
+    reply = awaited(RocketProducer.reply)
+    flush = awaited(RocketProducer.flush)
 
     async def send(
         self,
@@ -79,11 +81,11 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
 
         Raises as ``RocketProducer.submit``.
         """
-        if not self._producer.knows(topic):
-            await self._producer.submissions.lookups.wait_in_loop(topic, self._producer.publish)
+        if not self._blocking.knows(topic):
+            await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.publish)
         message = message_of(data, **options)
         if message.is_timed:  # the broker may have to be asked whether it supports timed delivery
-            await call_in_thread(self._producer.require_timers, topic, partition)
+            await call_in_thread(self._blocking.require_timers, topic, partition)
         row = await self._prepared(topic, message, partition, key)
         taken = self._window.offer(topic, None, row, len(row.body))
         return taken or await self._window.put(topic, None, row, len(row.body))
@@ -92,31 +94,8 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
     ) -> Row:
         if len(message.data) <= BODY_BYTES_MAX // BYTES_OF_CHARACTER_MAX:
-            return self._producer.prepare(topic, message, partition, key)
-        return await call_in_thread(self._producer.prepare, topic, message, partition, key)  # may ask the broker
-
-    async def send_many(
-        self,
-        topic: str,
-        messages: Iterable[Sendable],
-        *,
-        partition: Partition | None = None,
-        keys: Sequence[bytes | str | None] | None = None,
-    ) -> list[RocketSent]:
-        """Store messages in batches, and return where each is, in order. Raises as ``RocketProducer.send_many``."""
-        return await call_in_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
-
-    async def send_oneway(
-        self,
-        topic: str,
-        data: bytes | str,
-        *,
-        partition: Partition | None = None,
-        key: bytes | str | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> str:
-        """Send one message without a response; return its ``message_id``. See ``RocketProducer``."""
-        return await call_in_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
+            return self._blocking.prepare(topic, message, partition, key)
+        return await call_in_thread(self._blocking.prepare, topic, message, partition, key)  # may ask the broker
 
     async def request(
         self,
@@ -133,30 +112,14 @@ class AsyncRocketProducer(AsyncSubmittingProducer):
         No thread waits for the reply.
         """
         message = message_of(data, **options)
-        sent = await call_in_thread(self._producer.begin_request, topic, message, timeout, partition, key)
+        sent = await call_in_thread(self._blocking.begin_request, topic, message, timeout, partition, key)
         try:
             async with asyncio.timeout(max(0.0, sent.deadline_s - SYSTEM_CLOCK.monotonic())):
                 return await asyncio.wrap_future(sent.future)
         except TimeoutError:
             raise NoReply(topic, sent.message_id, timeout) from None
         finally:
-            self._producer.end_request(sent)
-
-    async def reply(
-        self,
-        request: RocketReceived,
-        data: bytes | str,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-    ) -> None:
-        """Send the reply to a request; return when its producer has it. Raises as ``RocketProducer.reply``."""
-        await call_in_thread(self._producer.reply, request, data, tag=tag, keys=keys, properties=properties)
-
-    async def recall(self, topic: str, recall_handle: str) -> str:
-        """Cancel a timed message; return its id. Raises as ``RocketProducer.recall``."""
-        return await call_in_thread(self._producer.recall, topic, recall_handle)
+            self._blocking.end_request(sent)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):
@@ -199,48 +162,24 @@ class AsyncTransactionalProducer(AsyncRocketProducer):
         return wait_for
 
 
-class AsyncRocketTransaction(EndedByAsyncBlock):
+class AsyncRocketTransaction(EndedByAsyncBlock[RocketTransaction]):
     """``RocketTransaction`` for asyncio: leaving the ``async with`` block commits it, an exception rolls it back.
 
     Cancelling the task leaves it open: the broker asks ``check``.
     """
 
-    def __init__(self, transaction: RocketTransaction) -> None:
-        super().__init__(transaction)
-        self._transaction = transaction
-
     def __repr__(self) -> str:
-        return f"Async{self._transaction!r}"
+        return f"Async{self._blocking!r}"
 
     @property
     def state(self) -> State:
         """The state of the transaction."""
-        return self._transaction.state
+        return self._blocking.state
 
-    async def send(
-        self,
-        topic: str,
-        data: bytes | str,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        partition: Partition | None = None,
-        key: bytes | str | None = None,
-    ) -> RocketSent:
-        """Store a half message; see ``RocketTransaction.send``."""
-        return await call_in_thread(
-            self._transaction.send, topic, data, tag=tag, keys=keys, properties=properties, partition=partition, key=key
-        )
-
-    async def commit(self) -> None:
-        """Have the messages delivered. Raises as ``RocketTransaction.commit``."""
-        await call_in_thread(self._transaction.commit)
-
-    async def rollback(self) -> None:
-        """Have the messages dropped. Raises as ``RocketTransaction.rollback``."""
-        await call_in_thread(self._transaction.rollback)
+    send = awaited(RocketTransaction.send)
+    commit = awaited(RocketTransaction.commit)
+    rollback = awaited(RocketTransaction.rollback)
 
     def leave(self) -> None:
         """End the transaction without a decision: the broker asks ``check``."""
-        self._transaction.leave()
+        self._blocking.leave()

@@ -118,8 +118,8 @@ async def test_a_message_without_a_future_after_ctrl_c_confuses_no_other(setting
     async with producer_of(setting, linger_s=60) as producer:
         here = Partition(0, 0)
         first = await producer.submit("orders", b"a", partition=here)
-        _, frame = producer._producer.prepare("orders", b"bb", None, here, None)
-        producer._producer.submissions.put("orders", here, frame, len(frame))
+        _, frame = producer._blocking.prepare("orders", b"bb", None, here, None)
+        producer._blocking.submissions.put("orders", here, frame, len(frame))
         third = await producer.submit("orders", b"c", partition=here)
         await producer.flush(10)
         assert [(await one).offset for one in (first, third)] == [0, 21 + 22]

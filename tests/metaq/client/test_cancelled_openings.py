@@ -13,7 +13,7 @@ import pytest
 from waiting import in_loop, until
 
 from metaq import AsyncMetaQ, AsyncRocketMQ
-from metaq.client.async_ordered import AsyncOrderedProducer
+from metaq.client.async_producer import AsyncOrderedProducer
 from metaq.client.spool import Spool
 from metaq.errors import StoreFailed
 from metaq.testing.memory_server import MemoryServer
@@ -203,7 +203,7 @@ def test_a_client_that_no_thread_was_free_to_close_is_closed(
         mq: AsyncMetaQ | AsyncRocketMQ = metaq_memory.async_client()
         if kind == "rocketmq":
             mq = AsyncRocketMQ("127.0.0.1:9876")
-        monkeypatch.setattr(mq._mq, "close", lambda timeout: closed.set())
+        monkeypatch.setattr(mq._blocking, "close", lambda timeout: closed.set())
         await leave_cancelled(mq)
 
     asyncio.run(use())

@@ -27,8 +27,7 @@ from waiting import in_loop
 import metaq.client
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.client.async_metaq import AsyncClusterView
-from metaq.client.async_ordered import AsyncOrderedProducer
-from metaq.client.async_producer import AsyncProducer
+from metaq.client.async_producer import AsyncOrderedProducer, AsyncProducer
 from metaq.client.browser import Browser
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import AsyncGroupConsumer, GroupConsumer

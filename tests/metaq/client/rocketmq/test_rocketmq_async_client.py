@@ -12,8 +12,7 @@ from waiting import run_watched
 
 import metaq
 from metaq import AsyncRocketMQ
-from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
-from metaq.client.rocketmq.async_client import AsyncRocketClusterView
+from metaq.client.rocketmq.async_client import AsyncLookup, AsyncRocketClusterView, AsyncTopics
 from metaq.client.rocketmq.async_producer import (
     AsyncRocketProducer,
     AsyncRocketTransaction,
