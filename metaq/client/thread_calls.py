@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
-B = TypeVar("B")
+B = TypeVar("B", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ def awaited(
         bound: Callable[P, R] = getattr(self._blocking, method.__name__)
         return await call_in_thread(bound, *values, **named)
 
-    return call
+    return cast(Any, call)  # ``wraps`` names the first parameter, which the type does not
 
 
 async def carry_out(function: Callable[..., object], *values: object) -> None:

@@ -32,8 +32,8 @@ class AsyncGroupReader(ReadingSteps[D]):
     async def __aenter__(self) -> Self:
         if self._closed or self._loop is not None:
             raise ValueError("the consumer is closed, or in use")
-        self._loop = loop = asyncio.get_running_loop()
-        self._state.wakers.append(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(self._wake))
+        self._loop = asyncio.get_running_loop()
+        self._state.wakers.append(self._wake_loop)
         self._join()
         return self
 
@@ -142,6 +142,11 @@ class AsyncGroupReader(ReadingSteps[D]):
 
     def _note_reader(self) -> None:
         self._reads = asyncio.current_task()
+
+    def _wake_loop(self) -> None:
+        """Wake the tasks that wait. Called by any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         for waiter in self._waiters:
