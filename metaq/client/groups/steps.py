@@ -230,7 +230,7 @@ class ReadingSteps(GroupMember[D], Generic[D]):
 
 
 def completed(step: Callable[P, Coroutine[Any, Any, R]], *values: P.args, **named: P.kwargs) -> R:
-    """Return the result of a step that never suspends. Nothing is called behind the step, where Ctrl-C would lose it."""
+    """Return the result of a step that never suspends; nothing is called behind it, where Ctrl-C would lose it."""
     try:
         step(*values, **named).send(None)
     except StopIteration as end:
