@@ -29,7 +29,6 @@ from greedy_clients import Greedy, HonestClient, greedy_clients, pin
 from stage import free_port, started
 
 from metaq.formats.checksum import checksum
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode as encode_frame
 from metaq.protocols.remoting.headers.sends import SendMessage
@@ -72,7 +71,7 @@ def send(topic: str) -> bytes:
         unit_mode=False,
         batch=False,
     )
-    return encode_frame(request(RequestCode.SEND_MESSAGE_V2, header.ext(RequestCode.SEND_MESSAGE_V2), BODY, opaque=7))
+    return encode_frame(request(SendMessage.CODE, header.ext(SendMessage.CODE), BODY, opaque=7))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ Every error has the values in its sentence as fields and can be pickled (Spark s
 
 from __future__ import annotations
 
+from metaq.statuses import STATUSES
+
 
 class MetaqError(Exception):
     """Base of all errors of this package."""
@@ -145,11 +147,14 @@ class BrokerError(MetaqError):
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
-        """True only for "no thread free" (503)."""
-        return self.code == 503
+        """Whether the row of the code says so, as for 503: no thread is free."""
+        status = STATUSES.get(self.code)
+        return status is not None and status.retryable
 
     def __str__(self) -> str:
-        return f"broker {self.address} refused {self.action} with {self.code}: {self.text}"
+        status = STATUSES.get(self.code)
+        text = self.text or (status.meaning if status is not None else "no reason given")
+        return f"broker {self.address} refused {self.action} with {self.code}: {text}"
 
 
 class TransactionError(BrokerError):

@@ -15,7 +15,7 @@ from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import write_properties
 from metaq.formats.rocketmq.records import read_records
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import (
     QueryConsumerOffset,
@@ -23,7 +23,7 @@ from metaq.protocols.remoting.headers.offsets import (
     UpdateConsumerOffset,
 )
 from metaq.protocols.remoting.headers.pulls import PullMessage, PullMessageResponse
-from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage, SendMessageResponse
 
 BATCH_MESSAGES_MAX: Final = 30
 PULL_MESSAGES: Final = 32
@@ -64,10 +64,10 @@ class RocketmqProducer(RocketmqWorker):
         properties = write_properties({"TAGS": self.random.choice(("red", "blue")), "KEYS": str(letters[0].sent.key)})
         payloads = [letter.payload for letter in letters]
         if count == 1:
-            body, code, properties_of_all = payloads[0], RequestCode.SEND_MESSAGE_V2, properties
+            body, code, properties_of_all = payloads[0], SendMessage.CODE, properties
         else:
             elements = [BatchElement(payload, properties.encode()) for payload in payloads]
-            body, code, properties_of_all = encode_batch(elements), RequestCode.SEND_BATCH_MESSAGE, ""
+            body, code, properties_of_all = encode_batch(elements), SEND_BATCH_MESSAGE, ""
         header = _header(partition_key, properties_of_all, batch=count > 1)
         response = session.call(to_request(header, body, code=code), "a send")
         if response.code == ResponseCode.SUCCESS:

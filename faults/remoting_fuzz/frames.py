@@ -14,24 +14,40 @@ from metaq.protocols.remoting.bodies.registration import (
     TopicConfigs,
     write_registration,
 )
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.frames import encode
+from metaq.protocols.remoting.headers import REQUESTS
+from metaq.protocols.remoting.headers.routes import (
+    AddWritePermOfBroker,
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetKVConfig,
+    GetKVListByNamespace,
+    GetNamesrvConfig,
+    GetRouteInfoByTopic,
+    GetSystemTopicListFromNs,
+    GetTopicsByCluster,
+    GetUnitTopicList,
+    PutKVConfig,
+    RegisterBroker,
+    WipeWritePermOfBroker,
+)
 
 NAMES: Final = ("alpha", "beta", "gamma")
 QUESTIONS: Final = (
-    (RequestCode.GET_ROUTEINFO_BY_TOPIC, ("topic",)),
-    (RequestCode.GET_BROKER_CLUSTER_INFO, ()),
-    (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ()),
-    (RequestCode.GET_TOPICS_BY_CLUSTER, ("cluster",)),
-    (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, ()),
-    (RequestCode.GET_UNIT_TOPIC_LIST, ()),
-    (RequestCode.GET_KV_CONFIG, ("namespace", "key")),
-    (RequestCode.GET_KVLIST_BY_NAMESPACE, ("namespace",)),
-    (RequestCode.WIPE_WRITE_PERM_OF_BROKER, ("brokerName",)),
-    (RequestCode.ADD_WRITE_PERM_OF_BROKER, ("brokerName",)),
-    (RequestCode.DELETE_TOPIC_IN_NAMESRV, ("topic",)),
-    (RequestCode.GET_NAMESRV_CONFIG, ()),
+    (GetRouteInfoByTopic.CODE, ("topic",)),
+    (GetBrokerClusterInfo.CODE, ()),
+    (GetAllTopicListFromNameserver.CODE, ()),
+    (GetTopicsByCluster.CODE, ("cluster",)),
+    (GetSystemTopicListFromNs.CODE, ()),
+    (GetUnitTopicList.CODE, ()),
+    (GetKVConfig.CODE, ("namespace", "key")),
+    (GetKVListByNamespace.CODE, ("namespace",)),
+    (WipeWritePermOfBroker.CODE, ("brokerName",)),
+    (AddWritePermOfBroker.CODE, ("brokerName",)),
+    (DeleteTopicInNamesrv.CODE, ("topic",)),
+    (GetNamesrvConfig.CODE, ()),
 )
 EDGES: Final = (
     *("", "0", "-1", "2147483647", "2147483648", "-9223372036854775808", "9" * 5000, "true", "null", "NaN", "1e9"),
@@ -67,7 +83,7 @@ class Frames:
             return self._register()
         if dice < 0.083:  # few, because each waits for the disk
             ext = {"namespace": self._name(), "key": f"k{self._random.randrange(20)}", "value": "x" * 50}
-            return self._phrase(RemotingCommand(RequestCode.PUT_KV_CONFIG, ext))
+            return self._phrase(RemotingCommand(PutKVConfig.CODE, ext))
         code, fields = self._random.choice(QUESTIONS)
         return self._phrase(RemotingCommand(code, {field: self._name() for field in fields}))
 
@@ -93,7 +109,7 @@ class Frames:
         return RemotingCommand(code, {field: self._name() for field in fields})
 
     def _spoiled(self, command: RemotingCommand) -> RemotingCommand:
-        code = command.code if self._random.random() < 0.5 else self._random.choice([*RequestCode, 0, -1, 32767])
+        code = command.code if self._random.random() < 0.5 else self._random.choice([*REQUESTS, 0, -1, 32767])
         ext = {name: self._random.choice((value, *EDGES)) for name, value in command.ext.items()}
         for name in ("brokerName", "brokerAddr", "clusterName", "brokerId", "bodyCrc32", "compressed", "key"):
             if self._random.random() < 0.3:
@@ -110,7 +126,7 @@ class Frames:
         body = write_registration(RegisterBrokerBody(topic_config_serialize_wrapper=topics), compressed, 407)
         ext = {"brokerName": name, "brokerAddr": f"h:{self._random.randrange(50)}", "clusterName": "fuzz"}
         ext |= {"haServerAddr": "", "brokerId": str(self._random.randrange(3)), "compressed": str(compressed).lower()}
-        return self._phrase(RemotingCommand(RequestCode.REGISTER_BROKER, ext, body))
+        return self._phrase(RemotingCommand(RegisterBroker.CODE, ext, body))
 
     def _phrase(self, command: RemotingCommand) -> Phrase:
         self._opaque += 1

@@ -18,9 +18,9 @@ from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import FrameDecoder
+from metaq.protocols.remoting.headers.routes import GetKVConfig, GetRouteInfoByTopic, PutKVConfig
 
 MIB: Final = 1 << 20
 MEMORY_BYTES_MAX: Final = 300 * MIB
@@ -144,11 +144,11 @@ class Honest:
 
     def _once(self, number: int) -> None:
         pair = {"namespace": "honest", "key": "key"}
-        put = self.client.call_name_server(request(RequestCode.PUT_KV_CONFIG, {**pair, "value": str(number)}))
+        put = self.client.call_name_server(request(PutKVConfig.CODE, {**pair, "value": str(number)}))
         assert put.code == 0, put
-        got = self.client.call_name_server(request(RequestCode.GET_KV_CONFIG, pair))
+        got = self.client.call_name_server(request(GetKVConfig.CODE, pair))
         assert got.ext.get("value") == str(number), got
-        route = self.client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"}))
+        route = self.client.call_name_server(request(GetRouteInfoByTopic.CODE, {"topic": "none"}))
         assert route.code == 17, route
 
 

@@ -3,7 +3,7 @@
 ::
 
     with RemotingClient(name_servers=[Address("127.0.0.1", 9876)]) as client:
-        route = client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}))
+        route = client.call_name_server(to_request(GetRouteInfoByTopic(topic="orders")))
         futures = [client.submit(broker, pull) for pull in pulls]
 
 There is one connection to each server, opened by the first call. All calls share it: requests are sent one after the
@@ -36,40 +36,12 @@ from metaq.net.remoting_links import Call, Link, LinkTable
 from metaq.net.remoting_requests import Processor, ServerRequests
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits, Response
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
+from metaq.protocols.remoting.headers import REPEATABLE_CODES
 
 IDLE_S: Final = 120.0
-
-REPEATABLE_CODES: Final = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-        RequestCode.HEART_BEAT,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_KV_CONFIG,
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-    }
-)
-"""Requests that a server may safely execute twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,17 @@ from metaq.formats.topic_names import rocketmq_fault
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.administration import GetTopicStatsInfo, UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.administration import (
+    GetBrokerRuntimeInfo,
+    GetTopicStatsInfo,
+    UpdateAndCreateTopic,
+)
+from metaq.protocols.remoting.headers.clients import CheckClientConfig, HeartBeat, UnregisterClient
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import (
+    GetAllConsumerOffset,
     GetEarliestMsgStoretime,
     GetMaxOffset,
     GetMinOffset,
@@ -31,7 +37,7 @@ from metaq.protocols.remoting.headers.offsets import (
     UpdateConsumerOffset,
 )
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage
-from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_CODES, SendMessage
 from metaq.testing.rocketmq_lookups import administration_answer
 from metaq.testing.rocketmq_store import INHERITED, READ, QueueLog, Store, Stored, Topic
 
@@ -92,41 +98,41 @@ class BrokerAnswers:
 
     def _answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         match command.code:
-            case RequestCode.SEND_MESSAGE | RequestCode.SEND_MESSAGE_V2 | RequestCode.SEND_BATCH_MESSAGE:
+            case code if code in SEND_CODES:
                 return self._send(command, peer)
-            case RequestCode.PULL_MESSAGE:
+            case PullMessage.CODE:
                 return self._pull(command, peer)
-            case RequestCode.GET_MAX_OFFSET:
+            case GetMaxOffset.CODE:
                 asked = GetMaxOffset.from_ext(command.ext)
                 return _offset(command, self._end(self.store.queue(asked.topic, asked.queue_id), peer))
-            case RequestCode.GET_MIN_OFFSET:
+            case GetMinOffset.CODE:
                 low = GetMinOffset.from_ext(command.ext)
                 return _offset(command, self.store.queue(low.topic, low.queue_id).first)
-            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            case SearchOffsetByTimestamp.CODE:
                 return self._search(command)
-            case RequestCode.GET_EARLIEST_MSG_STORETIME:
+            case GetEarliestMsgStoretime.CODE:
                 first = GetEarliestMsgStoretime.from_ext(command.ext)
                 stored = self.store.queue(first.topic, first.queue_id).stored
                 return command.reply(ext={"timestamp": str(stored[0].store_ms if stored else -1)})
-            case RequestCode.QUERY_CONSUMER_OFFSET:
+            case QueryConsumerOffset.CODE:
                 return self._committed(command)
-            case RequestCode.UPDATE_CONSUMER_OFFSET:
+            case UpdateConsumerOffset.CODE:
                 to = UpdateConsumerOffset.from_ext(command.ext)
                 self.store.group_offsets[to.consumer_group, to.topic, to.queue_id] = to.commit_offset
                 return command.reply()
-            case RequestCode.UPDATE_AND_CREATE_TOPIC:
+            case UpdateAndCreateTopic.CODE:
                 made = UpdateAndCreateTopic.from_ext(command.ext)
                 self.store.topics[made.topic] = Topic(made.read_queue_nums, made.write_queue_nums, made.perm)
                 return command.reply(remark="not set any response code")
-            case RequestCode.GET_BROKER_RUNTIME_INFO:
+            case GetBrokerRuntimeInfo.CODE:
                 return command.reply(body=KVTable(table=self._figures()).to_json())
-            case RequestCode.GET_TOPIC_STATS_INFO:
+            case GetTopicStatsInfo.CODE:
                 return self._topic_stats(command, peer)
-            case RequestCode.GET_ALL_CONSUMER_OFFSET:
+            case GetAllConsumerOffset.CODE:
                 return self._all_committed(command)
-            case RequestCode.CHECK_CLIENT_CONFIG:
+            case CheckClientConfig.CODE:
                 return self._check(command)
-            case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
+            case HeartBeat.CODE | UnregisterClient.CODE:
                 return command.reply()
             case _:
                 answer = administration_answer(self.store, command, is_v5=self.is_v5)
@@ -137,7 +143,7 @@ class BrokerAnswers:
         topic = command.ext.get("b" if is_short else "topic", "")
         if (refused := self._check_topic(command, topic)) is not None:
             return refused
-        sent = SendMessage.from_ext({**_SEND_DEFAULTS[is_short], **command.ext}, RequestCode(command.code))
+        sent = SendMessage.from_ext({**_SEND_DEFAULTS[is_short], **command.ext}, command.code)
         settings = self._topic(sent)
         if settings is None:
             return _refused_send(

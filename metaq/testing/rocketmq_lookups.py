@@ -6,9 +6,9 @@ from typing import Final
 
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.administration import DeleteTopicInBroker, GetTopicConfig
+from metaq.protocols.remoting.headers.administration import DeleteTopicInBroker, GetAllTopicConfig, GetTopicConfig
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse, ViewMessageById
 from metaq.testing.rocketmq_store import Store, Stored, Topic
 
@@ -18,20 +18,20 @@ FOUND_MAX: Final = 64
 def administration_answer(store: Store, command: RemotingCommand, *, is_v5: bool) -> RemotingCommand | None:
     """Return the response to one of these requests, ``None`` for others. 4.9.7 does not know 351."""
     match command.code:
-        case RequestCode.GET_ALL_TOPIC_CONFIG:
+        case GetAllTopicConfig.CODE:
             table = {name: _config(name, topic) for name, topic in store.topics.items()}
             return command.reply(body=TopicConfigs(topic_config_table=table).to_json())
-        case RequestCode.GET_TOPIC_CONFIG if is_v5:
+        case GetTopicConfig.CODE if is_v5:
             name = GetTopicConfig.from_ext(command.ext).topic
             if name not in store.topics:
                 return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"No topic in this broker. topic: {name}")
             return command.reply(body=_config(name, store.topics[name]).to_json())
-        case RequestCode.DELETE_TOPIC_IN_BROKER:
+        case DeleteTopicInBroker.CODE:
             store.delete_topic(DeleteTopicInBroker.from_ext(command.ext).topic)
             return command.reply()
-        case RequestCode.VIEW_MESSAGE_BY_ID:
+        case ViewMessageById.CODE:
             return _view(store, command, ViewMessageById.from_ext(command.ext).offset)
-        case RequestCode.QUERY_MESSAGE:
+        case QueryMessage.CODE:
             return _query(store, command, QueryMessage.from_ext(command.ext))
         case _:
             return None

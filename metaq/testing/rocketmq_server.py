@@ -5,7 +5,7 @@
     with ScriptedCluster() as cluster:
         cluster.create_topic("orders", queues=4)
         cluster.append("orders", Partition("broker-a", 0), [b"one tea"], tag="hot")
-        cluster.broker("broker-a").refuse(RequestCode.PULL_MESSAGE, ResponseCode.SYSTEM_BUSY, times=2)
+        cluster.broker("broker-a").refuse(PullMessage.CODE, ResponseCode.SYSTEM_BUSY, times=2)
         directory = NameServerDirectory(cluster.name_servers, pool)
 
 Each server listens on its own port of 127.0.0.1, which does not change when it is restarted. A thread of the cluster
@@ -28,9 +28,15 @@ from metaq.model import Address, Partition
 from metaq.net.clock import wall_clock_ms
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
 from metaq.protocols.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
-from metaq.protocols.remoting.codes import STANDARD_JSON_VERSION, RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import STANDARD_JSON_VERSION, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers.routes import (
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetRouteInfoByTopic,
+)
 from metaq.testing.rocketmq_answers import BrokerAnswers, Peer, unsupported
 from metaq.testing.rocketmq_store import READ, WRITE, Store, Topic
 from metaq.testing.stream_server import HOST, StreamServer
@@ -311,18 +317,18 @@ class ScriptedCluster:
 
     def _route_answer(self, command: RemotingCommand, _: Peer) -> RemotingCommand | None:
         match command.code:
-            case RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            case GetRouteInfoByTopic.CODE:
                 return self._route(command)
-            case RequestCode.GET_BROKER_CLUSTER_INFO:
+            case GetBrokerClusterInfo.CODE:
                 info = ClusterInfo(
                     broker_addr_table={row.broker_name: row for row in self._broker_rows()},
                     cluster_addr_table={CLUSTER: tuple(self._brokers)},
                 )
                 return command.reply(body=info.to_json(bare_number_keys=True))
-            case RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            case GetAllTopicListFromNameserver.CODE:
                 names = {name for broker in self._brokers.values() for name in broker.store.topics}
                 return command.reply(body=TopicList(topic_list=tuple(sorted(names))).to_json())
-            case RequestCode.DELETE_TOPIC_IN_NAMESRV:
+            case DeleteTopicInNamesrv.CODE:
                 return command.reply()
             case _:
                 return unsupported(command) if self.name_server.is_v5 else None

@@ -77,7 +77,8 @@ RULES = [
         doors=("profile.py",),
     ),
     forbidden("metaq/model.py", "metaq"),
-    forbidden("metaq/errors.py", "metaq"),
+    *(forbidden("metaq/errors.py", f"metaq.{name}") for name in ("formats", "protocols", "net", "backends", *ABOVE)),
+    forbidden("metaq/statuses.py", "metaq"),
     # time, network and ZooKeeper have one door each
     forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py", "net/duplex.py")),
     forbidden("metaq", "time", doors=("net/clock.py",)),

@@ -23,12 +23,12 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.errors import MetaqError
 from metaq.model import Message
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
+from metaq.protocols.remoting.headers.sends import SendMessage
 
 pytestmark = pytest.mark.process
 
@@ -63,7 +63,7 @@ def test_a_recording_of_a_real_broker(golden: Wire) -> None:
 def send(body: bytes = b"x", **more: object) -> RemotingCommand:
     """A send to queue 0 of ``T``, unless something else is given."""
     header = send_header(**{"topic": "T"} | more)
-    return to_request(header, body, code=RequestCode.SEND_MESSAGE_V2, opaque=next(OPAQUES))
+    return to_request(header, body, code=SendMessage.CODE, opaque=next(OPAQUES))
 
 
 def pull(offset: int, wait_ms: int) -> RemotingCommand:

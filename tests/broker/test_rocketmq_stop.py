@@ -17,12 +17,12 @@ from remoting_headers import pull_header, send_header
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Address
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import GetMaxOffset
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
+from metaq.protocols.remoting.headers.sends import SendMessage
 
 pytestmark = pytest.mark.process
 
@@ -63,7 +63,7 @@ class Sender(threading.Thread):
         self._sent[number] = f"{self.name}-{number}"
         header = send_header(queue_id=number % 4)
         body = self._sent[number].encode()
-        return to_request(header, body, code=RequestCode.SEND_MESSAGE_V2, opaque=number)
+        return to_request(header, body, code=SendMessage.CODE, opaque=number)
 
     def _answered(self, answer: RemotingCommand) -> None:
         (self.refused if answer.code else self.acknowledged).append(self._sent.pop(answer.opaque))

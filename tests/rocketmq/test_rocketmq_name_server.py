@@ -18,8 +18,13 @@ from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.bodies.routes import ClusterInfo, TopicRouteData
 from metaq.protocols.remoting.channel import Response
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
+from metaq.protocols.remoting.headers.administration import GetBrokerRuntimeInfo
+from metaq.protocols.remoting.headers.clients import HeartBeat, NotifyConsumerIdsChanged
+from metaq.protocols.remoting.headers.offsets import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
+from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq.protocols.remoting.headers.routes import GetBrokerClusterInfo, GetKVConfig, GetRouteInfoByTopic, PutKVConfig
 from peers.jvm import OPENED, JavaServer
 from peers.rocketmq.programs import QUICK, Programs
 from peers.rocketmq.servers import Cluster
@@ -127,7 +132,7 @@ class TestRealPeersOnOurs:
     ) -> None:
         with running_name_server(tmp_path) as ours, RemotingClient(timeouts=TIMEOUTS) as client:
             pair = {"namespace": "n", "key": 'k"\\', "value": "值 \u2028\n\x01"}
-            assert client.call(ours.address, request(RequestCode.PUT_KV_CONFIG, pair)).code == 0
+            assert client.call(ours.address, request(PutKVConfig.CODE, pair)).code == 0
             content = ours.server.key_values.path.read_bytes()
             java = rocketmq_cluster.start_name_server()
             java.stop()
@@ -135,9 +140,9 @@ class TestRealPeersOnOurs:
             file.write_bytes(content)
             java.start()
             there = Address.parse(java.address)
-            asked = request(RequestCode.GET_KV_CONFIG, {"namespace": "n", "key": 'k"\\'})
+            asked = request(GetKVConfig.CODE, {"namespace": "n", "key": 'k"\\'})
             assert client.call(there, asked).ext["value"] == pair["value"]
-            assert client.call(there, request(RequestCode.PUT_KV_CONFIG, {**pair, "key": "java"})).code == 0
+            assert client.call(there, request(PutKVConfig.CODE, {**pair, "key": "java"})).code == 0
             java.stop()
             content = file.read_bytes()
         folder = tmp_path / "second"
@@ -171,13 +176,13 @@ class TestOurClientOnRealPeers:
         self, client: RemotingClient, rocketmq_topic: Callable[..., str], address: Address, codec: Codec
     ) -> None:
         topic = rocketmq_topic(queues=3)
-        answer = client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, codec=codec))
+        answer = client.call_name_server(request(GetRouteInfoByTopic.CODE, {"topic": topic}, codec=codec))
         route = TopicRouteData.from_json(answer.body)
         assert route.broker_datas[0].broker_addrs == {0: str(address)}
         assert route.queue_datas[0].read_queue_nums == 3
-        info = ClusterInfo.from_json(client.call_name_server(request(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        info = ClusterInfo.from_json(client.call_name_server(request(GetBrokerClusterInfo.CODE)).body)
         assert info.broker_addr_table["broker-a"].broker_addrs == {0: str(address)}
-        missing = client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"}))
+        missing = client.call_name_server(request(GetRouteInfoByTopic.CODE, {"topic": "none"}))
         assert missing.code == ResponseCode.TOPIC_NOT_EXIST
 
     def test_many_requests_ahead_on_one_connection(
@@ -214,7 +219,7 @@ class TestOurClientOnRealPeers:
             if command.ext.get("consumerGroup") == f"g-{topic}":
                 notified.set()
 
-        client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, processor)
+        client.register(NotifyConsumerIdsChanged.CODE, processor)
         subscription = {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
         group = {
             "groupName": f"g-{topic}",
@@ -225,13 +230,11 @@ class TestOurClientOnRealPeers:
             "unitMode": False,
         }
         body = {"clientID": f"c@{topic}", "consumerDataSet": [group], "producerDataSet": []}
-        beat = request(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+        beat = request(HeartBeat.CODE, {}, json.dumps(body).encode())
         assert client.call(address, beat).code == 0
         assert notified.wait(30)
-        client.oneway(
-            address, request(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue(topic, f"g-{topic}"), "commitOffset": "7"})
-        )
-        asked = request(RequestCode.QUERY_CONSUMER_OFFSET, queue(topic, f"g-{topic}"))
+        client.oneway(address, request(UpdateConsumerOffset.CODE, {**queue(topic, f"g-{topic}"), "commitOffset": "7"}))
+        asked = request(QueryConsumerOffset.CODE, queue(topic, f"g-{topic}"))
         deadline = time.monotonic() + 30
         while client.call(address, asked).ext.get("offset") != "7":
             assert time.monotonic() < deadline
@@ -239,7 +242,7 @@ class TestOurClientOnRealPeers:
     @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCED])
     def test_tls_as_java_servers_offer_it(self, rocketmq: Cluster, address: Address, mode: TlsMode) -> None:
         with RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client:
-            assert client.call(address, request(RequestCode.GET_BROKER_RUNTIME_INFO)).code == 0
+            assert client.call(address, request(GetBrokerRuntimeInfo.CODE)).code == 0
             link = client._links.get(address, 1e12)
             if mode is TlsMode.ENFORCED:
                 assert type(link.connection._stream).__name__ == "SecuredDuplexStream"
@@ -247,10 +250,10 @@ class TestOurClientOnRealPeers:
     def test_another_name_server_is_asked_when_one_is_killed(self, rocketmq_cluster: Cluster) -> None:
         servers = [rocketmq_cluster.start_name_server() for _ in range(2)]
         with RemotingClient([Address.parse(each.address) for each in servers], TIMEOUTS) as client:
-            assert client.call_name_server(request(RequestCode.GET_BROKER_CLUSTER_INFO)).code == 0
+            assert client.call_name_server(request(GetBrokerClusterInfo.CODE)).code == 0
             current = client._name_servers.current
             next(each for each in servers if each.address == str(current)).kill()
-            assert client.call_name_server(request(RequestCode.GET_BROKER_CLUSTER_INFO)).code == 0
+            assert client.call_name_server(request(GetBrokerClusterInfo.CODE)).code == 0
             assert client._name_servers.current != current
 
     @staticmethod
@@ -265,11 +268,11 @@ def queue(topic: str, group: str) -> dict[str, str]:
 
 
 def offset_request(topic: str) -> RemotingCommand:
-    return request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0", "bname": "broker-a"})
+    return request(GetMaxOffset.CODE, {"topic": topic, "queueId": "0", "bname": "broker-a"})
 
 
 def pull(topic: str, start: int, sys_flag: int = 4, suspend_ms: int = 0) -> RemotingCommand:
     fields = {"queueOffset": start, "maxMsgNums": 32, "sysFlag": sys_flag, "commitOffset": 0, "subVersion": 0}
     more = {"suspendTimeoutMillis": suspend_ms, "subscription": "*", "expressionType": "TAG"}
     ext = {**queue(topic, "readers"), **{name: str(value) for name, value in {**fields, **more}.items()}}
-    return request(RequestCode.PULL_MESSAGE, ext)
+    return request(PullMessage.CODE, ext)

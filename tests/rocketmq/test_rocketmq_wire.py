@@ -32,11 +32,11 @@ from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, ConsumeStats, TopicStats
 from metaq.protocols.remoting.bodies.registration import TopicConfigs
 from metaq.protocols.remoting.bodies.routes import ClusterInfo, KVTable, TopicList, TopicRouteData
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec
 from metaq.protocols.remoting.headers import RESPONSES, clients, offsets, pulls, routes, sends, to_request
 from metaq.protocols.remoting.headers import administration as admin
 from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SendMessage
 from peers.jvm import JavaServer
 from peers.rocketmq.servers import Cluster
 
@@ -62,7 +62,7 @@ class Exchange:
     body: bytes = b""
     fields: Mapping[str, object] = field(default_factory=dict)
     answer: type[JsonBody] | None = None
-    code: RequestCode | None = None
+    code: int | None = None
 
 
 def queue(cls: Any, **more: Any) -> Request:
@@ -101,9 +101,9 @@ LOCK: Final = LockBatchRequestBody(
 )
 
 BROKER_EXCHANGES: Final = [
-    Exchange(send(), b"one", {"queue_id": 0, "queue_offset": 0}, code=RequestCode.SEND_MESSAGE),
-    Exchange(send(), b"one", {"queue_id": 0, "queue_offset": 1}, code=RequestCode.SEND_MESSAGE_V2),
-    Exchange(send(batch=True), TWO, {"queue_id": 0, "queue_offset": 2}, code=RequestCode.SEND_BATCH_MESSAGE),
+    Exchange(send(), b"one", {"queue_id": 0, "queue_offset": 0}, code=SEND_MESSAGE),
+    Exchange(send(), b"one", {"queue_id": 0, "queue_offset": 1}, code=SendMessage.CODE),
+    Exchange(send(batch=True), TWO, {"queue_id": 0, "queue_offset": 2}, code=SEND_BATCH_MESSAGE),
     Exchange(queue(offsets.GetMinOffset), fields={"offset": 0}),
     Exchange(queue(offsets.SearchOffsetByTimestamp, timestamp=1, boundary_type="lower"), fields={"offset": 0}),
     Exchange(clients.HeartBeat(), HEARTBEAT.to_json()),

@@ -1,7 +1,7 @@
 """Arguments for every command of ``metaq``, by the names in its parser, and servers that behave badly.
 
-An example may have ``{folder}``, a folder of the test's, and ``{cluster}``, the cluster that it talks to. A command of
-the parser without an example here is found by ``test_every_command.py``.
+The examples are those of the commands' rows. One may have ``{folder}``, a folder of the test's, and ``{cluster}``,
+the cluster that it talks to.
 """
 
 from __future__ import annotations
@@ -16,31 +16,12 @@ from typing import Any, Final
 
 import pytest
 from checkpoints import offset, query
+from metaq.cli.commands import all_commands
 
 from metaq.cli.completion import words_of
-from metaq.cli.main import _parser, main
+from metaq.cli.main import main, whole_parser
 
-EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
-    "produce": ("t -m x", "t {folder}/lines --json"),
-    "consume": ("t", "t --group g", "t --from 1h", "t -f -n 1"),
-    "find": ("t --id 1", "t --key k", "t --at @0"),
-    "brokers": ("",),
-    "topics": ("",),
-    "describe": ("t",),
-    "offsets": ("t --at @0",),
-    "groups": ("",),
-    "create": ("new --partitions 2",),
-    "alter": ("t --permissions rw",),
-    "delete": ("t",),
-    "lag": ("g t", "--checkpoint {folder}/query"),
-    "reset": ("g t --to earliest",),
-    "dlq": ("list g", "resend g --all", "discard g --all"),
-    "mirror": ("{cluster} {cluster} t --prefix copy- --checkpoint {folder}/mirror.json",),
-    "stats": ("", "t", "--all"),
-    "bench": ("put t --count 2", "get t"),
-    "doctor": ("",),
-    "completion": ("bash", "zsh", "fish", "--topics"),
-}
+EXAMPLES: Final[dict[str, tuple[str, ...]]] = {name: row.examples for name, row in all_commands().items()}
 LOCAL: Final = ("completion bash", "completion zsh", "completion fish")
 """Examples that ask no server."""
 
@@ -75,7 +56,7 @@ class CapturedCommand:
 
 def commands() -> dict[str, tuple[tuple[str, ...], ...]]:
     """Each command of the parser, and the values allowed for those of its arguments that have such."""
-    top, *others = list(words_of(_parser()))
+    top, *others = list(words_of(whole_parser()))
     choices = {one.path[0]: tuple(kind for kind in one.arguments if isinstance(kind, tuple)) for one in others}
     assert set(choices) == set(top.commands)
     return choices

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from metaq.cli.commands import all_commands
 from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, Key, keys_of
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -22,6 +23,10 @@ from metaq_broker.operate.control.commands import ACTIONS
 from metaq_broker.operate.control.measures import DISK_FREE, METRICS
 from metaq_broker.rocketmq.nameserver.config import NameServerConfig
 
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+from metaq.protocols.remoting.headers import REQUESTS, RESPONSES
+from metaq.protocols.remoting.headers.fields import Header, Request, fields_of
+from metaq.statuses import STATUSES
 from metaq_spark.backends.metaq import options as metaq_options
 from metaq_spark.backends.metaq import sink as metaq_sink
 from metaq_spark.backends.rocketmq import options as rocketmq_options
@@ -111,6 +116,81 @@ def metric_rows() -> Rows:
     yield "`process_*`", "", "", "Memory, CPU time and open files of the process."
 
 
+def request_code_rows() -> Rows:
+    """Requests of RocketMQ's protocol."""
+    yield "code", "name", "needs", "fields", "fields of the answer"
+    for code, header in usual_requests():
+        codes = ", ".join(str(each) for each in (code, *header.OTHER_CODES))
+        yield codes, name_of(code).partition(" ")[0], header.RIGHT.value, _fields(header), _fields(RESPONSES.get(code))
+
+
+def usual_requests() -> list[tuple[int, type[Request]]]:
+    """The classes of requests, each with the code that is usual."""
+    return sorted({(header.CODE, header) for header in REQUESTS.values()}, key=lambda each: each[0])
+
+
+def _fields(header: type[Header] | None) -> str:
+    return ", ".join(
+        f"{field.name}{f' ({field.short})' if field.short else ''}: {field.type.name}{'' if field.required else '?'}"
+        for field in (() if header is None else fields_of(header))
+    )
+
+
+def body_rows() -> Rows:
+    """Bodies of RocketMQ's requests and their answers."""
+    yield "request", "body of the request", "body of the answer"
+    for code, header in usual_requests():
+        if header.BODY or header.ANSWER_BODY:
+            yield str(code), _body(header.BODY), _body(header.ANSWER_BODY)
+
+
+def _body(text: str) -> str:
+    name, comma, rest = text.partition(",")
+    return f"`{name}`{comma}{rest}" if name.isidentifier() and name[:1].isupper() else text
+
+
+def response_code_rows() -> Rows:
+    """Codes of answers of RocketMQ's protocol."""
+    yield "code", "name", "meaning", "a client"
+    for code in ResponseCode:
+        does = {
+            "has sent its message": code.is_stored,
+            "sends it to another broker": code.tries_elsewhere,
+            "tries again": code.is_temporary,
+            "looks for another server": code.is_away,
+        }
+        yield str(int(code)), code.name, code.meaning, ", ".join(what for what, is_so in does.items() if is_so)
+
+
+def command_rows() -> Rows:
+    """Commands of ``metaq``."""
+    yield "command", "does"
+    for row in all_commands().values():
+        yield f"`{row.name}`", row.help
+
+
+def command_option_rows(name: str) -> Rows:
+    """Options of a command of ``metaq``."""
+    yield "option", "does"
+    for each in all_commands()[name].options():
+        yield each.usage, each.doc
+
+
+def ability_rows() -> Rows:
+    """What each kind of server can do."""
+    yield "command", "bundled broker", "Java MetaQ broker", "RocketMQ 4.9, 5.x; bundled broker as RocketMQ"
+    for row in all_commands().values():
+        if row.name != "completion":
+            yield from row.abilities
+
+
+def status_rows() -> Rows:
+    """Status codes of MetaQ's protocol."""
+    yield "code", "meaning", "sent for"
+    for each in STATUSES.values():
+        yield str(each.code), each.meaning, each.sent_for
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
@@ -125,6 +205,14 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "ctl": action_rows,
     "control-socket": request_rows,
     "metrics": metric_rows,
+    "requests": request_code_rows,
+    "bodies": body_rows,
+    "responses": response_code_rows,
+    "statuses": status_rows,
+    "commands": command_rows,
+    "options-produce": lambda: command_option_rows("produce"),
+    "options-consume": lambda: command_option_rows("consume"),
+    "abilities": ability_rows,
     "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
     "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),

@@ -16,8 +16,8 @@ from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Partition, TopicPartition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedBroker, ScriptedCluster
 
@@ -58,7 +58,7 @@ def on_scripted_cluster(kind: Callable[[ScriptedCluster], B]) -> Iterator[B]:
 
 
 A0, A1, B0 = Partition("broker-a", 0), Partition("broker-a", 1), Partition("broker-b", 0)
-SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+SENDS = (SendMessage.CODE, SEND_BATCH_MESSAGE)
 
 
 class Setting:

@@ -3,22 +3,8 @@
 Requests are checked before they are executed. Both of these must allow a request:
 
 * **Accounts**, if the broker has some. Every request, except requests to a name server, needs the access key of an
-  account and a valid signature. Then the account's permissions apply::
-
-      send (10, 310, 320, 370), reply (324, 325)         PUB on the topic, of each message of a batch: they are one's
-      end a transaction (37)                             PUB on the topic of its half message
-      pull (11, 361, 31002), committed offsets (14, 15)  SUB on topic and group
-      heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
-      goodbye (35), members (38), send back (36),
-      questions to a client (307, 309)                   SUB on the group
-      lookups (12), entries of queues (321),
-      reset of offsets (222)                             SUB on the topic, 222 on the group too
-      offsets of queues (29, 30, 31, 32)                 PUB or SUB on the topic
-      topics, groups, settings (17, 18, 215, 200, 225,
-      207, 25), removal of old messages (329),
-      accounts (50 to 54)                                an administrator
-      what changes routes (100, 102 to 104, 205, ...)    an administrator, or a broker with an administrator's account
-      other questions                                    any account
+  account and a valid signature. Then the account's permissions apply: the ``RIGHT`` of the request's row, see
+  ``metaq.protocols.remoting.headers``.
 
 * **Allow lists** of ``server.ini`` (``allowPublish``, ``allowSubscribe``), which name TLS certificates: for the same
   topics, as for MetaQ's clients.
@@ -36,14 +22,17 @@ Source: docs/rocketmq-broker.md, "Access".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, HeartbeatData, LockBatchRequestBody
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import REQUESTS
+from metaq.protocols.remoting.headers.clients import CheckClientConfig, HeartBeat, LockBatchMq, UnlockBatchMq
+from metaq.protocols.remoting.headers.fields import Request, Right, fields_of
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
@@ -53,83 +42,47 @@ from metaq_broker.serve.accounts.account_list import ANY, Account, AccountList, 
 from metaq_broker.serve.session import Client
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
-_CODE: Final = RequestCode
 
 PUB: Final = Permission.PUB
 SUB: Final = Permission.SUB
 
-ADMIN_CODES: Final = frozenset(
-    {
-        _CODE.UPDATE_AND_CREATE_TOPIC,
-        _CODE.UPDATE_AND_CREATE_TOPIC_LIST,
-        _CODE.UPDATE_BROKER_CONFIG,
-        _CODE.DELETE_TOPIC_IN_BROKER,
-        _CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        _CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        _CODE.DELETE_EXPIRED_COMMITLOG,
-        _CODE.DELETE_SUBSCRIPTIONGROUP,
-        _CODE.UPDATE_AND_CREATE_ACL_CONFIG,
-        _CODE.DELETE_ACL_CONFIG,
-        _CODE.GET_BROKER_CLUSTER_ACL_INFO,
-        _CODE.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        _CODE.GET_BROKER_CLUSTER_ACL_CONFIG,
-        _CODE.PUT_KV_CONFIG,
-        _CODE.DELETE_KV_CONFIG,
-        _CODE.REGISTER_BROKER,
-        _CODE.UNREGISTER_BROKER,
-        _CODE.WIPE_WRITE_PERM_OF_BROKER,
-        _CODE.ADD_WRITE_PERM_OF_BROKER,
-        _CODE.DELETE_TOPIC_IN_NAMESRV,
-        _CODE.REGISTER_TOPIC_IN_NAMESRV,
-        _CODE.UPDATE_NAMESRV_CONFIG,
-    }
-)
-"""Requests for administrators only."""
+_TOPIC_PERMISSIONS: Final = {
+    Right.SEND: PUB,
+    Right.READ: SUB,
+    Right.READ_AS_GROUP: SUB,
+    Right.SEND_OR_READ: ANY,
+}
+_GROUP_RIGHTS: Final = (Right.GROUP, Right.READ_AS_GROUP)
 
-OPEN_CODES: Final = frozenset(
-    {
-        _CODE.GET_ROUTEINFO_BY_TOPIC,
-        _CODE.GET_BROKER_CLUSTER_INFO,
-        _CODE.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        _CODE.GET_TOPICS_BY_CLUSTER,
-        _CODE.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        _CODE.GET_KV_CONFIG,
-        _CODE.GET_KVLIST_BY_NAMESPACE,
-        _CODE.QUERY_DATA_VERSION,
-    }
-)
-"""Requests to a name server, which need no key."""
 
-_SENDS: Final[dict[int, str]] = {
-    _CODE.SEND_MESSAGE: "topic",
-    _CODE.SEND_MESSAGE_V2: "b",
-    _CODE.SEND_BATCH_MESSAGE: "b",
-    _CODE.SEND_REPLY_MESSAGE: "topic",
-    _CODE.SEND_REPLY_MESSAGE_V2: "b",
-}
-_OF_QUEUES: Final = frozenset(
-    {
-        _CODE.SEARCH_OFFSET_BY_TIMESTAMP,
-        _CODE.GET_MAX_OFFSET,
-        _CODE.GET_MIN_OFFSET,
-        _CODE.GET_EARLIEST_MSG_STORETIME,
+class _Row(NamedTuple):
+    """The right that a request needs, and the fields that name its topic and its group."""
+
+    right: Right
+    topic: Named | None
+    group: Named | None
+
+
+class Named(NamedTuple):
+    """A field of a request by its name on the wire. An optional one that is missing needs no permission."""
+
+    name: str
+    required: bool
+
+    def of(self, ext: Mapping[str, str]) -> str | None:
+        text = ext.get(self.name, "")
+        return text if text or self.required else None
+
+
+def _row(code: int, header: type[Request]) -> _Row:
+    named = {
+        each.attribute: Named(each.short if code in header.SHORT_CODES else each.name, each.required)
+        for each in fields_of(header)
     }
-)
-_OF_TOPIC_AND_GROUP: Final[dict[int, str]] = {
-    _CODE.PULL_MESSAGE: "consumerGroup",
-    _CODE.LITE_PULL_MESSAGE: "consumerGroup",
-    _CODE.PULL_FRAMES: "consumerGroup",
-    _CODE.QUERY_CONSUMER_OFFSET: "consumerGroup",
-    _CODE.UPDATE_CONSUMER_OFFSET: "consumerGroup",
-    _CODE.INVOKE_BROKER_TO_RESET_OFFSET: "group",
-}
-_OF_GROUP: Final[dict[int, str]] = {
-    _CODE.UNREGISTER_CLIENT: "consumerGroup",
-    _CODE.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup",
-    _CODE.CONSUMER_SEND_MSG_BACK: "group",
-    _CODE.GET_CONSUMER_RUNNING_INFO: "consumerGroup",
-    _CODE.CONSUME_MESSAGE_DIRECTLY: "consumerGroup",
-}
+    return _Row(header.RIGHT, named.get("topic"), named.get("consumer_group") or named.get("group"))
+
+
+_ROWS: Final = {code: _row(code, header) for code, header in REQUESTS.items()}
 
 
 class Need(NamedTuple):
@@ -148,42 +101,41 @@ class Need(NamedTuple):
         return f"{'group' if self.is_group else 'topic'} {self.name}"
 
 
+def _right_of(command: RemotingCommand) -> Right:
+    row = _ROWS.get(command.code)
+    return Right.ACCOUNT if row is None else row.right
+
+
 def needs_of(command: RemotingCommand) -> Iterator[Need]:
     """Yield the permissions on topics and groups that a request needs.
 
     Raises:
         FieldError: Its body cannot be read.
     """
-    code, ext = command.code, command.ext
-    if (field := _SENDS.get(code)) is not None:
-        yield _of_topic(ext.get(field, ""), PUB)
-    elif code == _CODE.RECALL_MESSAGE or (code == _CODE.END_TRANSACTION and ext.get("topic")):
-        yield _of_topic(ext.get("topic", ""), PUB)
-    elif (field := _OF_TOPIC_AND_GROUP.get(code)) is not None:
-        yield _of_topic(ext.get("topic", ""), SUB)
-        yield Need(ext.get(field, ""), SUB, is_group=True)
-    elif (field := _OF_GROUP.get(code)) is not None:
-        if (group := ext.get(field, "")) or code != _CODE.UNREGISTER_CLIENT:
-            yield Need(group, SUB, is_group=True)
-    elif code in _OF_QUEUES:
-        yield _of_topic(ext.get("topic", ""), ANY)
-    elif code in (_CODE.QUERY_MESSAGE, _CODE.QUERY_CONSUME_QUEUE):
-        yield _of_topic(ext.get("topic", ""), SUB)
-    else:
+    row, ext = _ROWS.get(command.code), command.ext
+    if row is None:
+        return
+    if row.right is Right.IN_BODY:
         yield from _of_body(command)
+        return
+    permission = _TOPIC_PERMISSIONS.get(row.right)
+    if permission is not None and row.topic is not None and (topic := row.topic.of(ext)) is not None:
+        yield _of_topic(topic, permission)
+    if row.right in _GROUP_RIGHTS and row.group is not None and (group := row.group.of(ext)) is not None:
+        yield Need(group, SUB, is_group=True)
 
 
 def _of_body(command: RemotingCommand) -> Iterator[Need]:
-    if command.code == _CODE.HEART_BEAT:
+    if command.code == HeartBeat.CODE:
         for group in HeartbeatData.from_json(command.body).consumer_data_set:
             yield Need(group.group_name, SUB, is_group=True)
             for each in group.subscription_data_set:
                 yield _of_topic(each.topic, SUB)
-    elif command.code == _CODE.CHECK_CLIENT_CONFIG and command.body:
+    elif command.code == CheckClientConfig.CODE and command.body:
         asked = CheckClientRequestBody.from_json(command.body)
         yield Need(asked.group, SUB, is_group=True)
         yield _of_topic(asked.subscription_data.topic, SUB)
-    elif command.code in (_CODE.LOCK_BATCH_MQ, _CODE.UNLOCK_BATCH_MQ):
+    elif command.code in (LockBatchMq.CODE, UnlockBatchMq.CODE):
         locks = LockBatchRequestBody.from_json(command.body)
         yield Need(locks.consumer_group, SUB, is_group=True)
         for topic in {queue.topic for queue in locks.mq_set}:
@@ -212,9 +164,9 @@ class Access:
         command, accounts = call.request, self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts)
-            if command.code == _CODE.HEART_BEAT:
+            if command.code == HeartBeat.CODE:
                 call.session.account = None if account is None else account.access_key
-            if account is not None and command.code in ADMIN_CODES and not account.is_admin:
+            if account is not None and _right_of(command) is Right.ADMIN and not account.is_admin:
                 raise _Refused(
                     f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
                 )
@@ -287,7 +239,7 @@ def _account(call: Call, accounts: AccountList, *, signed: bool = False) -> Acco
         _Refused: It has no account, or a wrong signature.
     """
     command, address = call.request, _ip_of(call.session.client.peer)
-    if command.code in OPEN_CODES or accounts.is_trusted(address):
+    if _right_of(command) is Right.OPEN or accounts.is_trusted(address):
         return None
     access_key = command.ext.get(ACCESS_KEY)
     if not access_key:

@@ -7,9 +7,9 @@ With the answer a client can use MetaQ's transactions over many messages.
 from __future__ import annotations
 
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.administration import GetMetaQBrokerResponse
+from metaq.protocols.remoting.headers.administration import GetMetaQBroker, GetMetaQBrokerResponse
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.session import Call
 
@@ -21,7 +21,7 @@ class BundledBroker:
         self._answer = GetMetaQBrokerResponse(broker_id=this.broker_id, address=str(this.address)).ext()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.GET_METAQ_BROKER], self._where)
+        dispatcher.add([GetMetaQBroker.CODE], self._where)
 
     def _where(self, call: Call) -> RemotingCommand:
         return call.request.reply(ResponseCode.SUCCESS, self._answer)

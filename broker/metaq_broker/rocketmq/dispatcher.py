@@ -15,28 +15,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import JSON_BODIES
 from metaq_broker.rocketmq.session import Call, RemotingSession, RequestAccess
 
 _LOG: Final = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 1 << 20
 """Longest JSON body of a request: parsing takes the event loop up to a microsecond per byte."""
-
-JSON_BODIES: Final = frozenset(
-    {
-        RequestCode.HEART_BEAT,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.QUERY_DATA_VERSION,
-    }
-)
-"""Requests with a JSON body. A registration (103) has its own limits, and is parsed in a thread."""
 
 
 Handler = Callable[[Call], RemotingCommand | None]

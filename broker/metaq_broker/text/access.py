@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from metaq.protocols.text.codes import FORBIDDEN
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
@@ -37,6 +36,7 @@ from metaq.protocols.text.commands import (
     Sync,
     Transaction,
 )
+from metaq.statuses import FORBIDDEN
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.serve.accounts.account_list import Account, AccountList, Permission, is_trusted_by
 from metaq_broker.text.refusals import Refused

@@ -13,11 +13,11 @@ from typing import Final
 
 from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
-from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Command, Filled, Reply, Result, Stats, Version
 from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
+from metaq.statuses import OK
 from metaq_broker.replication.peer import PeerLost, RequestRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20

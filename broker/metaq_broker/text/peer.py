@@ -15,9 +15,9 @@ from typing import Final
 from metaq.discovery.stats import parse_broker, parse_offsets
 from metaq.errors import ProtocolError
 from metaq.model import INT64_MAX, Address
-from metaq.protocols.text.codes import FORBIDDEN, NOT_FOUND, OK
 from metaq.protocols.text.commands import Copy, Get, GetOffset, Reply, Result, Stats, Sync, Value, Version
 from metaq.protocols.text.extensions import EXT_COPY, EXT_ORDINAL, EXT_SEGMENTS, EXT_STATE
+from metaq.statuses import FORBIDDEN, NOT_FOUND, OK
 from metaq_broker.log.state.state_table import StatePart
 from metaq_broker.replication.gregor import PROMOTED
 from metaq_broker.replication.peer import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from metaq.formats.frame_block import FrameBlock, consecutive
-from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
+from metaq.statuses import OK
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.outcomes import Appended, Refusal
 from metaq_broker.serve.replies import ReplyQueue

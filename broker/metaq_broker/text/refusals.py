@@ -10,10 +10,10 @@ Source: docs/protocol.md; docs/transactions.md (texts, codes, heuristic outcomes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from metaq.model import TransactionId, Xid
-from metaq.protocols.text.codes import BAD_REQUEST, FAILED, FORBIDDEN, MOVED, NOT_FOUND
+from metaq.statuses import BAD_REQUEST, CONFLICT, FAILED, FORBIDDEN, MOVED, NOT_FOUND
 from metaq_broker.log.engine.outcomes import (
     BlockInvalid,
     ChecksumMismatch,
@@ -71,45 +71,18 @@ class Refused(NamedTuple):
     text: str
 
 
-CONFLICT: Final = 409
-"""Status of a decision that comes too late."""
+class Row(NamedTuple):
+    """What clients get for a kind of refusal: its sentence, its status, and the XA code of a transaction step."""
 
-_CODES: Final[dict[type[Refusal], int]] = {
-    PartitionClosed: FORBIDDEN,
-    TopicReserved: FORBIDDEN,
-    NotMaster: FORBIDDEN,
-    SizeInvalid: BAD_REQUEST,
-    TypesInvalid: BAD_REQUEST,
-    InsideMessage: BAD_REQUEST,
-    OffsetMoved: MOVED,
-    NothingAt: NOT_FOUND,
-    PartitionEmpty: NOT_FOUND,
-    NewerDecision: CONFLICT,
-}
-"""Status of each kind of refusal; ``FAILED`` for all others."""
+    sentence: Callable[[Any], str]
+    code: int = FAILED
+    xa: int | None = None
 
 
 XA_RESOURCE_ERROR: Final = -3
 XA_UNKNOWN: Final = -4
 XA_PROTOCOL: Final = -6
 
-_XA_CODES: Final[dict[type[Refusal], int]] = {
-    NotStarted: XA_UNKNOWN,
-    NotAnXid: XA_UNKNOWN,
-    OwnBranchesUnknown: XA_UNKNOWN,
-    LocalPrepare: XA_RESOURCE_ERROR,
-    JournalUnavailable: XA_RESOURCE_ERROR,
-    OutcomeUnknown: XA_RESOURCE_ERROR,
-    DecisionUnknown: XA_RESOURCE_ERROR,
-    CommittedNotStored: XA_RESOURCE_ERROR,
-    NoSpace: XA_RESOURCE_ERROR,
-    NotPossibleNow: XA_PROTOCOL,
-    NotPrepared: XA_PROTOCOL,
-    AlreadyDecided: XA_PROTOCOL,
-    NotReadyToDecide: XA_PROTOCOL,
-    QueryOver: XA_PROTOCOL,
-    NotMissing: XA_PROTOCOL,
-}
 _LOCAL_HAS_NO_CODE: Final = (NotStarted, NoSpace)
 
 
@@ -118,7 +91,7 @@ def _xa_code(refusal: Refusal) -> int | None:
         return int(refusal.outcome)
     if isinstance(refusal, _LOCAL_HAS_NO_CODE) and not isinstance(refusal.key, Xid):
         return None
-    return _XA_CODES.get(type(refusal))
+    return ROWS[type(refusal)].xa
 
 
 _STEPS: Final = {
@@ -142,86 +115,111 @@ def _listed(keys: Sequence[Xid]) -> str:
     return ", ".join(map(str, keys[:10])) + (f" and {len(keys) - 10} more" if len(keys) > 10 else "")
 
 
-_TRANSACTIONS: Final[dict[type[Refusal], Callable[..., str]]] = {
-    NotStarted: lambda it: f"{_named(it.key)} has not been started.",
-    NotAnXid: lambda it: "Null xid" if it.key is None else f"{it.key} is not a valid xid",
-    EndedByOperator: lambda it: f"XA transaction '{it.key}' has been heuristically {_ENDED[it.outcome]}.",
-    LocalPrepare: lambda _: "Prepare not implemented on Local Transactions.",
-    NotPrepared: lambda _: "Cannot do 2 phase commit if the transaction has not been prepared.",
-    NotPossibleNow: lambda it: _STEPS[it.step],
-    PartitionNotNamed: lambda it: f"Invalid partition for transaction command:{it.partition}",
-    BatchEmpty: lambda it: f"a batch has at least 1 frame, this one says {it.count}",
-    TooManyTransactions: lambda it: (
-        f"{it.limit} transactions are open, the broker allows no more (maxTxTimeoutTimerCapacity)"
+def _reason(refusal: Any) -> str:
+    return str(refusal.reason)
+
+
+ROWS: Final[dict[type[Refusal], Row]] = {
+    TypesInvalid: Row(_reason, BAD_REQUEST),
+    BlockInvalid: Row(_reason),
+    NotMaster: Row(_reason, FORBIDDEN),
+    SlaveOutOfSync: Row(_reason),
+    DiskFull: Row(_reason),
+    ClockImplausible: Row(_reason),
+    PartitionLimit: Row(_reason),
+    PartitionUnavailable: Row(_reason),
+    StorageFailed: Row(_reason),
+    TopicUnknown: Row(lambda it: f"The server do not accept topic {it.topic}"),
+    TopicReserved: Row(lambda it: f"only the broker itself puts messages to topic {it.topic}", FORBIDDEN),
+    PartitionUnknown: Row(lambda it: f"wrong partition {it.partition}"),
+    PartitionClosed: Row(lambda it: f"partition[{it.partition}] has been closed", FORBIDDEN),
+    PartitionEmpty: Row(lambda it: f"The topic `{it.topic}` in partition `{it.partition}` is not exists", NOT_FOUND),
+    ChecksumMismatch: Row(lambda _: "Checksum failure,message may be corrupted when transfering on networking."),
+    TooLarge: Row(lambda it: f"message of {it.length} bytes is longer than {it.limit} bytes (maxMessageSize)"),
+    SizeInvalid: Row(lambda it: f"Bad request,invalid max size:{it.bytes_max}", BAD_REQUEST),
+    OffsetMoved: Row(lambda it: str(it.offset), MOVED),
+    NothingAt: Row(lambda it: f"Could not find message at position {it.offset}", NOT_FOUND),
+    InsideMessage: Row(
+        lambda it: f"offset {it.offset} is inside the message that begins at {it.boundary}", BAD_REQUEST
     ),
-    TransactionTooLarge: lambda it: (
-        f"transaction '{it.key}' would hold {it.byte_count} bytes, at most {it.limit} are allowed"
+    NotStarted: Row(lambda it: f"{_named(it.key)} has not been started.", xa=XA_UNKNOWN),
+    NotAnXid: Row(lambda it: "Null xid" if it.key is None else f"{it.key} is not a valid xid", xa=XA_UNKNOWN),
+    EndedByOperator: Row(lambda it: f"XA transaction '{it.key}' has been heuristically {_ENDED[it.outcome]}."),
+    LocalPrepare: Row(lambda _: "Prepare not implemented on Local Transactions.", xa=XA_RESOURCE_ERROR),
+    NotPrepared: Row(lambda _: "Cannot do 2 phase commit if the transaction has not been prepared.", xa=XA_PROTOCOL),
+    NotPossibleNow: Row(lambda it: _STEPS[it.step], xa=XA_PROTOCOL),
+    PartitionNotNamed: Row(lambda it: f"Invalid partition for transaction command:{it.partition}"),
+    BatchEmpty: Row(lambda it: f"a batch has at least 1 frame, this one says {it.count}"),
+    TooManyTransactions: Row(
+        lambda it: f"{it.limit} transactions are open, the broker allows no more (maxTxTimeoutTimerCapacity)"
     ),
-    JournalUnavailable: lambda it: f"transaction journal: {it.reason}",
-    NoSpace: lambda it: it.reason,
-    OutcomeUnknown: lambda it: f"outcome of transaction '{it.key}' is known after a restart of the broker: {it.reason}",
-    DecisionUnknown: lambda it: (
-        f"decision on batch {it.batch_id} of query {it.query_id} is known after a restart of the broker: {it.reason}"
+    TransactionTooLarge: Row(
+        lambda it: f"transaction '{it.key}' would hold {it.byte_count} bytes, at most {it.limit} are allowed"
     ),
-    CommittedNotStored: lambda it: (
-        f"transaction '{it.key}' is committed, and readable once the broker can store its messages: {it.reason}"
+    JournalUnavailable: Row(lambda it: f"transaction journal: {it.reason}", xa=XA_RESOURCE_ERROR),
+    NoSpace: Row(lambda it: it.reason, xa=XA_RESOURCE_ERROR),
+    OutcomeUnknown: Row(
+        lambda it: f"outcome of transaction '{it.key}' is known after a restart of the broker: {it.reason}",
+        xa=XA_RESOURCE_ERROR,
     ),
-    AlreadyDecided: lambda it: (
-        f"XA transaction '{it.key}' was committed with batch {it.batch_id} of query {it.query_id}"
+    DecisionUnknown: Row(
+        lambda it: (
+            f"decision on batch {it.batch_id} of query {it.query_id} is known after a restart of the broker: "
+            f"{it.reason}"
+        ),
+        xa=XA_RESOURCE_ERROR,
     ),
-    NewerDecision: lambda it: (
-        f"batch {it.batch_id} of query {it.query_id} comes too late: batch {it.last} has been decided"
+    CommittedNotStored: Row(
+        lambda it: (
+            f"transaction '{it.key}' is committed, and readable once the broker can store its messages: {it.reason}"
+        ),
+        xa=XA_RESOURCE_ERROR,
     ),
-    NotReadyToDecide: lambda it: (
-        f"batch {it.batch_id} of query {it.query_id} cannot be decided, not prepared: {_listed(it.keys)}"
+    AlreadyDecided: Row(
+        lambda it: f"XA transaction '{it.key}' was committed with batch {it.batch_id} of query {it.query_id}",
+        xa=XA_PROTOCOL,
     ),
-    OwnBranchesUnknown: lambda it: (
-        f"batch {it.batch_id} of query {it.query_id} cannot be decided, unknown on this broker: {_listed(it.keys)}"
+    NewerDecision: Row(
+        lambda it: f"batch {it.batch_id} of query {it.query_id} comes too late: batch {it.last} has been decided",
+        CONFLICT,
     ),
-    QueryOver: lambda it: f"query {it.key.unique} of XA transaction '{it.key}' is over",
-    NotMissing: lambda it: f"XA transaction '{it.key}' is on this broker, there is nothing to accept",
-    DecisionsFull: lambda it: (
-        f"decisions of all queries would take more than {it.limit} bytes; forget those of queries that are gone"
+    NotReadyToDecide: Row(
+        lambda it: f"batch {it.batch_id} of query {it.query_id} cannot be decided, not prepared: {_listed(it.keys)}",
+        xa=XA_PROTOCOL,
+    ),
+    OwnBranchesUnknown: Row(
+        lambda it: (
+            f"batch {it.batch_id} of query {it.query_id} cannot be decided, unknown on this broker: {_listed(it.keys)}"
+        ),
+        xa=XA_UNKNOWN,
+    ),
+    QueryOver: Row(lambda it: f"query {it.key.unique} of XA transaction '{it.key}' is over", xa=XA_PROTOCOL),
+    NotMissing: Row(
+        lambda it: f"XA transaction '{it.key}' is on this broker, there is nothing to accept", xa=XA_PROTOCOL
+    ),
+    DecisionsFull: Row(
+        lambda it: (
+            f"decisions of all queries would take more than {it.limit} bytes; forget those of queries that are gone"
+        )
     ),
 }
-
-
-def _details(broker_id: int) -> dict[type[Refusal], Callable[..., str]]:
-    def reason(refusal: StorageFailed) -> str:
-        return refusal.reason
-
-    explained = (
-        *(TypesInvalid, BlockInvalid, NotMaster, SlaveOutOfSync, DiskFull, ClockImplausible),
-        *(PartitionLimit, PartitionUnavailable, StorageFailed),
-    )
-    return {
-        **dict.fromkeys(explained, reason),
-        TopicUnknown: lambda it: f"The server do not accept topic {it.topic}",
-        TopicReserved: lambda it: f"only the broker itself puts messages to topic {it.topic}",
-        PartitionUnknown: lambda it: f"wrong partition {it.partition}",
-        PartitionClosed: lambda it: f"partition[{broker_id}-{it.partition}] has been closed",
-        PartitionEmpty: lambda it: f"The topic `{it.topic}` in partition `{it.partition}` is not exists",
-        ChecksumMismatch: lambda _: "Checksum failure,message may be corrupted when transfering on networking.",
-        TooLarge: lambda it: f"message of {it.length} bytes is longer than {it.limit} bytes (maxMessageSize)",
-        SizeInvalid: lambda it: f"Bad request,invalid max size:{it.bytes_max}",
-        OffsetMoved: lambda it: str(it.offset),
-        NothingAt: lambda it: f"Could not find message at position {it.offset}",
-        InsideMessage: lambda it: f"offset {it.offset} is inside the message that begins at {it.boundary}",
-        **_TRANSACTIONS,
-    }
+"""Each kind of refusal."""
 
 
 class RefusalTexts:
     """The texts of one broker, which contain its id, host name and port."""
 
     def __init__(self, broker_id: int, host_name: str, port: int) -> None:
-        self._details = _details(broker_id)
+        self._broker_id = broker_id
         self._broker = f"meta://{host_name}:{port}"
 
     def plain(self, refusal: Refusal) -> Refused:
         """Return code and reason, without the broker's name."""
-        kind = type(refusal)
-        return Refused(_CODES.get(kind, FAILED), self._details[kind](refusal))
+        row = ROWS[type(refusal)]
+        sentence = row.sentence(refusal)
+        if isinstance(refusal, PartitionClosed):  # MetaQ names the partition with its broker here
+            sentence = sentence.replace("[", f"[{self._broker_id}-", 1)
+        return Refused(row.code, sentence)
 
     def put(self, topic: str, partition: int, refusal: Refusal) -> Refused:
         """Return the refusal of a put, with broker and partition."""

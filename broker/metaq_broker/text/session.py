@@ -19,7 +19,6 @@ from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_types import encode_single_head
 from metaq.net.machine import boot_id
 from metaq.protocols.file_location import FileLocation, encode_file_location
-from metaq.protocols.text.codes import FAILED, OK, UNAVAILABLE
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
@@ -40,6 +39,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.puts import Puts
+from metaq.statuses import FAILED, OK, UNAVAILABLE
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import AllRejected, Refusal, StorageFailed, TooLarge

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
-from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
+from metaq.statuses import OK
 from metaq_broker.log.engine.gates import PutGate
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.serve.replies import PendingReply, ReplyQueue

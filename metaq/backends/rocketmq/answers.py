@@ -10,18 +10,21 @@ from typing import Final, Protocol, TypeVar
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
 from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import (
+    DeleteTopicInBroker,
+    UpdateAndCreateTopic,
+    UpdateBrokerConfig,
+)
 from metaq.protocols.remoting.headers.fields import Response
+from metaq.protocols.remoting.headers.sends import SEND_CODES
 
 NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
 NEEDED_TO_SEND: Final = "PUB on the topic"
 NEEDED_TO_ADMINISTER: Final = "the permissions of an administrator"
 
-_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
-_ADMINISTRATION: Final = frozenset(
-    {RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_BROKER_CONFIG}
-)
+_ADMINISTRATION: Final = frozenset({UpdateAndCreateTopic.CODE, DeleteTopicInBroker.CODE, UpdateBrokerConfig.CODE})
 _TEXT_LENGTH_MAX: Final = 500
 
 R = TypeVar("R", bound=Response)
@@ -84,7 +87,7 @@ def refusal_of(address: Address, response: RemotingCommand, command: RemotingCom
 def _needed(code: int, text: str) -> str:
     if code in _ADMINISTRATION or "admin permission" in text:  # which requests need it depends on the server
         return NEEDED_TO_ADMINISTER
-    return NEEDED_TO_SEND if code in _SENDS else NEEDED_TO_READ
+    return NEEDED_TO_SEND if code in SEND_CODES else NEEDED_TO_READ
 
 
 def one_line(remark: str | None) -> str:

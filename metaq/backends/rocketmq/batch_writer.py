@@ -39,10 +39,10 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
-from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage, SendMessageResponse
 
 PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
@@ -164,7 +164,7 @@ class BatchWriter:
         if len(batch) > BODY_BYTES_MAX:
             raise ValueError(f"{len(batch)} bytes for topic {topic}: expected at most {BODY_BYTES_MAX}")
         header = self._header(topic, queue_id, properties="", batch=True)
-        self._add(topic, queue_id, header, RequestCode.SEND_BATCH_MESSAGE, batch, count)
+        self._add(topic, queue_id, header, SEND_BATCH_MESSAGE, batch, count)
 
     def send(
         self,
@@ -185,7 +185,7 @@ class BatchWriter:
         """
         header = self._header(topic, queue_id, properties=properties, flag=flag, sys_flag=sys_flag)
         version = RECALLING_VERSION if recallable else VERSION
-        self._add(topic, queue_id, header, RequestCode.SEND_MESSAGE_V2, body, 1, version)
+        self._add(topic, queue_id, header, SendMessage.CODE, body, 1, version)
 
     def flush(self) -> list[SendReceipt]:
         """Wait until everything is stored; return one receipt per call of ``write`` and ``send``, in order.
@@ -236,7 +236,7 @@ class BatchWriter:
         topic: str,
         queue_id: int,
         header: SendMessage,
-        code: RequestCode,
+        code: int,
         body: Buffer,
         count: int,
         version: int = VERSION,

@@ -24,21 +24,7 @@ from typing import Final
 
 from metaq import ports
 from metaq.errors import MetaqError
-from metaq.protocols.remoting.codes import ResponseCode, name_of
-
-RETRYABLE: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Temporary refusals: an overloaded server, one that shuts down, a slave in place of a master."""
-
-AWAY: Final = RETRYABLE - {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL}
-"""Refusals of a server that is not responsible now: it starts, stops, or has another role."""
+from metaq.protocols.remoting.codes import ResponseCode, name_of, response_code
 
 BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
 """Start of the texts of an overloaded server, whatever the code."""
@@ -58,16 +44,19 @@ class RequestRefused(MetaqError):
     @property
     def retryable(self) -> bool:  # type: ignore[override]
         """Whether a retry may succeed."""
-        return self.code in RETRYABLE or self.text.startswith(BUSY_TEXTS)
+        code = response_code(self.code)
+        return (code is not None and code.is_temporary) or self.text.startswith(BUSY_TEXTS)
 
     @property
     def away(self) -> bool:  # type: ignore[override]
         """Whether the server starts, stops, or has been replaced by another."""
-        return self.code in AWAY
+        code = response_code(self.code)
+        return code is not None and code.is_away
 
     def __str__(self) -> str:
-        code = name_of(self.code, response=True)
-        return f"server {self.address} refused {self.action} with {code}: {self.text}"
+        name, code = name_of(self.code, response=True), response_code(self.code)
+        text = self.text or (code.meaning if code is not None else "no reason given")
+        return f"server {self.address} refused {self.action} with {name}: {text}"
 
 
 class AccessDenied(RequestRefused):

@@ -32,16 +32,18 @@ from metaq.protocols.remoting.bodies.groups import (
     SubscriptionData,
 )
 from metaq.protocols.remoting.bodies.offsets import ResetOffsets
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import (
     GetConsumerListByGroup,
     HeartBeat,
     LockBatchMq,
+    NotifyConsumerIdsChanged,
     UnlockBatchMq,
     UnregisterClient,
 )
+from metaq.protocols.remoting.headers.offsets import RESET_CONSUMER_CLIENT_OFFSET
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 
 ANSWER_S: Final = 3.0
@@ -111,7 +113,7 @@ class GroupRequests:
             if command.ext.get("consumerGroup") == self.group:
                 call()
 
-        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
+        self._client.register(NotifyConsumerIdsChanged.CODE, notified)
 
     def when_offsets_are_set(self, call: Callable[[Mapping[TopicPartition, int]], None]) -> None:
         """Set the callback for offsets that an administrator sets; it runs in a thread of the client."""
@@ -127,7 +129,7 @@ class GroupRequests:
                     found[TopicPartition(topic, Partition(queue.broker_name, queue.queue_id))] = offset
             call(found)
 
-        self._client.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notified)
+        self._client.register(RESET_CONSUMER_CLIENT_OFFSET, notified)
 
     def members(self, address: Address) -> Collection[str]:
         """Ask the broker at ``address`` for the ids of the members that it knows."""

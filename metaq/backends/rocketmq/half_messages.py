@@ -12,7 +12,7 @@ from metaq.formats.rocketmq.properties import PRODUCER_GROUP, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, read_record
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import (
@@ -90,7 +90,7 @@ def receive_questions(client: RemotingClient, receive: Callable[[CheckQuestion],
         message_id = record.property_map().get(UNIQ_KEY) or header.msg_id or record.offset_message_id
         receive(CheckQuestion(address, command.ext.get("bname"), message_id, record, header))
 
-    client.register(RequestCode.CHECK_TRANSACTION_STATE, processor)
+    client.register(CheckTransactionState.CODE, processor)
 
 
 def answer_question(client: RemotingClient, question: CheckQuestion, group: str, outcome: Outcome) -> None:

@@ -36,10 +36,11 @@ from metaq.formats.rocketmq.properties import (
 )
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import PushReplyMessage
+from metaq.protocols.remoting.headers.sends import SEND_REPLY_MESSAGE_V2
 
 REPLY: Final = "reply"
 """Value of ``MSG_TYPE`` of a reply."""
@@ -77,7 +78,7 @@ def receive_replies(client: RemotingClient, take: Callable[[PushedReply], None])
         take(PushedReply(data, properties, header.born_timestamp, header.born_host))
         return command.reply(ResponseCode.SUCCESS)
 
-    client.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, processor)
+    client.register(PushReplyMessage.CODE, processor)
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_ms: int) -> dict[str, str]:
@@ -117,7 +118,7 @@ def send_reply(
     failure: MetaqError | None = None
     for name in dict.fromkeys(broker_names):
         header = send_header(full_group, topic, _FIRST_QUEUE, text)
-        command = to_request(header, body, code=RequestCode.SEND_REPLY_MESSAGE_V2, broker_name=name)
+        command = to_request(header, body, code=SEND_REPLY_MESSAGE_V2, broker_name=name)
         try:
             with pool.lease(routes.write_address(name)) as session:
                 session.ask(command, "a reply")

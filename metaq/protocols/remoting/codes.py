@@ -1,11 +1,13 @@
-"""RocketMQ's request and response codes, languages and versions.
+"""RocketMQ's response codes, names of request codes, languages and versions.
+
+The code of a request is in the class of its header: ``headers``.
 
 Source: docs/remoting-protocol.md, "Codes".
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Flag, IntEnum, auto
 from typing import Final
 
 VERSION: Final = 407
@@ -23,183 +25,134 @@ LANGUAGES: Final = (
 """Names of languages; the binary header has their index."""
 
 
-class RequestCode(IntEnum):
-    """Codes of requests."""
+_REQUEST_NAMES: Final[dict[int, str]] = {}
 
-    SEND_MESSAGE = 10
-    PULL_MESSAGE = 11
-    QUERY_MESSAGE = 12
-    QUERY_CONSUMER_OFFSET = 14
-    UPDATE_CONSUMER_OFFSET = 15
-    UPDATE_AND_CREATE_TOPIC = 17
-    UPDATE_AND_CREATE_TOPIC_LIST = 18
-    GET_ALL_TOPIC_CONFIG = 21
-    UPDATE_BROKER_CONFIG = 25
-    GET_BROKER_CONFIG = 26
-    GET_BROKER_RUNTIME_INFO = 28
-    SEARCH_OFFSET_BY_TIMESTAMP = 29
-    GET_MAX_OFFSET = 30
-    GET_MIN_OFFSET = 31
-    GET_EARLIEST_MSG_STORETIME = 32
-    VIEW_MESSAGE_BY_ID = 33
-    HEART_BEAT = 34
-    UNREGISTER_CLIENT = 35
-    CONSUMER_SEND_MSG_BACK = 36
-    END_TRANSACTION = 37
-    GET_CONSUMER_LIST_BY_GROUP = 38
-    CHECK_TRANSACTION_STATE = 39
-    NOTIFY_CONSUMER_IDS_CHANGED = 40
-    LOCK_BATCH_MQ = 41
-    UNLOCK_BATCH_MQ = 42
-    GET_ALL_CONSUMER_OFFSET = 43
-    GET_ALL_DELAY_OFFSET = 45
-    CHECK_CLIENT_CONFIG = 46
-    UPDATE_AND_CREATE_ACL_CONFIG = 50
-    DELETE_ACL_CONFIG = 51
-    GET_BROKER_CLUSTER_ACL_INFO = 52
-    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
-    GET_BROKER_CLUSTER_ACL_CONFIG = 54
-    PUT_KV_CONFIG = 100
-    GET_KV_CONFIG = 101
-    DELETE_KV_CONFIG = 102
-    REGISTER_BROKER = 103
-    UNREGISTER_BROKER = 104
-    GET_ROUTEINFO_BY_TOPIC = 105
-    GET_BROKER_CLUSTER_INFO = 106
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
-    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
-    GET_TOPIC_STATS_INFO = 202
-    GET_CONSUMER_CONNECTION_LIST = 203
-    GET_PRODUCER_CONNECTION_LIST = 204
-    WIPE_WRITE_PERM_OF_BROKER = 205
-    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
-    DELETE_SUBSCRIPTIONGROUP = 207
-    GET_CONSUME_STATS = 208
-    DELETE_TOPIC_IN_BROKER = 215
-    DELETE_TOPIC_IN_NAMESRV = 216
-    REGISTER_TOPIC_IN_NAMESRV = 217
-    GET_KVLIST_BY_NAMESPACE = 219
-    RESET_CONSUMER_CLIENT_OFFSET = 220
-    GET_CONSUMER_STATUS_FROM_CLIENT = 221
-    INVOKE_BROKER_TO_RESET_OFFSET = 222
-    GET_TOPICS_BY_CLUSTER = 224
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225
-    QUERY_TOPIC_CONSUME_BY_WHO = 300
-    GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
-    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
-    CLEAN_EXPIRED_CONSUMEQUEUE = 306
-    GET_CONSUMER_RUNNING_INFO = 307
-    CONSUME_MESSAGE_DIRECTLY = 309
-    SEND_MESSAGE_V2 = 310
-    GET_UNIT_TOPIC_LIST = 311
-    GET_HAS_UNIT_SUB_TOPIC_LIST = 312
-    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 313
-    VIEW_BROKER_STATS_DATA = 315
-    CLEAN_UNUSED_TOPIC = 316
-    GET_BROKER_CONSUME_STATS = 317
-    UPDATE_NAMESRV_CONFIG = 318
-    GET_NAMESRV_CONFIG = 319
-    SEND_BATCH_MESSAGE = 320
-    QUERY_CONSUME_QUEUE = 321
-    QUERY_DATA_VERSION = 322
-    SEND_REPLY_MESSAGE = 324
-    SEND_REPLY_MESSAGE_V2 = 325
-    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
-    ADD_WRITE_PERM_OF_BROKER = 327
-    GET_ALL_PRODUCER_INFO = 328
-    DELETE_EXPIRED_COMMITLOG = 329
-    GET_TOPIC_CONFIG = 351
-    GET_SUBSCRIPTIONGROUP_CONFIG = 352
-    LITE_PULL_MESSAGE = 361
-    RECALL_MESSAGE = 370
-    QUERY_ASSIGNMENT = 400
-    GET_BROKER_HA_STATUS = 907
-    GET_METAQ_BROKER = 31001  # only the bundled broker knows it
-    PULL_FRAMES = 31002  # only the bundled broker knows it
-    POP_MESSAGE = 200050
-    ACK_MESSAGE = 200051
-    CHANGE_MESSAGE_INVISIBLETIME = 200053
+
+def request_code(number: int, name: str) -> int:
+    """Return ``number``, the code of a request, and register its name. It stands in the class of the request's header.
+
+    Raises:
+        ValueError: Another request has the number.
+    """
+    if _REQUEST_NAMES.setdefault(number, name) != name:
+        raise ValueError(f"request code {number} is {_REQUEST_NAMES[number]}, and cannot be {name}")
+    return number
+
+
+class _Then(Flag):
+    """What a client does about a response."""
+
+    NOTHING = 0
+    STORED = auto()
+    """Of a send: the message is stored."""
+    ELSEWHERE = auto()
+    """Of a send: a Java producer tries another broker."""
+    LATER = auto()
+    """The same request may succeed later."""
+    AWAY = auto()
+    """The server is not responsible now: it starts, stops, or has another role."""
 
 
 class ResponseCode(IntEnum):
-    """Codes of responses. 0 is success, and so are the codes in ``STORED_SEND_CODES`` for a send."""
+    """Codes of responses: a row for each, which docs/remoting-protocol.md shows."""
 
-    SUCCESS = 0
-    SYSTEM_ERROR = 1
-    SYSTEM_BUSY = 2
-    REQUEST_CODE_NOT_SUPPORTED = 3
-    TRANSACTION_FAILED = 4
-    FLUSH_DISK_TIMEOUT = 10
-    SLAVE_NOT_AVAILABLE = 11
-    FLUSH_SLAVE_TIMEOUT = 12
-    MESSAGE_ILLEGAL = 13
-    SERVICE_NOT_AVAILABLE = 14
-    VERSION_NOT_SUPPORTED = 15
-    NO_PERMISSION = 16
-    TOPIC_NOT_EXIST = 17
-    TOPIC_EXIST_ALREADY = 18
-    PULL_NOT_FOUND = 19
-    PULL_RETRY_IMMEDIATELY = 20
-    PULL_OFFSET_MOVED = 21
-    QUERY_NOT_FOUND = 22
-    SUBSCRIPTION_PARSE_FAILED = 23
-    SUBSCRIPTION_NOT_EXIST = 24
-    SUBSCRIPTION_NOT_LATEST = 25
-    SUBSCRIPTION_GROUP_NOT_EXIST = 26
-    FILTER_DATA_NOT_EXIST = 27
-    FILTER_DATA_NOT_LATEST = 28
-    INVALID_PARAMETER = 29
-    TRANSACTION_SHOULD_COMMIT = 200
-    TRANSACTION_SHOULD_ROLLBACK = 201
-    TRANSACTION_STATE_UNKNOW = 202
-    TRANSACTION_STATE_GROUP_WRONG = 203
-    NO_BUYER_ID = 204
-    NOT_IN_CURRENT_UNIT = 205
-    CONSUMER_NOT_ONLINE = 206
-    CONSUME_MSG_TIMEOUT = 207
-    NO_MESSAGE = 208
-    POLLING_FULL = 209
-    POLLING_TIMEOUT = 210
-    BROKER_NOT_EXIST = 211
-    BROKER_DISPATCH_NOT_COMPLETE = 212
-    BROADCAST_CONSUMPTION = 213
-    FLOW_CONTROL = 215
-    NOT_LEADER_FOR_QUEUE = 501
-    ILLEGAL_OPERATION = 604
-    GO_AWAY = 1500
-    USER_NOT_EXIST = 3001
-    POLICY_NOT_EXIST = 3002
+    def __new__(cls, number: int, meaning: str, then: _Then = _Then.NOTHING) -> ResponseCode:
+        """Return the member for a row."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.meaning, code._then = meaning, then
+        return code
+
+    meaning: str
+    _then: _Then
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a send with this response was stored; other than 0, with less durability than configured."""
+        return _Then.STORED in self._then
+
+    @property
+    def tries_elsewhere(self) -> bool:
+        """Whether a Java producer sends the message to another broker."""
+        return _Then.ELSEWHERE in self._then
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return _Then.LATER in self._then
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the server is not responsible now: it starts, stops, or has another role."""
+        return _Then.AWAY in self._then
+
+    SUCCESS = 0, "done", _Then.STORED
+    SYSTEM_ERROR = 1, "failed; the text says why", _Then.ELSEWHERE
+    SYSTEM_BUSY = 2, "the server is overloaded", _Then.ELSEWHERE | _Then.LATER
+    REQUEST_CODE_NOT_SUPPORTED = 3, "the server does not know the request"
+    TRANSACTION_FAILED = 4, "a step of a transaction failed"
+    FLUSH_DISK_TIMEOUT = 10, "the disk was too slow; the message is stored, and not yet durable", _Then.STORED
+    SLAVE_NOT_AVAILABLE = 11, "no slave is near enough; the message is stored at the master", _Then.STORED
+    FLUSH_SLAVE_TIMEOUT = 12, "the slave was too slow; the message is stored at the master", _Then.STORED
+    MESSAGE_ILLEGAL = 13, "the message is too large, or otherwise not allowed"
+    SERVICE_NOT_AVAILABLE = (
+        14,
+        "the server starts, stops, or cannot write now",
+        _Then.ELSEWHERE | _Then.LATER | _Then.AWAY,
+    )
+    VERSION_NOT_SUPPORTED = 15, "the client's version is not supported"
+    NO_PERMISSION = 16, "the account, topic, group or broker does not allow it", _Then.ELSEWHERE
+    TOPIC_NOT_EXIST = 17, "the topic does not exist", _Then.ELSEWHERE
+    TOPIC_EXIST_ALREADY = 18, "the topic exists"
+    PULL_NOT_FOUND = 19, "no message there yet"
+    PULL_RETRY_IMMEDIATELY = 20, "no message matches; continue at nextBeginOffset"
+    PULL_OFFSET_MOVED = 21, "the offset is outside of the queue; continue at nextBeginOffset"
+    QUERY_NOT_FOUND = 22, "nothing was found"
+    SUBSCRIPTION_PARSE_FAILED = 23, "the expression cannot be read"
+    SUBSCRIPTION_NOT_EXIST = 24, "the group's members do not read the topic"
+    SUBSCRIPTION_NOT_LATEST = 25, "the broker has an older subscription; send a heartbeat"
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26, "the group does not exist"
+    FILTER_DATA_NOT_EXIST = 27, "the broker has no filter of the group"
+    FILTER_DATA_NOT_LATEST = 28, "the broker's filter of the group is older"
+    INVALID_PARAMETER = 29, "a name or a number is not allowed (5.x)"
+    TRANSACTION_SHOULD_COMMIT = 200, "commit the transaction"
+    TRANSACTION_SHOULD_ROLLBACK = 201, "roll the transaction back"
+    TRANSACTION_STATE_UNKNOW = 202, "the state of the transaction is unknown"
+    TRANSACTION_STATE_GROUP_WRONG = 203, "the transaction is another group's"
+    NO_BUYER_ID = 204, "a buyer id is missing", _Then.ELSEWHERE
+    NOT_IN_CURRENT_UNIT = 205, "the message belongs to another unit", _Then.ELSEWHERE
+    CONSUMER_NOT_ONLINE = 206, "the consumer is not connected"
+    CONSUME_MSG_TIMEOUT = 207, "the consumer did not answer in time"
+    NO_MESSAGE = 208, "there is no message"
+    POLLING_FULL = 209, "too many requests wait for messages (5.x)"
+    POLLING_TIMEOUT = 210, "no message came while the request waited (5.x)"
+    BROKER_NOT_EXIST = 211, "the broker is not known"
+    BROKER_DISPATCH_NOT_COMPLETE = 212, "the broker is still starting"
+    BROADCAST_CONSUMPTION = 213, "every member of the group reads every message"
+    FLOW_CONTROL = 215, "too many requests", _Then.LATER
+    NOT_LEADER_FOR_QUEUE = 501, "another broker is the master", _Then.LATER | _Then.AWAY
+    ILLEGAL_OPERATION = 604, "not allowed"
+    GO_AWAY = 1500, "the server stops; use another connection", _Then.ELSEWHERE | _Then.LATER | _Then.AWAY
+    USER_NOT_EXIST = 3001, "the user does not exist"
+    POLICY_NOT_EXIST = 3002, "the policy does not exist"
 
 
-STORED_SEND_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
+STORED_SEND_CODES: Final = frozenset(code for code in ResponseCode if code.is_stored)
 """Responses to a send that was stored; all but 0 with less durability than configured."""
 
-RETRYABLE_SEND_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
+RETRYABLE_SEND_CODES: Final = frozenset(code for code in ResponseCode if code.tries_elsewhere)
 """Responses to a send after which a Java producer tries another broker."""
 
-_REQUEST_NAMES: Final = {int(code): code.name for code in RequestCode}
-_RESPONSE_NAMES: Final = {int(code): code.name for code in ResponseCode}
+_RESPONSES: Final = {int(code): code for code in ResponseCode}
+
+
+def response_code(number: int) -> ResponseCode | None:
+    """Return the row of a response code, ``None`` for an unknown one."""
+    return _RESPONSES.get(number)
 
 
 def name_of(code: int, response: bool = False) -> str:
     """Return a code for logs and errors: ``PULL_MESSAGE (11)``, or the number if it has no name here."""
-    name = (_RESPONSE_NAMES if response else _REQUEST_NAMES).get(code)
+    known = response_code(code) if response else None
+    name = known.name if known is not None else None if response else _REQUEST_NAMES.get(code)
     return f"{name} ({code})" if name else str(code)

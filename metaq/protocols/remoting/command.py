@@ -30,10 +30,10 @@ class Codec(IntEnum):
 class RemotingCommand:
     """A request or a response.
 
-    ``code`` is a ``RequestCode`` or a ``ResponseCode``; any number is allowed. ``ext`` has the header's own fields as
-    text (Java: ``extFields``), without fields that are null. ``opaque`` is a signed 32-bit number. ``language`` is a
-    name of ``LANGUAGES``, empty if it was missing; ``version`` is the sender's, as an ordinal. ``codec`` is the
-    encoding of the header, and the default for ``encode``; it is ignored in comparisons.
+    ``code`` is the ``CODE`` of a header or a ``ResponseCode``; any number is allowed. ``ext`` has the header's own
+    fields as text (Java: ``extFields``), without fields that are null. ``opaque`` is a signed 32-bit number.
+    ``language`` is a name of ``LANGUAGES``, empty if it was missing; ``version`` is the sender's, as an ordinal.
+    ``codec`` is the encoding of the header, and the default for ``encode``; it is ignored in comparisons.
     """
 
     code: int

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaq_broker.rocketmq.access import ADMIN_CODES, OPEN_CODES, Access
+from metaq_broker.rocketmq.access import Access
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import AccountList, Permission, parse_accounts
@@ -18,8 +18,10 @@ from remoting_brokers import CONFIG, FakeSession, Front
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record
 from metaq.protocols.remoting.acl import Credentials, sign
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
+from metaq.protocols.remoting.headers import REQUESTS
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.fields import Right
 
 FILE = """\
 accounts:
@@ -81,6 +83,8 @@ def passes(front: Front, made: RemotingCommand, name: str | None, session: FakeS
 
 TOPIC = {"topic": "orders", "queueId": "0"}
 GROUP = {"consumerGroup": "readers"}
+ADMIN_CODES = sorted(code for code, header in REQUESTS.items() if header.RIGHT is Right.ADMIN)
+OPEN_CODES = sorted(code for code, header in REQUESTS.items() if header.RIGHT is Right.OPEN)
 NEEDS: list[tuple[int, dict[str, str], Any, str]] = [
     (10, TOPIC, b"", "writer"),
     (310, {"b": "orders"}, b"", "writer"),
@@ -137,7 +141,7 @@ def test_what_an_account_needs(front: Front, code: int, ext: dict[str, str], bod
         assert passes(front, made, "open")
 
 
-@pytest.mark.parametrize("code", sorted(OPEN_CODES))
+@pytest.mark.parametrize("code", OPEN_CODES)
 def test_a_name_server_asks_for_no_key(front: Front, code: int) -> None:
     assert passes(front, command(code), None)
 
@@ -271,4 +275,4 @@ def test_without_accounts_and_lists_everything_passes(tmp_path: Path) -> None:
     front = guarded(Front(tmp_path), None)
     assert passes(front, command(17), None)
     assert passes(front, command(34, {}, b"nonsense"), None)  # for the handler to refuse
-    assert RequestCode.UPDATE_AND_CREATE_TOPIC in ADMIN_CODES
+    assert UpdateAndCreateTopic.RIGHT is Right.ADMIN

@@ -12,8 +12,11 @@ from remoting_brokers import until
 from test_hostile_requests import FrontEnd, base
 
 from metaq.formats.rocketmq.records import read_record
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
+from metaq.protocols.remoting.headers.pulls import QueryMessage
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.transactions import EndTransaction
 
 KINDS: Final = {
     "plain": "",
@@ -25,23 +28,23 @@ FULL: Final = Fault(1, errno.ENOSPC, kept=0.5, lasting=True, calls=frozenset({"p
 
 
 async def send(front_end: FrontEnd, body: str, kind: str) -> RemotingCommand:
-    ext = {**base(RequestCode.SEND_MESSAGE_V2), "a": "p", "f": "0", "i": f"{KINDS[kind]}\x02KEYS\x01{body}"}
-    return await front_end.answer(RequestCode.SEND_MESSAGE_V2, ext, body.encode())
+    ext = {**base(SendMessage.CODE), "a": "p", "f": "0", "i": f"{KINDS[kind]}\x02KEYS\x01{body}"}
+    return await front_end.answer(SendMessage.CODE, ext, body.encode())
 
 
 async def commit_half(front_end: FrontEnd, sent: RemotingCommand) -> RemotingCommand:
     place = int(sent.ext["msgId"][16:], 16)
     ext = {
-        **base(RequestCode.END_TRANSACTION), "producerGroup": "p", "tranStateTableOffset": sent.ext["queueOffset"],
+        **base(EndTransaction.CODE), "producerGroup": "p", "tranStateTableOffset": sent.ext["queueOffset"],
         "commitLogOffset": str(place), "commitOrRollback": "8",
     }  # fmt: skip
     del ext["topic"]
-    return await front_end.answer(RequestCode.END_TRANSACTION, ext)
+    return await front_end.answer(EndTransaction.CODE, ext)
 
 
 async def commit_offset(front_end: FrontEnd, offset: int) -> RemotingCommand:
-    ext = {**base(RequestCode.UPDATE_CONSUMER_OFFSET), "commitOffset": str(offset)}
-    return await front_end.answer(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+    ext = {**base(UpdateConsumerOffset.CODE), "commitOffset": str(offset)}
+    return await front_end.answer(UpdateConsumerOffset.CODE, ext)
 
 
 def bodies(front_end: FrontEnd) -> list[str]:
@@ -51,10 +54,10 @@ def bodies(front_end: FrontEnd) -> list[str]:
 
 async def found(front_end: FrontEnd, key: str) -> bool:
     ext = {
-        **base(RequestCode.QUERY_MESSAGE), "key": key, "maxNum": "32", "beginTimestamp": "0",
+        **base(QueryMessage.CODE), "key": key, "maxNum": "32", "beginTimestamp": "0",
         "endTimestamp": str((1 << 63) - 1), "topic": "t",
     }  # fmt: skip
-    return (await front_end.answer(RequestCode.QUERY_MESSAGE, ext)).code == 0
+    return (await front_end.answer(QueryMessage.CODE, ext)).code == 0
 
 
 def test_sends_offsets_delays_halves_and_keys(tmp_path: Path) -> None:

@@ -33,10 +33,15 @@ from metaq.protocols.remoting.bodies.groups import (
     MessageQueue,
     SubscriptionData,
 )
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.headers import REQUESTS
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.fields import fields_of
+from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.transactions import EndTransaction
 
 SYSTEM: Final = (
     "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=1048576\n"
@@ -144,13 +149,13 @@ async def works(front_end: FrontEnd, number: int) -> None:
     """See that a message arrives in a topic of its own."""
     topic = f"fine-{number}"
     fields = {"a": "p", "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "5", "h": "0", "i": ""}
-    sent = await front_end.answer(RequestCode.SEND_MESSAGE_V2, fields, b"fine")
+    sent = await front_end.answer(SendMessage.CODE, fields, b"fine")
     assert (sent.code, sent.ext.get("queueOffset")) == (0, "0"), sent.remark
     pull = {
         "consumerGroup": "fine", "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4",
         "subscription": "*",
     }  # fmt: skip
-    got = await front_end.answer(RequestCode.PULL_MESSAGE, pull)
+    got = await front_end.answer(PullMessage.CODE, pull)
     assert (got.code, b"fine" in got.body) == (0, True), got.remark
 
 
@@ -211,7 +216,7 @@ def test_each_is_answered_in_words(requests: Any, tmp_path: Path, caplog: pytest
     assert failed == []
     for command, response in zip(commands, responses, strict=True):
         if response is None:  # the producer does not know, and is asked again
-            assert command.code == RequestCode.END_TRANSACTION
+            assert command.code == EndTransaction.CODE
         else:
             assert response.code in (0, *NOTHING_THERE) or response.remark, (command.code, dict(command.ext))
 
@@ -229,8 +234,8 @@ def test_nobody_takes_the_broker_s_place_in_its_own_name_server(tmp_path: Path) 
             registration.start()
             own = str(front_end.server.address)
             left = {**REGISTRATION, "brokerAddr": own, "clusterName": "DefaultCluster"}
-            await front_end.answer(RequestCode.UNREGISTER_BROKER, left)
-            refused = await front_end.answer(RequestCode.REGISTER_BROKER, REGISTRATION)
+            await front_end.answer(UnregisterBroker.CODE, left)
+            refused = await front_end.answer(RegisterBroker.CODE, REGISTRATION)
             assert (refused.code, "the broker of this port has it" in (refused.remark or "")) == (1, True)
             await works(front_end, 0)  # makes a topic, which is registered
             route = front_end.server.routes.route("fine-0")
@@ -244,7 +249,7 @@ def test_nobody_takes_the_broker_s_place_in_its_own_name_server(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("code", sorted(JSON_BODIES))
-def test_large_bodies_are_refused_unread(code: RequestCode, tmp_path: Path) -> None:
+def test_large_bodies_are_refused_unread(code: int, tmp_path: Path) -> None:
     """Reading JSON is slow: 16 MiB of quotation marks kept the event loop for as many seconds."""
 
     async def run() -> None:
@@ -263,10 +268,10 @@ def test_any_queue_of_a_topic_without_queues(tmp_path: Path) -> None:
     async def run() -> None:
         front_end = FrontEnd(tmp_path)
         try:
-            made = {**base(RequestCode.UPDATE_AND_CREATE_TOPIC), "topic": "none", "writeQueueNums": "0"}
-            assert (await front_end.answer(RequestCode.UPDATE_AND_CREATE_TOPIC, made)).code == 0
-            send = {**base(RequestCode.SEND_MESSAGE_V2), "b": "none", "e": "-1"}
-            refused = await front_end.answer(RequestCode.SEND_MESSAGE_V2, send, b"x")
+            made = {**base(UpdateAndCreateTopic.CODE), "topic": "none", "writeQueueNums": "0"}
+            assert (await front_end.answer(UpdateAndCreateTopic.CODE, made)).code == 0
+            send = {**base(SendMessage.CODE), "b": "none", "e": "-1"}
+            refused = await front_end.answer(SendMessage.CODE, send, b"x")
             assert refused.code == ResponseCode.NO_PERMISSION
             assert "has no queue to write" in (refused.remark or "")
         finally:

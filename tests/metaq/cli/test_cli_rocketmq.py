@@ -11,7 +11,8 @@ import pytest
 from metaq.cli.main import main
 from metaq.model import Partition
 from metaq.protocols.remoting.acl import Credentials
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 QUEUE = Partition("broker-a", 0)
@@ -38,7 +39,7 @@ def test_lines_are_sent_and_printed(run: Run, cluster: ScriptedCluster, tmp_path
     assert (row["value"], row["attribute"], row["properties"]["TAGS"]) == ("two scones", "hot", "hot")
     before = len(cluster.broker().requests)
     assert run("consume", "orders", "-a", "cold")[:2] == (0, "")
-    pulls = [asked for asked in cluster.broker().requests[before:] if asked.code == RequestCode.PULL_MESSAGE]
+    pulls = [asked for asked in cluster.broker().requests[before:] if asked.code == PullMessage.CODE]
     assert {asked.ext["subscription"] for asked in pulls} == {"cold"}, "the broker filters"
 
 
@@ -89,7 +90,7 @@ def test_what_an_account_needs_depends_on_the_request(cluster: ScriptedCluster, 
     lines = tmp_path / "lines"
     lines.write_bytes(b"one tea\n")
     assert run("produce", "orders", str(lines))[0] == 0
-    cluster.broker().denied = frozenset({RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.PULL_MESSAGE})
+    cluster.broker().denied = frozenset({UpdateAndCreateTopic.CODE, PullMessage.CODE})
     status, _, err = run("create", "another")
     assert (status, err.strip().endswith("check that the account has the permissions of an administrator")) == (1, True)
     status, _, err = run("consume", "orders")

@@ -11,7 +11,7 @@ from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Address, Message, Partition
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.pulls import PullMessage, ViewMessageById
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -105,7 +105,7 @@ class TestRocketMQ:
         assert command(*find, "--key", "order-0001", "--until", "@1500")[1] == "0\n"
         assert command(*find, "--id", "id-0001")[1] == "1\n"
         assert command(*find, "--key", "none") == (1, "", "metaq: topic 'orders': no message with key 'none'\n")
-        assert RequestCode.PULL_MESSAGE not in cluster.broker().counts()
+        assert PullMessage.CODE not in cluster.broker().counts()
 
     def test_a_brokers_id_is_read_at_that_broker(self, cluster: ScriptedCluster, rocketmq: str, command: Run) -> None:
         cluster.append("orders", QUEUE, [b"a", b"b"])
@@ -122,4 +122,4 @@ class TestRocketMQ:
         foreign = str(OffsetMessageId(bytes([192, 0, 2, 1]) + (10911).to_bytes(4), 7))
         status, _, err = command("-c", rocketmq, "find", "orders", "--id", foreign)
         assert (status, err) == (1, f"metaq: topic 'orders': no message with id {foreign}\n")
-        assert cluster.broker().counts()[RequestCode.VIEW_MESSAGE_BY_ID] == 0
+        assert cluster.broker().counts()[ViewMessageById.CODE] == 0

@@ -16,7 +16,8 @@ from metaq.cli.checkpoint import read_query
 from metaq.formats.checkpoint_offsets import to_json
 from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.model import Address, Partition, TopicPartition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.offsets import GetMaxOffset
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -182,7 +183,7 @@ def test_watching_prints_blocks_until_ctrl_c(cluster: ScriptedCluster, rocketmq:
         rows = [json.loads(process.stdout.readline()) for _ in range(4)]
         assert [row["messages_behind"] for row in rows] == [5, 0, 5, 0]
         assert rows[0]["time"] == rows[1]["time"] < rows[2]["time"]
-        cluster.broker().refuse(RequestCode.GET_MAX_OFFSET, ResponseCode.SYSTEM_ERROR, "out of order")
+        cluster.broker().refuse(GetMaxOffset.CODE, ResponseCode.SYSTEM_ERROR, "out of order")
         assert "out of order" in process.stderr.readline(), "a failure is noted, and not the end"
         assert json.loads(process.stdout.readline())["messages_behind"] in (0, 5)
         process.send_signal(signal.SIGINT)

@@ -15,7 +15,8 @@ from fix_broker import wait_until
 
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Address, Message, Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
 from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.rocketmq_server import ScriptedCluster
@@ -191,5 +192,5 @@ def test_what_is_wrong_is_said(
     offset = two[0].partition("orders", 0).end - len(encode_frame(1, *encode_body(Message(b"x", "a|b"))))
     status, _, err = command("mirror", str(HERE), rocketmq, "orders", "--checkpoint", str(tmp_path / "n"))
     assert (status, f"orders/0-0, offset {offset}: the message cannot be copied: tag 'a|b'" in err) == (2, True)
-    cluster.broker().refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.NO_PERMISSION, "is forbidden", times=99)
+    cluster.broker().refuse(SEND_BATCH_MESSAGE, ResponseCode.NO_PERMISSION, "is forbidden", times=99)
     assert command("mirror", str(HERE), rocketmq, "orders", "--checkpoint", str(tmp_path / "o"))[0] in (1, 2)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import Topic
 
@@ -47,7 +49,7 @@ def test_a_topic_is_made_changed_and_deleted(cluster: ScriptedCluster, rocketmq:
     assert topic_at(cluster, "broker-a") is not None
     assert command("-c", rocketmq, "delete", "orders", "--execute")[2] == "the topic is deleted\n"
     assert (topic_at(cluster, "broker-a"), topic_at(cluster, "broker-b")) == (None, None)
-    assert cluster.name_server.counts()[RequestCode.DELETE_TOPIC_IN_NAMESRV] == 1
+    assert cluster.name_server.counts()[DeleteTopicInNamesrv.CODE] == 1
 
 
 def test_queues_with_messages_are_not_hidden(cluster: ScriptedCluster, rocketmq: str, command: Run) -> None:
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_said(cluster: ScriptedCluster, rocketmq: str, command:
     ]:
         found = command("-c", rocketmq, *arguments)
         assert (found[0], says in found[2]) == (status, True), found
-    cluster.broker("broker-a").refuse(RequestCode.UPDATE_AND_CREATE_TOPIC, ResponseCode.SYSTEM_ERROR, "read-only")
+    cluster.broker("broker-a").refuse(UpdateAndCreateTopic.CODE, ResponseCode.SYSTEM_ERROR, "read-only")
     status, _, err = command("-c", rocketmq, "create", "orders")
     assert (status, "refused setting up topic 'orders'" in err, err.count("\n")) == (1, True, 1)
 

@@ -20,7 +20,12 @@ from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX
 from metaq.errors import TopicNotFound
 from metaq.model import Address, Partition
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.routes import (
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetRouteInfoByTopic,
+)
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -151,10 +156,10 @@ def test_a_known_topic_is_registered_with_a_name_server_started_empty(
     cluster: ScriptedCluster, directory: NameServerDirectory, clock: ManualClock
 ) -> None:
     assert directory.queues("orders") == [A0, A1]
-    cluster.name_server.refuse(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST, times=2)
+    cluster.name_server.refuse(GetRouteInfoByTopic.CODE, ResponseCode.TOPIC_NOT_EXIST, times=2)
     clock.advance(CACHE_AGE_S_MAX)
     assert directory.queues("orders") == [A0, A1]
-    assert cluster.name_server.counts()[RequestCode.GET_ROUTEINFO_BY_TOPIC] == 3
+    assert cluster.name_server.counts()[GetRouteInfoByTopic.CODE] == 3
 
 
 def test_a_broker_that_left_the_route_keeps_its_address(
@@ -224,7 +229,7 @@ def test_a_lie_does_not_replace_what_was_known(
 
 def test_a_proxy_lists_no_topics(pool: SessionPool) -> None:
     with ScriptedCluster(is_v5=True) as cluster:
-        for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO):
+        for code in (GetAllTopicListFromNameserver.CODE, GetBrokerClusterInfo.CODE):
             cluster.name_server.refuse(code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request code not supported", 9)
         cluster.create_topic("orders")
         directory = NameServerDirectory(cluster.name_servers, pool)

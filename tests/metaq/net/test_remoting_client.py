@@ -29,8 +29,9 @@ from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.channel import ChannelLimits, Expired, Response
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
+from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq.protocols.remoting.headers.sends import SendMessage
 
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=20.0)
 NOBODY = Address("127.0.0.1", 1)
@@ -294,18 +295,18 @@ class TestGoAway:
 
     def test_what_may_be_repeated_is_sent_once_more_on_a_new_connection(self, client: RemotingClient) -> None:
         with self.leaving(client, 1) as server:
-            assert client.call(server.address, request(RequestCode.PULL_MESSAGE, body=b"x")).body == b"x"
+            assert client.call(server.address, request(PullMessage.CODE, body=b"x")).body == b"x"
             assert len(server.connections) == 2
 
     def test_the_second_time_it_is_the_answer(self, client: RemotingClient) -> None:
         with self.leaving(client, 9) as server:
-            assert client.call(server.address, request(RequestCode.PULL_MESSAGE)).code == 1500
+            assert client.call(server.address, request(PullMessage.CODE)).code == 1500
             assert len(server.connections) == 2
 
     def test_a_send_is_not_repeated_but_the_next_goes_elsewhere(self, client: RemotingClient) -> None:
         with self.leaving(client, 1) as server:
-            assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 1500
-            assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 0
+            assert client.call(server.address, request(SendMessage.CODE)).code == 1500
+            assert client.call(server.address, request(SendMessage.CODE)).code == 0
             assert [len(served.received) for served in server.connections] == [1, 1]
 
 

@@ -10,9 +10,15 @@ from typing import Final
 
 from metaq.protocols.remoting.bodies.administration import AclConfig, PlainAccessConfig
 from metaq.protocols.remoting.bodies.registration import DataVersion
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.administration import GetBrokerClusterAclInfoResponse
+from metaq.protocols.remoting.headers.administration import (
+    DeleteAclConfig,
+    GetBrokerClusterAclConfig,
+    GetBrokerClusterAclInfo,
+    GetBrokerClusterAclInfoResponse,
+    UpdateAndCreateAclConfig,
+    UpdateGlobalWhiteAddrsConfig,
+)
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.registration import BrokerIdentity
 from metaq_broker.rocketmq.session import Call
@@ -22,9 +28,9 @@ from metaq_broker.serve.accounts.accounts_file import AccountsFile
 CHANGED_IN_FILE: Final = "accounts are changed in the file that aclFile names; the broker reads it again within seconds"
 
 _REFUSALS: Final[dict[int, int]] = {
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: 209,
-    RequestCode.DELETE_ACL_CONFIG: 210,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: 211,
+    UpdateAndCreateAclConfig.CODE: 209,
+    DeleteAclConfig.CODE: 210,
+    UpdateGlobalWhiteAddrsConfig.CODE: 211,
 }
 """The codes with which 4.x refuses these requests. 5.x, which has not these requests, means other things by them."""
 
@@ -38,8 +44,8 @@ class AccountRequests:
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
         dispatcher.add(_REFUSALS, self._refuse)
-        dispatcher.add([RequestCode.GET_BROKER_CLUSTER_ACL_INFO], self._version)
-        dispatcher.add([RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG], self._show)
+        dispatcher.add([GetBrokerClusterAclInfo.CODE], self._version)
+        dispatcher.add([GetBrokerClusterAclConfig.CODE], self._show)
 
     def _refuse(self, call: Call) -> RemotingCommand:
         code = _REFUSALS[call.request.code]

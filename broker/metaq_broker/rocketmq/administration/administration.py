@@ -17,14 +17,20 @@ from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import (
     DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetBrokerConfig,
     GetBrokerConfigResponse,
+    GetBrokerRuntimeInfo,
+    GetSystemTopicListFromBroker,
     GetTopicConfig,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
+    UpdateBrokerConfig,
 )
 from metaq_broker.log.engine.topics import Topics, TopicSettings
 from metaq_broker.rocketmq.administration.topic_attributes import MESSAGE_TYPE, changed_type
@@ -98,17 +104,16 @@ class AdministrationRequests:
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
-        code = RequestCode
-        dispatcher.add([code.UPDATE_AND_CREATE_TOPIC], self._update_topic)
-        dispatcher.add([code.UPDATE_AND_CREATE_TOPIC_LIST], self._update_topics)
-        dispatcher.add([code.DELETE_TOPIC_IN_BROKER], self._delete_topic)
-        dispatcher.add([code.GET_ALL_TOPIC_CONFIG], self._all_topics)
-        dispatcher.add([code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER], self._system_topics)
-        dispatcher.add([code.GET_TOPIC_CONFIG], self._one_topic)
-        dispatcher.add([code.GET_TOPIC_STATS_INFO], self._topic_stats)
-        dispatcher.add([code.GET_BROKER_CONFIG], self._show_configuration)
-        dispatcher.add([code.UPDATE_BROKER_CONFIG], self._change_configuration)
-        dispatcher.add([code.GET_BROKER_RUNTIME_INFO], self._show_figures)
+        dispatcher.add([UpdateAndCreateTopic.CODE], self._update_topic)
+        dispatcher.add([UpdateAndCreateTopicList.CODE], self._update_topics)
+        dispatcher.add([DeleteTopicInBroker.CODE], self._delete_topic)
+        dispatcher.add([GetAllTopicConfig.CODE], self._all_topics)
+        dispatcher.add([GetSystemTopicListFromBroker.CODE], self._system_topics)
+        dispatcher.add([GetTopicConfig.CODE], self._one_topic)
+        dispatcher.add([GetTopicStatsInfo.CODE], self._topic_stats)
+        dispatcher.add([GetBrokerConfig.CODE], self._show_configuration)
+        dispatcher.add([UpdateBrokerConfig.CODE], self._change_configuration)
+        dispatcher.add([GetBrokerRuntimeInfo.CODE], self._show_figures)
 
     # ---- topics
 

@@ -17,14 +17,18 @@ from metaq.protocols.remoting.bodies.groups import (
 )
 from metaq.protocols.remoting.bodies.offsets import ConsumeOffset, ConsumerOffsets, ConsumeStats, DelayOffsets
 from metaq.protocols.remoting.bodies.registration import DataVersion
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import (
     DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
     GetConsumeStats,
     GetSubscriptionGroupConfig,
     QueryTopicConsumeByWho,
+    UpdateAndCreateSubscriptionGroup,
+    UpdateAndCreateSubscriptionGroupList,
 )
+from metaq.protocols.remoting.headers.offsets import GetAllConsumerOffset, GetAllDelayOffset
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
@@ -63,16 +67,15 @@ class GroupAdministrationRequests:
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
-        code = RequestCode
-        dispatcher.add([code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP], self._update)
-        dispatcher.add([code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST], self._update_many)
-        dispatcher.add([code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG], self._all)
-        dispatcher.add([code.GET_SUBSCRIPTIONGROUP_CONFIG], self._one)
-        dispatcher.add([code.DELETE_SUBSCRIPTIONGROUP], self._delete)
-        dispatcher.add([code.GET_CONSUME_STATS], self._consume_stats)
-        dispatcher.add([code.GET_ALL_CONSUMER_OFFSET], self._all_offsets)
-        dispatcher.add([code.GET_ALL_DELAY_OFFSET], self._delay_offsets)
-        dispatcher.add([code.QUERY_TOPIC_CONSUME_BY_WHO], self._readers)
+        dispatcher.add([UpdateAndCreateSubscriptionGroup.CODE], self._update)
+        dispatcher.add([UpdateAndCreateSubscriptionGroupList.CODE], self._update_many)
+        dispatcher.add([GetAllSubscriptionGroupConfig.CODE], self._all)
+        dispatcher.add([GetSubscriptionGroupConfig.CODE], self._one)
+        dispatcher.add([DeleteSubscriptionGroup.CODE], self._delete)
+        dispatcher.add([GetConsumeStats.CODE], self._consume_stats)
+        dispatcher.add([GetAllConsumerOffset.CODE], self._all_offsets)
+        dispatcher.add([GetAllDelayOffset.CODE], self._delay_offsets)
+        dispatcher.add([QueryTopicConsumeByWho.CODE], self._readers)
 
     # ---- for other requests
 

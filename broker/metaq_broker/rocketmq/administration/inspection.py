@@ -26,10 +26,15 @@ from metaq.protocols.remoting.bodies.administration import (
 )
 from metaq.protocols.remoting.bodies.groups import SubscriptionData
 from metaq.protocols.remoting.bodies.offsets import ConsumeStats
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import (
+    CLEAN_UNUSED_TOPIC,
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
+    GetAllProducerInfo,
     GetBrokerConsumeStats,
+    GetBrokerHaStatus,
     QueryConsumeQueue,
     ViewBrokerStatsData,
 )
@@ -78,14 +83,13 @@ class InspectionRequests:
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
-        code = RequestCode
-        dispatcher.add([code.VIEW_BROKER_STATS_DATA], self._stats)
-        dispatcher.add([code.GET_BROKER_CONSUME_STATS], self._all_consume_stats)
-        dispatcher.add([code.QUERY_CONSUME_QUEUE], self._queue_entries)
-        dispatcher.add([code.GET_ALL_PRODUCER_INFO], self._producers)
-        dispatcher.add([code.GET_BROKER_HA_STATUS], self._copies)
-        dispatcher.add([code.CLEAN_EXPIRED_CONSUMEQUEUE, code.CLEAN_UNUSED_TOPIC], self._nothing_to_clean)
-        dispatcher.add([code.DELETE_EXPIRED_COMMITLOG], self._retire)
+        dispatcher.add([ViewBrokerStatsData.CODE], self._stats)
+        dispatcher.add([GetBrokerConsumeStats.CODE], self._all_consume_stats)
+        dispatcher.add([QueryConsumeQueue.CODE], self._queue_entries)
+        dispatcher.add([GetAllProducerInfo.CODE], self._producers)
+        dispatcher.add([GetBrokerHaStatus.CODE], self._copies)
+        dispatcher.add([CleanExpiredConsumeQueue.CODE, CLEAN_UNUSED_TOPIC], self._nothing_to_clean)
+        dispatcher.add([DeleteExpiredCommitLog.CODE], self._retire)
 
     # ---- figures
 

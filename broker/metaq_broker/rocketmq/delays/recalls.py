@@ -16,7 +16,7 @@ from typing import Final
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import UNIQ_KEY
 from metaq.formats.rocketmq.records import Record
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import RecallMessage, RecallMessageResponse
 from metaq_broker.log.engine.outcomes import Refusal
@@ -36,7 +36,7 @@ class RecallRequests:
         self._store, self._timed = store, timed
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.RECALL_MESSAGE], self._recall)
+        dispatcher.add([RecallMessage.CODE], self._recall)
 
     def _recall(self, call: Call) -> RemotingCommand | None:
         asked, command = RecallMessage.from_ext(call.request.ext), call.request

@@ -16,11 +16,11 @@ from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record, encode_record
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ResetOffsets
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
-from metaq.protocols.remoting.headers.offsets import ResetOffset
+from metaq.protocols.remoting.headers.offsets import RESET_CONSUMER_CLIENT_OFFSET, ResetOffset
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.rocketmq.delays.waiting_messages import own_topic
@@ -46,8 +46,7 @@ TIMEOUT_S: Final = 10.0
 class FoundMessages(QueueOffsets, Protocol):
     """The required part of the message store."""
 
-    def find(self, physical_offset: int) -> Record | Refusal:
-        ...
+    def find(self, physical_offset: int) -> Record | Refusal: ...
 
 
 class ClientQuestions:
@@ -65,9 +64,9 @@ class ClientQuestions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.INVOKE_BROKER_TO_RESET_OFFSET], self._reset)
-        dispatcher.add([RequestCode.GET_CONSUMER_RUNNING_INFO], self._running_info)
-        dispatcher.add([RequestCode.CONSUME_MESSAGE_DIRECTLY], self._consume)
+        dispatcher.add([ResetOffset.CODE], self._reset)
+        dispatcher.add([GetConsumerRunningInfo.CODE], self._running_info)
+        dispatcher.add([ConsumeMessageDirectly.CODE], self._consume)
 
     # ---- offsets
 
@@ -105,7 +104,7 @@ class ClientQuestions:
     def _notify(
         self, command: RemotingCommand, asked: ResetOffset, sessions: Sequence[RemotingSession], body: bytes
     ) -> RemotingCommand:
-        notice = to_request(asked, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
+        notice = to_request(asked, body, code=RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
         silent = [session.client.peer for session in sessions if not _notify_client(session, notice)]
         if silent:
             remark = f"{len(silent)} of {len(sessions)} clients were not notified, such as {silent[0]}; try again"

@@ -30,15 +30,19 @@ from metaq.protocols.remoting.bodies.groups import (
     ProducerConnection,
     SubscriptionData,
 )
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import (
+    CheckClientConfig,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
     GetProducerConnectionList,
+    HeartBeat,
     HeartBeatResponse,
+    LockBatchMq,
     NotifyConsumerIdsChanged,
+    UnlockBatchMq,
     UnregisterClient,
 )
 from metaq_broker.log.engine.topics import Topics, TopicSettings
@@ -84,15 +88,14 @@ class MemberRequests:
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers, and remove clients whose connection ends."""
-        code = RequestCode
-        dispatcher.add([code.HEART_BEAT], self._heartbeat)
-        dispatcher.add([code.UNREGISTER_CLIENT], self._unregister)
-        dispatcher.add([code.CHECK_CLIENT_CONFIG], self._check)
-        dispatcher.add([code.GET_CONSUMER_LIST_BY_GROUP], self._list)
-        dispatcher.add([code.GET_CONSUMER_CONNECTION_LIST], self._connections)
-        dispatcher.add([code.GET_PRODUCER_CONNECTION_LIST], self._producers)
-        dispatcher.add([code.LOCK_BATCH_MQ], self._lock)
-        dispatcher.add([code.UNLOCK_BATCH_MQ], self._unlock)
+        dispatcher.add([HeartBeat.CODE], self._heartbeat)
+        dispatcher.add([UnregisterClient.CODE], self._unregister)
+        dispatcher.add([CheckClientConfig.CODE], self._check)
+        dispatcher.add([GetConsumerListByGroup.CODE], self._list)
+        dispatcher.add([GetConsumerConnectionList.CODE], self._connections)
+        dispatcher.add([GetProducerConnectionList.CODE], self._producers)
+        dispatcher.add([LockBatchMq.CODE], self._lock)
+        dispatcher.add([UnlockBatchMq.CODE], self._unlock)
         dispatcher.when_lost(self._members.connection_lost)
 
     def expire(self) -> None:

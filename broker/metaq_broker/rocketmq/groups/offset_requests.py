@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.offsets import (
     GetEarliestMsgStoretime,
@@ -80,12 +80,12 @@ class OffsetRequests:
         self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.QUERY_CONSUMER_OFFSET], self._query)
-        dispatcher.add([RequestCode.UPDATE_CONSUMER_OFFSET], self._update)
-        dispatcher.add([RequestCode.SEARCH_OFFSET_BY_TIMESTAMP], self._search)
-        dispatcher.add([RequestCode.GET_MAX_OFFSET], self._max)
-        dispatcher.add([RequestCode.GET_MIN_OFFSET], self._min)
-        dispatcher.add([RequestCode.GET_EARLIEST_MSG_STORETIME], self._earliest_time)
+        dispatcher.add([QueryConsumerOffset.CODE], self._query)
+        dispatcher.add([UpdateConsumerOffset.CODE], self._update)
+        dispatcher.add([SearchOffsetByTimestamp.CODE], self._search)
+        dispatcher.add([GetMaxOffset.CODE], self._max)
+        dispatcher.add([GetMinOffset.CODE], self._min)
+        dispatcher.add([GetEarliestMsgStoretime.CODE], self._earliest_time)
 
     # ---- of groups
 

@@ -18,11 +18,11 @@ from typing import Final, Protocol, cast
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.hosts import host_text
 from metaq.formats.rocketmq.properties import BYTES_MAX, REPLY_TO_CLIENT, parse_properties, write_properties
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import PushReplyMessage
-from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2, SendMessage
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import WRITE, Topics
 from metaq_broker.rocketmq.dispatcher import Dispatcher
@@ -72,7 +72,7 @@ class Replies:
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
-        dispatcher.add([RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2], self._reply)
+        dispatcher.add([SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2], self._reply)
 
     def _reply(self, call: Call) -> RemotingCommand | None:
         command = call.request

@@ -17,7 +17,7 @@ from metaq.errors import MetaqError
 from metaq.formats.rocketmq.properties import DELAY, WAIT
 from metaq.formats.rocketmq.records import Record
 from metaq.model import INT32_MAX
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
@@ -49,7 +49,7 @@ class Retries:
         """Called with topic and group of a message that was sent back."""
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.CONSUMER_SEND_MSG_BACK], self._take_back)
+        dispatcher.add([ConsumerSendMsgBack.CODE], self._take_back)
 
     # ---- 36
 

@@ -17,7 +17,7 @@ from metaq.errors import MetaqError
 from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, WAIT, parse_properties
 from metaq.formats.rocketmq.records import Record, encode_record
 from metaq.formats.rocketmq.sys_flags import COMMITTED, PREPARED, TRANSACTION
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import (
@@ -99,7 +99,7 @@ class Transactions:
         rounds.add(self.half_messages.run)
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.END_TRANSACTION], self._end)
+        dispatcher.add([EndTransaction.CODE], self._end)
 
     def needed_from(self, topic: str, queue: int) -> int | None:
         """Return the first queue offset of a topic of transactions that is needed still."""

@@ -22,7 +22,7 @@ from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import attribute_span
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, encode_record, read_record
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
 from metaq_broker.log.engine.outcomes import Refusal
@@ -75,7 +75,7 @@ class LookupRequests:
         self._seeds: dict[str, int] = {}
 
     def mount(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.QUERY_MESSAGE], self._query)
+        dispatcher.add([QueryMessage.CODE], self._query)
 
     def start(self) -> None:
         """Index new messages from now on, and read missing ones."""

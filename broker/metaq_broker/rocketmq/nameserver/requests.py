@@ -17,23 +17,32 @@ from metaq.errors import FieldError
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.registration import DataVersion, RegisterBrokerBody, read_registration
 from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.routes import (
     AddWritePermOfBroker,
     AddWritePermOfBrokerResponse,
     DeleteKVConfig,
     DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetHasUnitSubTopicList,
+    GetHasUnitSubUnunitTopicList,
     GetKVConfig,
     GetKVConfigResponse,
     GetKVListByNamespace,
+    GetNamesrvConfig,
+    GetRouteInfoByTopic,
+    GetSystemTopicListFromNs,
     GetTopicsByCluster,
+    GetUnitTopicList,
     PutKVConfig,
     QueryDataVersion,
     QueryDataVersionResponse,
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
+    UpdateNamesrvConfig,
     WipeWritePermOfBroker,
     WipeWritePermOfBrokerResponse,
 )
@@ -91,28 +100,27 @@ class NameServerRequests:
         self.dispatcher.when_lost(self._lost)
 
     def _handlers(self) -> dict[int, Callable[[Call], RemotingCommand | None]]:
-        code = RequestCode
         return {
-            code.REGISTER_BROKER: self._register,
-            code.UNREGISTER_BROKER: self._unregister,
-            code.QUERY_DATA_VERSION: self._query_data_version,
-            code.GET_ROUTEINFO_BY_TOPIC: self._route,
-            code.GET_BROKER_CLUSTER_INFO: self._cluster_info,
-            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
-            code.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            code.GET_UNIT_TOPIC_LIST: self._unit_topics,
-            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscription_topics,
-            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_subscription_only,
-            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
-            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_permission,
-            code.PUT_KV_CONFIG: self._put,
-            code.GET_KV_CONFIG: self._get,
-            code.DELETE_KV_CONFIG: self._delete,
-            code.GET_KVLIST_BY_NAMESPACE: self._namespace,
-            code.UPDATE_NAMESRV_CONFIG: self._update_settings,
-            code.GET_NAMESRV_CONFIG: self._show_settings,
+            RegisterBroker.CODE: self._register,
+            UnregisterBroker.CODE: self._unregister,
+            QueryDataVersion.CODE: self._query_data_version,
+            GetRouteInfoByTopic.CODE: self._route,
+            GetBrokerClusterInfo.CODE: self._cluster_info,
+            GetAllTopicListFromNameserver.CODE: self._topics,
+            GetTopicsByCluster.CODE: self._topics_of_cluster,
+            GetSystemTopicListFromNs.CODE: self._system_topics,
+            GetUnitTopicList.CODE: self._unit_topics,
+            GetHasUnitSubTopicList.CODE: self._unit_subscription_topics,
+            GetHasUnitSubUnunitTopicList.CODE: self._unit_subscription_only,
+            DeleteTopicInNamesrv.CODE: self._delete_topic,
+            WipeWritePermOfBroker.CODE: self._wipe_write_permission,
+            AddWritePermOfBroker.CODE: self._add_write_permission,
+            PutKVConfig.CODE: self._put,
+            GetKVConfig.CODE: self._get,
+            DeleteKVConfig.CODE: self._delete,
+            GetKVListByNamespace.CODE: self._namespace,
+            UpdateNamesrvConfig.CODE: self._update_settings,
+            GetNamesrvConfig.CODE: self._show_settings,
         }
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from metaq.net.machine import boot_id
 from metaq.protocols.file_location import FileLocation, encode_file_location
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullFrames, PullFramesResponse, PullMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, Refusal
@@ -39,7 +39,7 @@ class FramePulls:
         self._store, self._pulls, self._lends_files = store, pulls, lends_files
 
     def add_to(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add([RequestCode.PULL_FRAMES], self.pull)
+        dispatcher.add([PullFrames.CODE], self.pull)
 
     def pull(self, call: Call) -> RemotingCommand | None:
         """Carry out one."""

@@ -19,9 +19,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
-from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
+from metaq.protocols.remoting.headers.pulls import (
+    COMMIT_OFFSET,
+    LITE_PULL_MESSAGE,
+    SUBSCRIPTION,
+    SUSPEND,
+    PullMessage,
+    ViewMessageById,
+)
 from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.log.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.log.engine.topics import READ, Topics
@@ -39,7 +46,7 @@ from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_t
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import Permission
 
-CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+CODES: Final = (PullMessage.CODE, LITE_PULL_MESSAGE)
 
 SUSPEND_MS_MAX: Final = 120_000
 """Longest time that a pull is held."""
@@ -90,7 +97,7 @@ class Pulls:
     def add_to(self, dispatcher: Dispatcher) -> None:
         """Register the handlers of pulls and look-ups by id."""
         dispatcher.add(CODES, self.pull)
-        dispatcher.add([RequestCode.VIEW_MESSAGE_BY_ID], self.view)
+        dispatcher.add([ViewMessageById.CODE], self.view)
         dispatcher.when_lost(self._held.connection_lost)
 
     def view(self, call: Call) -> RemotingCommand:

@@ -23,9 +23,9 @@ from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import TRANSACTION
 from metaq.formats.stored_form import encode_head, tag_of
 from metaq.formats.topic_names import rocketmq_fault
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
-from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_CODES, SendMessage
 from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
@@ -41,8 +41,6 @@ from metaq_broker.rocketmq.sends.send_groups import SendGroups
 from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX
-
-CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get the transaction id in the response, and their messages the region."""
@@ -112,7 +110,7 @@ class Sends:
 
     def add_to(self, dispatcher: Dispatcher) -> None:
         """Register the handlers."""
-        dispatcher.add(CODES, self.send)
+        dispatcher.add(SEND_CODES, self.send)
 
     def intercept(self, interceptor: Interceptor) -> None:
         """Call ``interceptor`` before a single message is stored; interceptors are called in the order of

@@ -7,14 +7,14 @@
     parse_request(command) == asked
     PullMessageResponse.from_ext(answer.ext).next_begin_offset
 
-``fields`` converts declarations into the names and types on the wire.
+``fields`` converts declarations into the names and types on the wire. A class is the only row of its request: its code,
+who may send it, and its bodies are class attributes. ``make reference`` writes them into docs/remoting-protocol.md.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
 from metaq.protocols.remoting.headers import administration, clients, offsets, pulls, routes, sends, transactions
 from metaq.protocols.remoting.headers.fields import Header, Request, Response
@@ -36,6 +36,12 @@ REQUESTS: Final[dict[int, type[Request]]] = {
 }
 """Code -> class of its request."""
 
+REPEATABLE_CODES: Final = frozenset(code for code, each in REQUESTS.items() if each.REPEATABLE)
+"""Requests that may be sent again after a lost connection."""
+
+JSON_BODIES: Final = frozenset(code for code, each in REQUESTS.items() if each.BODY.isidentifier())
+"""Requests with a JSON body. A registration (103) may have one, too, and has its own limits."""
+
 RESPONSES: Final[dict[int, type[Response]]] = {
     each.CODE: each for each in _declared(Response) if issubclass(each, Response)
 }
@@ -46,7 +52,7 @@ def to_request(
     header: Request,
     body: bytes = b"",
     *,
-    code: RequestCode | None = None,
+    code: int | None = None,
     opaque: int = 0,
     oneway: bool = False,
     broker_name: str | None = None,

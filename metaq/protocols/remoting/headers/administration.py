@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64
+
+CLEAN_UNUSED_TOPIC: Final = request_code(316, "CLEAN_UNUSED_TOPIC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateTopic(Request):
     """Create or change a topic. ``perm``: 4 = read, 2 = write, 1 = template."""
 
-    CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
+    CODE = request_code(17, "UPDATE_AND_CREATE_TOPIC")
+    RIGHT = Right.ADMIN
 
     topic: str
     default_topic: str
@@ -31,7 +35,8 @@ class UpdateAndCreateTopic(Request):
 class DeleteTopicInBroker(Request):
     """Delete a topic; succeeds if it does not exist."""
 
-    CODE = RequestCode.DELETE_TOPIC_IN_BROKER
+    CODE = request_code(215, "DELETE_TOPIC_IN_BROKER")
+    RIGHT = Right.ADMIN
 
     topic: str
 
@@ -40,7 +45,9 @@ class DeleteTopicInBroker(Request):
 class GetAllTopicConfig(Request):
     """Return the topics, as JSON. 5.x returns pages on request."""
 
-    CODE = RequestCode.GET_ALL_TOPIC_CONFIG
+    CODE = request_code(21, "GET_ALL_TOPIC_CONFIG")
+    REPEATABLE = True
+    ANSWER_BODY = "TopicConfigs"
 
     topic_seq: I32 | None = None
     data_version: str | None = None
@@ -51,7 +58,7 @@ class GetAllTopicConfig(Request):
 class GetAllTopicConfigResponse(Response):
     """How many topics there are (5.x)."""
 
-    CODE = RequestCode.GET_ALL_TOPIC_CONFIG
+    CODE = GetAllTopicConfig.CODE
 
     total_topic_num: I32 | None = None
 
@@ -60,14 +67,16 @@ class GetAllTopicConfigResponse(Response):
 class GetSystemTopicListFromBroker(Request):
     """Return the topics that every broker has, as JSON."""
 
-    CODE = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+    CODE = request_code(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER")
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicConfig(Request):
     """Return one topic, as JSON (5.x)."""
 
-    CODE = RequestCode.GET_TOPIC_CONFIG
+    CODE = request_code(351, "GET_TOPIC_CONFIG")
+    ANSWER_BODY = "TopicConfig"
 
     topic: str
 
@@ -76,21 +85,24 @@ class GetTopicConfig(Request):
 class UpdateBrokerConfig(Request):
     """Change settings; the body is a properties file."""
 
-    CODE = RequestCode.UPDATE_BROKER_CONFIG
+    CODE = request_code(25, "UPDATE_BROKER_CONFIG")
+    RIGHT = Right.ADMIN
+    BODY = "a properties file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerConfig(Request):
     """Return the settings, as a properties file."""
 
-    CODE = RequestCode.GET_BROKER_CONFIG
+    CODE = request_code(26, "GET_BROKER_CONFIG")
+    ANSWER_BODY = "a properties file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerConfigResponse(Response):
     """The data version of the settings, as JSON."""
 
-    CODE = RequestCode.GET_BROKER_CONFIG
+    CODE = GetBrokerConfig.CODE
 
     version: str | None = None
 
@@ -99,21 +111,23 @@ class GetBrokerConfigResponse(Response):
 class GetBrokerRuntimeInfo(Request):
     """Return figures of the running broker, as JSON."""
 
-    CODE = RequestCode.GET_BROKER_RUNTIME_INFO
+    CODE = request_code(28, "GET_BROKER_RUNTIME_INFO")
+    REPEATABLE = True
+    ANSWER_BODY = "KVTable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetaQBroker(Request):
     """Ask a broker whether it serves MetaQ's protocol over the same log. Only the bundled broker knows this request."""
 
-    CODE = RequestCode.GET_METAQ_BROKER
+    CODE = request_code(31001, "GET_METAQ_BROKER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetaQBrokerResponse(Response):
     """``broker_id`` in MetaQ, and the ``address`` (``host:port``) for MetaQ's clients."""
 
-    CODE = RequestCode.GET_METAQ_BROKER
+    CODE = GetMetaQBroker.CODE
 
     broker_id: I32
     address: str
@@ -123,14 +137,17 @@ class GetMetaQBrokerResponse(Response):
 class UpdateAndCreateSubscriptionGroup(Request):
     """Create or change a group; the body has it."""
 
-    CODE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    CODE = request_code(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
+    RIGHT = Right.ADMIN
+    BODY = "SubscriptionGroupConfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupConfig(Request):
     """Return the groups, as JSON. 5.x returns pages on request."""
 
-    CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    CODE = request_code(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG")
+    ANSWER_BODY = "SubscriptionGroups"
 
     group_seq: I32 | None = None
     data_version: str | None = None
@@ -141,7 +158,7 @@ class GetAllSubscriptionGroupConfig(Request):
 class GetAllSubscriptionGroupConfigResponse(Response):
     """How many groups there are (5.x)."""
 
-    CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    CODE = GetAllSubscriptionGroupConfig.CODE
 
     total_group_num: I32 | None = None
 
@@ -150,7 +167,8 @@ class GetAllSubscriptionGroupConfigResponse(Response):
 class GetSubscriptionGroupConfig(Request):
     """Return one group, as JSON (5.x)."""
 
-    CODE = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    CODE = request_code(352, "GET_SUBSCRIPTIONGROUP_CONFIG")
+    ANSWER_BODY = "SubscriptionGroupConfig"
 
     group: str
 
@@ -159,7 +177,8 @@ class GetSubscriptionGroupConfig(Request):
 class DeleteSubscriptionGroup(Request):
     """Delete a group."""
 
-    CODE = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    CODE = request_code(207, "DELETE_SUBSCRIPTIONGROUP")
+    RIGHT = Right.ADMIN
 
     group_name: str
     clean_offset: bool | None = None
@@ -169,7 +188,9 @@ class DeleteSubscriptionGroup(Request):
 class GetTopicStatsInfo(Request):
     """Return the offsets of a topic's queues, as JSON with objects for keys."""
 
-    CODE = RequestCode.GET_TOPIC_STATS_INFO
+    CODE = request_code(202, "GET_TOPIC_STATS_INFO")
+    REPEATABLE = True
+    ANSWER_BODY = "TopicStats, keys are objects"
 
     topic: str
 
@@ -178,7 +199,9 @@ class GetTopicStatsInfo(Request):
 class GetConsumeStats(Request):
     """Return a group's offsets, as JSON with objects for keys."""
 
-    CODE = RequestCode.GET_CONSUME_STATS
+    CODE = request_code(208, "GET_CONSUME_STATS")
+    REPEATABLE = True
+    ANSWER_BODY = "ConsumeStats, keys are objects"
 
     consumer_group: str
     topic: str | None = None
@@ -189,7 +212,8 @@ class GetConsumeStats(Request):
 class QueryTopicConsumeByWho(Request):
     """Return the groups that read a topic, as JSON."""
 
-    CODE = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    CODE = request_code(300, "QUERY_TOPIC_CONSUME_BY_WHO")
+    ANSWER_BODY = "GroupList"
 
     topic: str
 
@@ -198,21 +222,26 @@ class QueryTopicConsumeByWho(Request):
 class UpdateAndCreateTopicList(Request):
     """Create or change topics; the body has them (5.x)."""
 
-    CODE = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+    CODE = request_code(18, "UPDATE_AND_CREATE_TOPIC_LIST")
+    RIGHT = Right.ADMIN
+    BODY = "TopicConfigList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateSubscriptionGroupList(Request):
     """Create or change groups; the body has them (5.x)."""
 
-    CODE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    CODE = request_code(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST")
+    RIGHT = Right.ADMIN
+    BODY = "SubscriptionGroupList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBrokerStatsData(Request):
     """Return a figure of the last minute, hour and day, as JSON. ``stats_key``: a topic, ``topic@group``, a cluster."""
 
-    CODE = RequestCode.VIEW_BROKER_STATS_DATA
+    CODE = request_code(315, "VIEW_BROKER_STATS_DATA")
+    ANSWER_BODY = "BrokerStats"
 
     stats_name: str
     stats_key: str
@@ -222,7 +251,8 @@ class ViewBrokerStatsData(Request):
 class GetBrokerConsumeStats(Request):
     """Return the offsets of all groups, as JSON; with ``is_order`` those in ordered topics only."""
 
-    CODE = RequestCode.GET_BROKER_CONSUME_STATS
+    CODE = request_code(317, "GET_BROKER_CONSUME_STATS")
+    ANSWER_BODY = "ConsumeStatsList, keys are objects"
 
     is_order: bool | None = None
 
@@ -231,7 +261,9 @@ class GetBrokerConsumeStats(Request):
 class QueryConsumeQueue(Request):
     """Return ``count`` entries of a queue from offset ``index`` on, as JSON."""
 
-    CODE = RequestCode.QUERY_CONSUME_QUEUE
+    CODE = request_code(321, "QUERY_CONSUME_QUEUE")
+    RIGHT = Right.READ
+    ANSWER_BODY = "QueueEntries"
 
     topic: str
     queue_id: I32
@@ -244,36 +276,40 @@ class QueryConsumeQueue(Request):
 class GetAllProducerInfo(Request):
     """Return the producers of all groups, as JSON."""
 
-    CODE = RequestCode.GET_ALL_PRODUCER_INFO
+    CODE = request_code(328, "GET_ALL_PRODUCER_INFO")
+    ANSWER_BODY = "ProducerTableInfo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanExpiredConsumeQueue(Request):
     """Remove what is left of the index of removed messages."""
 
-    CODE = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
-    OTHER_CODES = (RequestCode.CLEAN_UNUSED_TOPIC,)
+    CODE = request_code(306, "CLEAN_EXPIRED_CONSUMEQUEUE")
+    OTHER_CODES = (CLEAN_UNUSED_TOPIC,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteExpiredCommitLog(Request):
     """Remove messages whose time is over now."""
 
-    CODE = RequestCode.DELETE_EXPIRED_COMMITLOG
+    CODE = request_code(329, "DELETE_EXPIRED_COMMITLOG")
+    RIGHT = Right.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerHaStatus(Request):
     """Return the state of the copies, as JSON (5.x)."""
 
-    CODE = RequestCode.GET_BROKER_HA_STATUS
+    CODE = request_code(907, "GET_BROKER_HA_STATUS")
+    ANSWER_BODY = "HARuntimeInfo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateAclConfig(Request):
     """Create or change an account (4.x). Permissions are lists with commas, such as ``orders=PUB|SUB``."""
 
-    CODE = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+    CODE = request_code(50, "UPDATE_AND_CREATE_ACL_CONFIG")
+    RIGHT = Right.ADMIN
 
     access_key: str
     secret_key: str
@@ -289,7 +325,8 @@ class UpdateAndCreateAclConfig(Request):
 class DeleteAclConfig(Request):
     """Delete an account (4.x)."""
 
-    CODE = RequestCode.DELETE_ACL_CONFIG
+    CODE = request_code(51, "DELETE_ACL_CONFIG")
+    RIGHT = Right.ADMIN
 
     access_key: str
 
@@ -298,14 +335,15 @@ class DeleteAclConfig(Request):
 class GetBrokerClusterAclInfo(Request):
     """Return the versions of the files of accounts (4.x)."""
 
-    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+    CODE = request_code(52, "GET_BROKER_CLUSTER_ACL_INFO")
+    RIGHT = Right.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerClusterAclInfoResponse(Response):
     """Data versions as JSON: of the first file, and of all by path."""
 
-    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+    CODE = GetBrokerClusterAclInfo.CODE
 
     broker_name: str
     broker_addr: str
@@ -318,7 +356,8 @@ class GetBrokerClusterAclInfoResponse(Response):
 class UpdateGlobalWhiteAddrsConfig(Request):
     """Change the addresses that need no account (4.x): a list with commas."""
 
-    CODE = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+    CODE = request_code(53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG")
+    RIGHT = Right.ADMIN
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
@@ -328,4 +367,5 @@ class UpdateGlobalWhiteAddrsConfig(Request):
 class GetBrokerClusterAclConfig(Request):
     """Return the accounts, as JSON (4.x)."""
 
-    CODE = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG
+    CODE = request_code(54, "GET_BROKER_CLUSTER_ACL_CONFIG")
+    RIGHT = Right.ADMIN

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64, Wire
 
 
@@ -14,14 +14,17 @@ from metaq.protocols.remoting.wire_types import I32, I64, Wire
 class HeartBeat(Request):
     """Announce a client and its groups to a broker; the body has them."""
 
-    CODE = RequestCode.HEART_BEAT
+    CODE = request_code(34, "HEART_BEAT")
+    RIGHT = Right.IN_BODY
+    REPEATABLE = True
+    BODY = "HeartbeatData"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeatResponse(Response):
     """The fields of a broker of 5.x; one of 4.x sends none."""
 
-    CODE = RequestCode.HEART_BEAT
+    CODE = HeartBeat.CODE
 
     is_support_heart_beat_v2: Annotated[bool | None, Wire("IS_SUPPORT_HEART_BEAT_V2")] = None
     is_sub_change: Annotated[bool | None, Wire("IS_SUB_CHANGE")] = None
@@ -33,7 +36,8 @@ class UnregisterClient(Request):
     leave.
     """
 
-    CODE = RequestCode.UNREGISTER_CLIENT
+    CODE = request_code(35, "UNREGISTER_CLIENT")
+    RIGHT = Right.GROUP
 
     client_id: Annotated[str, Wire("clientID")]
     producer_group: str | None = None
@@ -44,14 +48,20 @@ class UnregisterClient(Request):
 class CheckClientConfig(Request):
     """Compile the subscription in the body."""
 
-    CODE = RequestCode.CHECK_CLIENT_CONFIG
+    CODE = request_code(46, "CHECK_CLIENT_CONFIG")
+    RIGHT = Right.IN_BODY
+    REPEATABLE = True
+    BODY = "CheckClientRequestBody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroup(Request):
     """Return the ids of a group's members, as JSON; code 1 if there are none."""
 
-    CODE = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    CODE = request_code(38, "GET_CONSUMER_LIST_BY_GROUP")
+    RIGHT = Right.GROUP
+    REPEATABLE = True
+    ANSWER_BODY = "ConsumerList"
 
     consumer_group: str
 
@@ -60,7 +70,7 @@ class GetConsumerListByGroup(Request):
 class NotifyConsumerIdsChanged(Request):
     """Notify a client that the members of its group changed. From a broker, one-way."""
 
-    CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    CODE = request_code(40, "NOTIFY_CONSUMER_IDS_CHANGED")
 
     consumer_group: str
 
@@ -69,21 +79,27 @@ class NotifyConsumerIdsChanged(Request):
 class LockBatchMq(Request):
     """Lock the queues in the body for a member, except queues that another member has locked."""
 
-    CODE = RequestCode.LOCK_BATCH_MQ
+    CODE = request_code(41, "LOCK_BATCH_MQ")
+    RIGHT = Right.IN_BODY
+    BODY = "LockBatchRequestBody"
+    ANSWER_BODY = "LockBatchResponseBody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockBatchMq(Request):
     """Unlock the queues in the body."""
 
-    CODE = RequestCode.UNLOCK_BATCH_MQ
+    CODE = request_code(42, "UNLOCK_BATCH_MQ")
+    RIGHT = Right.IN_BODY
+    BODY = "LockBatchRequestBody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerConnectionList(Request):
     """Return the connections and subscriptions of a group, as JSON."""
 
-    CODE = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    CODE = request_code(203, "GET_CONSUMER_CONNECTION_LIST")
+    ANSWER_BODY = "ConsumerConnection"
 
     consumer_group: str
 
@@ -92,7 +108,8 @@ class GetConsumerConnectionList(Request):
 class GetProducerConnectionList(Request):
     """Return the connections of a producer group, as JSON."""
 
-    CODE = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    CODE = request_code(204, "GET_PRODUCER_CONNECTION_LIST")
+    ANSWER_BODY = "ProducerConnection"
 
     producer_group: str
 
@@ -101,7 +118,8 @@ class GetProducerConnectionList(Request):
 class GetConsumerRunningInfo(Request):
     """Ask a client, through its broker, what it is doing."""
 
-    CODE = RequestCode.GET_CONSUMER_RUNNING_INFO
+    CODE = request_code(307, "GET_CONSUMER_RUNNING_INFO")
+    RIGHT = Right.GROUP
 
     consumer_group: str
     client_id: str
@@ -112,7 +130,8 @@ class GetConsumerRunningInfo(Request):
 class ConsumeMessageDirectly(Request):
     """Have a client consume one message at once, through its broker."""
 
-    CODE = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    CODE = request_code(309, "CONSUME_MESSAGE_DIRECTLY")
+    RIGHT = Right.GROUP
 
     consumer_group: str
     client_id: str | None = None
@@ -124,24 +143,14 @@ class ConsumeMessageDirectly(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumerStatusFromClient(Request):
-    """Ask a client for its offsets of a topic. From a broker."""
-
-    CODE = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-
-    topic: str
-    group: str
-    client_addr: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PushReplyMessage(Request):
     """Give a client the reply to a request that it sent; the body is the reply's. From a broker.
 
     ``properties`` have the CORRELATION_ID of the request. Hosts are ``ip:port``, times are in milliseconds.
     """
 
-    CODE = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    CODE = request_code(326, "PUSH_REPLY_MESSAGE_TO_CLIENT")
+    BODY = "the reply"
 
     producer_group: str
     topic: str

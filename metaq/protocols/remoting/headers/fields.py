@@ -14,11 +14,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import Any, ClassVar, Final, Self, get_args, get_type_hints
 
 from metaq.errors import FieldError
-from metaq.protocols.remoting.codes import RequestCode, name_of
+from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.wire_types import Wire, bits_of, camel_case, names_of
 
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
@@ -115,9 +116,9 @@ class Header:
     """Base of requests and responses. Subclasses are frozen dataclasses."""
 
     __slots__ = ()
-    CODE: ClassVar[RequestCode]
+    CODE: ClassVar[int]
     """The code of the request, or of the request that this answers."""
-    SHORT_CODES: ClassVar[tuple[RequestCode, ...]] = ()
+    SHORT_CODES: ClassVar[tuple[int, ...]] = ()
     """Codes whose fields have short names."""
 
     def ext(self, code: int | None = None) -> dict[str, str]:
@@ -156,12 +157,36 @@ class Header:
         return name_of(code)
 
 
+class Right(Enum):
+    """What an account needs for a request: a permission on the topic or the group that its fields name."""
+
+    OPEN = "nothing"
+    ACCOUNT = "any account"
+    ADMIN = "an administrator's account"
+    SEND = "PUB on the topic"
+    READ = "SUB on the topic"
+    SEND_OR_READ = "PUB or SUB on the topic"
+    GROUP = "SUB on the group"
+    READ_AS_GROUP = "SUB on topic and group"
+    IN_BODY = "SUB on the groups and topics in the body"
+
+
 class Request(Header):
-    """The header of a request. A request without fields may have a body."""
+    """The header of a request, and with its class attributes the row of the request.
+
+    A request without fields may have a body.
+    """
 
     __slots__ = ()
-    OTHER_CODES: ClassVar[tuple[RequestCode, ...]] = ()
+    OTHER_CODES: ClassVar[tuple[int, ...]] = ()
     """Further codes of requests with these fields."""
+    RIGHT: ClassVar[Right] = Right.ACCOUNT
+    REPEATABLE: ClassVar[bool] = False
+    """Whether a client may send it again after a lost connection: the second one changes nothing more."""
+    BODY: ClassVar[str] = ""
+    """The request's body: the name of a class in ``bodies``, or a few words."""
+    ANSWER_BODY: ClassVar[str] = ""
+    """The same of the answer. Behind the name of a class, a comma and how its JSON differs."""
 
 
 class Response(Header):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64
+
+RESET_CONSUMER_CLIENT_OFFSET: Final = request_code(220, "RESET_CONSUMER_CLIENT_OFFSET")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffset(Request):
     """Return the offset that a group reads next. Unknown: code 22, or 0 where the queue is young."""
 
-    CODE = RequestCode.QUERY_CONSUMER_OFFSET
+    CODE = request_code(14, "QUERY_CONSUMER_OFFSET")
+    RIGHT = Right.READ_AS_GROUP
+    REPEATABLE = True
 
     consumer_group: str
     topic: str
@@ -25,7 +30,7 @@ class QueryConsumerOffset(Request):
 class QueryConsumerOffsetResponse(Response):
     """The offset."""
 
-    CODE = RequestCode.QUERY_CONSUMER_OFFSET
+    CODE = QueryConsumerOffset.CODE
 
     offset: I64
 
@@ -34,7 +39,9 @@ class QueryConsumerOffsetResponse(Response):
 class UpdateConsumerOffset(Request):
     """Store the offset that a group reads next. Java sends it one-way."""
 
-    CODE = RequestCode.UPDATE_CONSUMER_OFFSET
+    CODE = request_code(15, "UPDATE_CONSUMER_OFFSET")
+    RIGHT = Right.READ_AS_GROUP
+    REPEATABLE = True
 
     consumer_group: str
     topic: str
@@ -50,7 +57,9 @@ class SearchOffsetByTimestamp(Request):
     Older servers return the nearest message.
     """
 
-    CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    CODE = request_code(29, "SEARCH_OFFSET_BY_TIMESTAMP")
+    RIGHT = Right.SEND_OR_READ
+    REPEATABLE = True
 
     topic: str
     queue_id: I32
@@ -62,7 +71,7 @@ class SearchOffsetByTimestamp(Request):
 class SearchOffsetByTimestampResponse(Response):
     """The offset."""
 
-    CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    CODE = SearchOffsetByTimestamp.CODE
 
     offset: I64
 
@@ -71,7 +80,9 @@ class SearchOffsetByTimestampResponse(Response):
 class GetMaxOffset(Request):
     """Return the offset behind the last message of a queue."""
 
-    CODE = RequestCode.GET_MAX_OFFSET
+    CODE = request_code(30, "GET_MAX_OFFSET")
+    RIGHT = Right.SEND_OR_READ
+    REPEATABLE = True
 
     topic: str
     queue_id: I32
@@ -82,7 +93,7 @@ class GetMaxOffset(Request):
 class GetMaxOffsetResponse(Response):
     """The offset."""
 
-    CODE = RequestCode.GET_MAX_OFFSET
+    CODE = GetMaxOffset.CODE
 
     offset: I64
 
@@ -91,7 +102,9 @@ class GetMaxOffsetResponse(Response):
 class GetMinOffset(Request):
     """Return the offset of the first stored message of a queue."""
 
-    CODE = RequestCode.GET_MIN_OFFSET
+    CODE = request_code(31, "GET_MIN_OFFSET")
+    RIGHT = Right.SEND_OR_READ
+    REPEATABLE = True
 
     topic: str
     queue_id: I32
@@ -101,7 +114,7 @@ class GetMinOffset(Request):
 class GetMinOffsetResponse(Response):
     """The offset."""
 
-    CODE = RequestCode.GET_MIN_OFFSET
+    CODE = GetMinOffset.CODE
 
     offset: I64
 
@@ -110,7 +123,9 @@ class GetMinOffsetResponse(Response):
 class GetEarliestMsgStoretime(Request):
     """Return when the first message of a queue was stored."""
 
-    CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
+    CODE = request_code(32, "GET_EARLIEST_MSG_STORETIME")
+    RIGHT = Right.SEND_OR_READ
+    REPEATABLE = True
 
     topic: str
     queue_id: I32
@@ -120,7 +135,7 @@ class GetEarliestMsgStoretime(Request):
 class GetEarliestMsgStoretimeResponse(Response):
     """The time in milliseconds, -1 = unknown."""
 
-    CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
+    CODE = GetEarliestMsgStoretime.CODE
 
     timestamp: I64
 
@@ -129,22 +144,26 @@ class GetEarliestMsgStoretimeResponse(Response):
 class GetAllConsumerOffset(Request):
     """Return the offsets of all groups, as JSON."""
 
-    CODE = RequestCode.GET_ALL_CONSUMER_OFFSET
+    CODE = request_code(43, "GET_ALL_CONSUMER_OFFSET")
+    ANSWER_BODY = "ConsumerOffsets, numbers bare"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllDelayOffset(Request):
     """Return how far each delay level has been delivered, as JSON."""
 
-    CODE = RequestCode.GET_ALL_DELAY_OFFSET
+    CODE = request_code(45, "GET_ALL_DELAY_OFFSET")
+    ANSWER_BODY = "DelayOffsets, numbers bare"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffset(Request):
     """Set a group's offsets of a topic by time (222), or notify a client that they were set (220)."""
 
-    CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    OTHER_CODES = (RequestCode.RESET_CONSUMER_CLIENT_OFFSET,)
+    CODE = request_code(222, "INVOKE_BROKER_TO_RESET_OFFSET")
+    OTHER_CODES = (RESET_CONSUMER_CLIENT_OFFSET,)
+    RIGHT = Right.READ_AS_GROUP
+    ANSWER_BODY = "ResetOffsets, keys are objects"
 
     group: str
     topic: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64, Wire
 
 COMMIT_OFFSET: Final = 1
@@ -20,6 +20,8 @@ CLASS_FILTER: Final = 8
 LITE_PULL: Final = 16
 """Bit of a pull's ``sys_flag`` with which a Java client of 5.x uses code 361."""
 
+LITE_PULL_MESSAGE: Final = request_code(361, "LITE_PULL_MESSAGE")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessage(Request):
@@ -28,8 +30,11 @@ class PullMessage(Request):
     The body of the response is records, back to back.
     """
 
-    CODE = RequestCode.PULL_MESSAGE
-    OTHER_CODES = (RequestCode.LITE_PULL_MESSAGE,)
+    CODE = request_code(11, "PULL_MESSAGE")
+    RIGHT = Right.READ_AS_GROUP
+    REPEATABLE = True
+    ANSWER_BODY = "[records](#stored-records)"
+    OTHER_CODES = (LITE_PULL_MESSAGE,)
 
     consumer_group: str
     topic: str
@@ -54,7 +59,7 @@ class PullMessageResponse(Response):
     ``suggest_which_broker_id``: 0 = the master, 1 = a slave.
     """
 
-    CODE = RequestCode.PULL_MESSAGE
+    CODE = PullMessage.CODE
 
     suggest_which_broker_id: I64
     next_begin_offset: I64
@@ -74,7 +79,9 @@ class PullFrames(Request):
     response is frames, back to back; with ``as_file``, a text with their place on the disk, if the client has access.
     """
 
-    CODE = RequestCode.PULL_FRAMES
+    CODE = request_code(31002, "PULL_FRAMES")
+    RIGHT = Right.READ_AS_GROUP
+    ANSWER_BODY = "[frames](#frames-instead-of-records)"
 
     consumer_group: str
     topic: str
@@ -95,7 +102,7 @@ class PullFramesResponse(Response):
     whose ids contain none. ``as_file``: the body is the place of the frames in a file of this machine.
     """
 
-    CODE = RequestCode.PULL_FRAMES
+    CODE = PullFrames.CODE
 
     next_begin_offset: I64
     min_offset: I64
@@ -111,7 +118,10 @@ class PullFramesResponse(Response):
 class QueryMessage(Request):
     """Find messages of ``topic`` by one of their keys, or with ``unique_key`` by their UNIQ_KEY."""
 
-    CODE = RequestCode.QUERY_MESSAGE
+    CODE = request_code(12, "QUERY_MESSAGE")
+    RIGHT = Right.READ
+    REPEATABLE = True
+    ANSWER_BODY = "[records](#stored-records)"
 
     topic: str
     key: str
@@ -125,7 +135,7 @@ class QueryMessage(Request):
 class QueryMessageResponse(Response):
     """The end of the index of keys: time in milliseconds, and position in the broker's log."""
 
-    CODE = RequestCode.QUERY_MESSAGE
+    CODE = QueryMessage.CODE
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64
@@ -135,7 +145,9 @@ class QueryMessageResponse(Response):
 class ViewMessageById(Request):
     """Read the message at ``offset`` of the broker's log, which is part of its id."""
 
-    CODE = RequestCode.VIEW_MESSAGE_BY_ID
+    CODE = request_code(33, "VIEW_MESSAGE_BY_ID")
+    REPEATABLE = True
+    ANSWER_BODY = "[a record](#stored-records)"
 
     offset: I64
     topic: str | None = None

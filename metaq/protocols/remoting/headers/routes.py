@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64
 
 
@@ -13,7 +13,10 @@ from metaq.protocols.remoting.wire_types import I32, I64
 class GetRouteInfoByTopic(Request):
     """Return the brokers of a topic and their queues, as JSON; code 17 if there are none."""
 
-    CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    CODE = request_code(105, "GET_ROUTEINFO_BY_TOPIC")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
+    ANSWER_BODY = "TopicRouteData"
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -26,7 +29,10 @@ class RegisterBroker(Request):
     ``broker_id``: 0 = the master. ``body_crc32``: of the body as sent, without its top bit; 0 = unchecked.
     """
 
-    CODE = RequestCode.REGISTER_BROKER
+    CODE = request_code(103, "REGISTER_BROKER")
+    RIGHT = Right.ADMIN
+    BODY = "a [registration](#registration)"
+    ANSWER_BODY = "KVTable, or nothing"
 
     broker_name: str
     broker_addr: str
@@ -43,7 +49,7 @@ class RegisterBroker(Request):
 class RegisterBrokerResponse(Response):
     """The master's addresses, for a slave."""
 
-    CODE = RequestCode.REGISTER_BROKER
+    CODE = RegisterBroker.CODE
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -53,7 +59,8 @@ class RegisterBrokerResponse(Response):
 class UnregisterBroker(Request):
     """Forget a broker."""
 
-    CODE = RequestCode.UNREGISTER_BROKER
+    CODE = request_code(104, "UNREGISTER_BROKER")
+    RIGHT = Right.ADMIN
 
     broker_name: str
     broker_addr: str
@@ -65,7 +72,10 @@ class UnregisterBroker(Request):
 class QueryDataVersion(Request):
     """Return whether the name server's topics differ from the data version in the body."""
 
-    CODE = RequestCode.QUERY_DATA_VERSION
+    CODE = request_code(322, "QUERY_DATA_VERSION")
+    RIGHT = Right.OPEN
+    BODY = "DataVersion"
+    ANSWER_BODY = "DataVersion"
 
     broker_name: str
     broker_addr: str
@@ -77,7 +87,7 @@ class QueryDataVersion(Request):
 class QueryDataVersionResponse(Response):
     """Whether they differ; the body is the name server's data version."""
 
-    CODE = RequestCode.QUERY_DATA_VERSION
+    CODE = QueryDataVersion.CODE
 
     changed: bool
 
@@ -86,7 +96,8 @@ class QueryDataVersionResponse(Response):
 class PutKVConfig(Request):
     """Store a value under a key of a namespace."""
 
-    CODE = RequestCode.PUT_KV_CONFIG
+    CODE = request_code(100, "PUT_KV_CONFIG")
+    RIGHT = Right.ADMIN
 
     namespace: str
     key: str
@@ -97,7 +108,9 @@ class PutKVConfig(Request):
 class GetKVConfig(Request):
     """Return the value of a key; code 22 if there is none."""
 
-    CODE = RequestCode.GET_KV_CONFIG
+    CODE = request_code(101, "GET_KV_CONFIG")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
 
     namespace: str
     key: str
@@ -107,7 +120,7 @@ class GetKVConfig(Request):
 class GetKVConfigResponse(Response):
     """The value."""
 
-    CODE = RequestCode.GET_KV_CONFIG
+    CODE = GetKVConfig.CODE
 
     value: str | None = None
 
@@ -116,7 +129,8 @@ class GetKVConfigResponse(Response):
 class DeleteKVConfig(Request):
     """Forget a key."""
 
-    CODE = RequestCode.DELETE_KV_CONFIG
+    CODE = request_code(102, "DELETE_KV_CONFIG")
+    RIGHT = Right.ADMIN
 
     namespace: str
     key: str
@@ -126,7 +140,10 @@ class DeleteKVConfig(Request):
 class GetKVListByNamespace(Request):
     """Return a namespace as JSON; code 22 if there is none."""
 
-    CODE = RequestCode.GET_KVLIST_BY_NAMESPACE
+    CODE = request_code(219, "GET_KVLIST_BY_NAMESPACE")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
+    ANSWER_BODY = "KVTable"
 
     namespace: str
 
@@ -135,7 +152,8 @@ class GetKVListByNamespace(Request):
 class WipeWritePermOfBroker(Request):
     """Take write permission from all topics of a broker, until it registers a change."""
 
-    CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    CODE = request_code(205, "WIPE_WRITE_PERM_OF_BROKER")
+    RIGHT = Right.ADMIN
 
     broker_name: str
 
@@ -144,7 +162,7 @@ class WipeWritePermOfBroker(Request):
 class WipeWritePermOfBrokerResponse(Response):
     """Number of topics changed."""
 
-    CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    CODE = WipeWritePermOfBroker.CODE
 
     wipe_topic_count: I32
 
@@ -153,7 +171,8 @@ class WipeWritePermOfBrokerResponse(Response):
 class AddWritePermOfBroker(Request):
     """Give write permission to all topics of a broker."""
 
-    CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    CODE = request_code(327, "ADD_WRITE_PERM_OF_BROKER")
+    RIGHT = Right.ADMIN
 
     broker_name: str
 
@@ -162,7 +181,7 @@ class AddWritePermOfBroker(Request):
 class AddWritePermOfBrokerResponse(Response):
     """Number of topics changed."""
 
-    CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    CODE = AddWritePermOfBroker.CODE
 
     add_topic_count: I32
 
@@ -171,7 +190,10 @@ class AddWritePermOfBrokerResponse(Response):
 class GetTopicsByCluster(Request):
     """Return the topics of a cluster, as JSON."""
 
-    CODE = RequestCode.GET_TOPICS_BY_CLUSTER
+    CODE = request_code(224, "GET_TOPICS_BY_CLUSTER")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
+    ANSWER_BODY = "TopicList"
 
     cluster: str
 
@@ -180,72 +202,78 @@ class GetTopicsByCluster(Request):
 class DeleteTopicInNamesrv(Request):
     """Forget a topic's route, or with ``cluster_name`` (5.x) the part of it in a cluster."""
 
-    CODE = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    CODE = request_code(216, "DELETE_TOPIC_IN_NAMESRV")
+    RIGHT = Right.ADMIN
 
     topic: str
     cluster_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterTopicInNamesrv(Request):
-    """Create a route for a topic (5.x); the body has it."""
-
-    CODE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerClusterInfo(Request):
     """Return all brokers and clusters, as JSON with unquoted number keys."""
 
-    CODE = RequestCode.GET_BROKER_CLUSTER_INFO
+    CODE = request_code(106, "GET_BROKER_CLUSTER_INFO")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
+    ANSWER_BODY = "ClusterInfo, numbers bare"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicListFromNameserver(Request):
     """Return all topics, as JSON."""
 
-    CODE = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    CODE = request_code(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
+    RIGHT = Right.OPEN
+    REPEATABLE = True
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetSystemTopicListFromNs(Request):
     """Return the names of clusters and brokers, which are topics too, as JSON."""
 
-    CODE = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
+    CODE = request_code(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS")
+    RIGHT = Right.OPEN
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetUnitTopicList(Request):
     """Return the topics with the unit flag, as JSON."""
 
-    CODE = RequestCode.GET_UNIT_TOPIC_LIST
+    CODE = request_code(311, "GET_UNIT_TOPIC_LIST")
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetHasUnitSubTopicList(Request):
     """Return the topics with the unit subscription flag, as JSON."""
 
-    CODE = RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
+    CODE = request_code(312, "GET_HAS_UNIT_SUB_TOPIC_LIST")
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetHasUnitSubUnunitTopicList(Request):
     """Return the topics with the unit subscription flag and without the unit flag, as JSON."""
 
-    CODE = RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
+    CODE = request_code(313, "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST")
+    ANSWER_BODY = "TopicList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateNamesrvConfig(Request):
     """Change settings; the body is a properties file."""
 
-    CODE = RequestCode.UPDATE_NAMESRV_CONFIG
+    CODE = request_code(318, "UPDATE_NAMESRV_CONFIG")
+    RIGHT = Right.ADMIN
+    BODY = "a properties file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNamesrvConfig(Request):
     """Return the settings, as a properties file."""
 
-    CODE = RequestCode.GET_NAMESRV_CONFIG
+    CODE = request_code(319, "GET_NAMESRV_CONFIG")
+    ANSWER_BODY = "a properties file"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Response, Right
 from metaq.protocols.remoting.wire_types import I32, I64, Wire
+
+SEND_MESSAGE: Final = request_code(10, "SEND_MESSAGE")
+SEND_BATCH_MESSAGE: Final = request_code(320, "SEND_BATCH_MESSAGE")
+SEND_REPLY_MESSAGE: Final = request_code(324, "SEND_REPLY_MESSAGE")
+SEND_REPLY_MESSAGE_V2: Final = request_code(325, "SEND_REPLY_MESSAGE_V2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,18 +25,11 @@ class SendMessage(Request):
     pushed to the client that the property REPLY_TO_CLIENT names.
     """
 
-    CODE = RequestCode.SEND_MESSAGE_V2
-    OTHER_CODES = (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    )
-    SHORT_CODES = (
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    )
+    CODE = request_code(310, "SEND_MESSAGE_V2")
+    RIGHT = Right.SEND
+    BODY = "the message, or the [elements of a batch](#elements-of-a-batch)"
+    OTHER_CODES = (SEND_MESSAGE, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2)
+    SHORT_CODES = (CODE, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2)
 
     producer_group: Annotated[str, Wire(short="a")]
     topic: Annotated[str, Wire(short="b")]
@@ -49,13 +47,16 @@ class SendMessage(Request):
     broker_name: Annotated[str | None, Wire("bname", short="n")] = None
 
 
+SEND_CODES: Final = (SendMessage.CODE, SEND_MESSAGE, SEND_BATCH_MESSAGE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponse(Response):
     """The position of the message. For a batch: ``msg_id`` has the ids separated by commas, ``queue_offset`` is the
     first one's.
     """
 
-    CODE = RequestCode.SEND_MESSAGE_V2
+    CODE = SendMessage.CODE
 
     msg_id: str
     queue_id: I32
@@ -74,7 +75,8 @@ class ConsumerSendMsgBack(Request):
     0: a delay that grows with each time; below 0: to the dead letters.
     """
 
-    CODE = RequestCode.CONSUMER_SEND_MSG_BACK
+    CODE = request_code(36, "CONSUMER_SEND_MSG_BACK")
+    RIGHT = Right.GROUP
 
     offset: I64
     group: str
@@ -89,7 +91,8 @@ class ConsumerSendMsgBack(Request):
 class RecallMessage(Request):
     """Cancel a delayed message (5.x)."""
 
-    CODE = RequestCode.RECALL_MESSAGE
+    CODE = request_code(370, "RECALL_MESSAGE")
+    RIGHT = Right.SEND
 
     topic: str
     recall_handle: str
@@ -100,6 +103,6 @@ class RecallMessage(Request):
 class RecallMessageResponse(Response):
     """The id of the cancelled message."""
 
-    CODE = RequestCode.RECALL_MESSAGE
+    CODE = RecallMessage.CODE
 
     msg_id: str

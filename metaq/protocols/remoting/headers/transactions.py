@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.codes import request_code
+from metaq.protocols.remoting.headers.fields import Request, Right
 from metaq.protocols.remoting.wire_types import I32, I64
 
 UNKNOWN: Final = 0
@@ -25,7 +25,8 @@ class EndTransaction(Request):
     response to its send; ``msg_id`` is its UNIQ_KEY.
     """
 
-    CODE = RequestCode.END_TRANSACTION
+    CODE = request_code(37, "END_TRANSACTION")
+    RIGHT = Right.SEND
 
     producer_group: str
     tran_state_table_offset: I64
@@ -41,7 +42,8 @@ class EndTransaction(Request):
 class CheckTransactionState(Request):
     """Ask a producer about the half message in the body. From a broker, one-way; ``EndTransaction`` answers."""
 
-    CODE = RequestCode.CHECK_TRANSACTION_STATE
+    CODE = request_code(39, "CHECK_TRANSACTION_STATE")
+    BODY = "[a record](#stored-records)"
 
     tran_state_table_offset: I64
     commit_log_offset: I64

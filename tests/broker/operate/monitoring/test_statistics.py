@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.statistics import RESET_INTERVAL_S, Realtime, Statistics
+from metaq_broker.statistics import RESET_INTERVAL_S, Rates, Realtime, Statistics
 
 
 @pytest.fixture
@@ -46,3 +46,23 @@ def test_realtime_figures_are_cleared_every_half_hour(statistics: Statistics, cl
     assert statistics.realtime("offset") is None
     statistics.offset("tracked")
     assert statistics.realtime("offset") == Realtime(1, 1)
+
+
+def test_the_last_minute(statistics: Statistics, clock: ManualClock) -> None:
+    statistics.stored("orders", 10, 500)
+    statistics.sent("orders", 300)
+    statistics.get("orders")
+    clock.advance(4000)
+    assert statistics.last_minute() == Rates(4, 10, 1, 300)
+    assert statistics.topic_last_minute("orders") == Rates(4, 10, 0, 300)
+    assert statistics.topic_last_minute("bills") == Rates(4, 0, 0, 0)
+    clock.advance(50_000)
+    statistics.stored("orders", 5, 50)
+    statistics.stored("bills", 1, 50)
+    assert statistics.last_minute() == Rates(54, 16, 1, 300)
+    clock.advance(7000)  # the first slot is older than a minute
+    assert statistics.last_minute() == Rates(56, 6, 0, 0)
+    assert statistics.topic_last_minute("orders") == Rates(56, 5, 0, 0)
+    clock.advance(3_600_000)
+    assert statistics.last_minute() == Rates(56, 0, 0, 0)
+    assert statistics.traffic["orders"].messages_in == 15

@@ -17,7 +17,6 @@ from waiting import until
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record
 from metaq.formats.rocketmq.sys_flags import PREPARED
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import (
@@ -119,7 +118,7 @@ def test_an_unknown_outcome_gets_no_answer_and_the_producer_is_asked(tmp_path: P
         assert session.responses == [None]
         await until(lambda: len(producer.pushed) >= 2)
         asked = producer.pushed[0]
-        assert asked.code == RequestCode.CHECK_TRANSACTION_STATE
+        assert asked.code == CheckTransactionState.CODE
         header = CheckTransactionState.from_ext(asked.ext)
         assert header.tran_state_table_offset == half.queue_offset
         assert header.commit_log_offset == half.physical_offsets[0]

@@ -34,9 +34,17 @@ from metaq.protocols.remoting.bodies.registration import (
     write_registration,
 )
 from metaq.protocols.remoting.bodies.routes import TopicRouteData
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.frames import encode
+from metaq.protocols.remoting.headers.routes import (
+    GetAllTopicListFromNameserver,
+    GetKVListByNamespace,
+    GetRouteInfoByTopic,
+    PutKVConfig,
+    RegisterBroker,
+    UpdateNamesrvConfig,
+)
 
 TIMEOUTS = Timeouts(connect_s=10.0, request_s=30.0)
 
@@ -62,11 +70,11 @@ def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 def put(key: str, value: str) -> RemotingCommand:
-    return request(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": key, "value": value})
+    return request(PutKVConfig.CODE, {"namespace": "n", "key": key, "value": value})
 
 
 def pairs(client: RemotingClient, address: Address) -> dict[str, str]:
-    answer = client.call(address, request(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"}))
+    answer = client.call(address, request(GetKVListByNamespace.CODE, {"namespace": "n"}))
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return {}
     table: dict[str, str] = json.loads(answer.body)["table"]
@@ -130,7 +138,7 @@ def check_kept(found: dict[str, str], answered: dict[str, str]) -> None:
 @pytest.mark.process
 def test_a_change_of_settings_survives_a_kill_and_sigterm_ends_it(tmp_path: Path) -> None:
     with process(tmp_path) as (server, address), RemotingClient(timeouts=TIMEOUTS) as client:
-        change = request(RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true\n")
+        change = request(UpdateNamesrvConfig.CODE, {}, b"orderMessageEnable=true\n")
         assert client.call(address, change).code == 0
         server.kill()
     text = (tmp_path / "namesrv.properties").read_text()
@@ -160,11 +168,11 @@ def registration(
     body = write_registration(RegisterBrokerBody(topic_config_serialize_wrapper=configs), compressed, 407)
     ext = {"brokerName": name, "brokerAddr": f"h:{port}", "clusterName": "C", "haServerAddr": "", "brokerId": "0"}
     ext |= {"compressed": str(compressed).lower(), "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
-    return request(RequestCode.REGISTER_BROKER, ext, body)
+    return request(RegisterBroker.CODE, ext, body)
 
 
 def route(topic: str) -> RemotingCommand:
-    return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    return request(GetRouteInfoByTopic.CODE, {"topic": topic})
 
 
 class TestClocksAndConnections:
@@ -300,7 +308,7 @@ class TestHostilePeers:
             assert client.call(server.address, registration("a", 20_000)).code == 0
             with socket.create_connection((server.address.host, server.address.port), 20) as greedy:
                 greedy.setblocking(False)
-                asked = encode(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) * 1000
+                asked = encode(request(GetAllTopicListFromNameserver.CODE)) * 1000
                 assert greedy.send(asked) > 0  # each of them wants 240 KB
                 for _ in range(50):
                     assert client.call(server.address, route("topic-7")).code == 0
@@ -310,7 +318,7 @@ class TestHostilePeers:
         bomb = zlib.compress(bytes(200 << 20), 9)[:90_000]
         ext = {"brokerName": "x", "brokerAddr": "h:1", "clusterName": "C", "brokerId": "0", "compressed": "true"}
         with RemotingClient(timeouts=TIMEOUTS) as client:
-            answer = client.call(small.address, request(RequestCode.REGISTER_BROKER, ext, bomb))
+            answer = client.call(small.address, request(RegisterBroker.CODE, ext, bomb))
         assert answer.code == 1
         assert "zlib stream" in str(answer.remark)
 

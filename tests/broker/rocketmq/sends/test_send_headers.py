@@ -9,10 +9,9 @@ from metaq_broker.rocketmq.sends.send_headers import KEPT_CHARACTERS_MAX, SendHe
 from remoting_headers import send_header
 
 from metaq.errors import FieldError
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SendMessage
 
 SENT = send_header(
     producer_group="producers",
@@ -22,10 +21,10 @@ SENT = send_header(
     properties="TAGS\x01a",
     batch=False,
 )
-CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+CODES = (SEND_MESSAGE, SendMessage.CODE, SEND_BATCH_MESSAGE)
 
 
-def read(sent: SendMessage, code: RequestCode) -> SendHeader:
+def read(sent: SendMessage, code: int) -> SendHeader:
     """Read what a request for ``sent`` says."""
     return read_send_header(to_request(sent, code=code))
 
@@ -33,7 +32,7 @@ def read(sent: SendMessage, code: RequestCode) -> SendHeader:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("group", ["producers", "g" * (KEPT_CHARACTERS_MAX + 1)])
 @pytest.mark.parametrize("born", [0, 1_790_000_000_123, (1 << 63) - 1, -5])
-def test_it_is_what_the_fields_say(code: RequestCode, group: str, born: int) -> None:
+def test_it_is_what_the_fields_say(code: int, group: str, born: int) -> None:
     for properties in ("TAGS\x01a", "", "TAGS\x01b", None):
         sent = replace(SENT, producer_group=group, born_timestamp=born, properties=properties)
         found = read(sent, code)
@@ -42,7 +41,7 @@ def test_it_is_what_the_fields_say(code: RequestCode, group: str, born: int) -> 
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_what_sends_have_in_common_is_read_once(code: RequestCode) -> None:
+def test_what_sends_have_in_common_is_read_once(code: int) -> None:
     first, second = (read(replace(SENT, born_timestamp=each, properties=str(each)), code) for each in (1, 2))
     assert first.common is second.common
     assert read(replace(SENT, queue_id=1), code).common.queue_id == 1
@@ -52,17 +51,17 @@ def test_what_sends_have_in_common_is_read_once(code: RequestCode) -> None:
     ("name", "value"), [("e", None), ("e", "x"), ("g", None), ("g", ""), ("g", "1x"), ("g", "9" * 19), ("h", "")]
 )
 def test_what_is_wrong_is_named_each_time(name: str, value: str | None) -> None:
-    ext = {**to_request(SENT, code=RequestCode.SEND_MESSAGE_V2).ext}
+    ext = {**to_request(SENT, code=SendMessage.CODE).ext}
     ext.pop(name)
     if value is not None:
         ext[name] = value
     for _ in range(2):
         with pytest.raises(FieldError) as wrong:
-            read_send_header(request(RequestCode.SEND_MESSAGE_V2, ext))
+            read_send_header(request(SendMessage.CODE, ext))
         assert wrong.value.field == name
 
 
 def test_fields_that_may_be_missing_have_their_defaults() -> None:
     ext = {"b": "t", "e": "0", "f": "0", "g": "5", "h": "0"}
-    found = read_send_header(request(RequestCode.SEND_MESSAGE_V2, ext))
+    found = read_send_header(request(SendMessage.CODE, ext))
     assert (found.common.producer_group, found.common.default_topic_queue_nums, found.properties) == ("", 0, "")

@@ -22,12 +22,11 @@ from metaq.model import Address, OffsetRange, Partition
 from metaq.net.machine import boot_id
 from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.pulls import PullFrames, PullFramesResponse
+from metaq.protocols.remoting.headers.pulls import PullFrames, PullFramesResponse, PullMessage
 from metaq.testing.rocketmq_server import ScriptedCluster
 
-FRAMES, PULL = RequestCode.PULL_FRAMES, RequestCode.PULL_MESSAGE
+FRAMES, PULL = PullFrames.CODE, PullMessage.CODE
 QUEUE = Partition("broker-a", 0)
 MESSAGES = [b"message %d " % number + b"x" * (number % 97) for number in range(3000)]
 PHYSICAL = 5 << 40
@@ -105,7 +104,7 @@ class Bench(PullBench):
             assert len(found) == position - start
         return found
 
-    def offsets(self, code: RequestCode) -> list[int]:
+    def offsets(self, code: int) -> list[int]:
         return [int(each.ext["queueOffset"]) for each in self.broker.requests if each.code == code]
 
     def pulled(self) -> set[int]:

@@ -15,11 +15,12 @@ from metaq.backends.rocketmq.pulls import Subscription
 from metaq.errors import ConnectionFailed, DataMissing, MetaqError, ProtocolError
 from metaq.formats.rocketmq.records import Record, encode_record, read_records
 from metaq.model import OffsetRange, Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.testing.rocketmq_server import ScriptedCluster
 
-PULL = RequestCode.PULL_MESSAGE
+PULL = PullMessage.CODE
 QUEUE = Partition("broker-a", 0)
 MESSAGES = [f"message {number}".encode() for number in range(500)]
 

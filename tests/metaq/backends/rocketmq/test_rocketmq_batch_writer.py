@@ -18,10 +18,10 @@ from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.records import Record, read_records
 from metaq.model import OffsetRange, Partition
 from metaq.net.retry import RetryPolicy
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
 from metaq.testing.rocketmq_server import ScriptedCluster
 
-BATCH = RequestCode.SEND_BATCH_MESSAGE
+BATCH = SEND_BATCH_MESSAGE
 
 
 def batch(*bodies: bytes) -> bytes:

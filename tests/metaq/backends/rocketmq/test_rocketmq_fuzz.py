@@ -20,9 +20,9 @@ from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Stream
 from metaq.protocols.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers.routes import GetRouteInfoByTopic
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_answers import BrokerAnswers, Peer
 from metaq.testing.rocketmq_store import Store, Topic
@@ -82,7 +82,7 @@ class DamagedServer:
     def answer(self, command: RemotingCommand) -> bytes:
         self.answered += 1
         assert self.answered < 5000, "this client does not come to an end"
-        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        if command.code == GetRouteInfoByTopic.CODE:
             queues = QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6)
             route = TopicRouteData(
                 queue_datas=(queues,),

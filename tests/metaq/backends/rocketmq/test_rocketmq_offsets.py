@@ -20,8 +20,10 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.offsets import GetMaxOffset, GetMinOffset, UpdateConsumerOffset
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -88,7 +90,7 @@ def test_brokers_that_do_not_answer_are_named(bench: Bench) -> None:
 
 
 def test_a_busy_broker_is_asked_again(bench: Bench) -> None:
-    bench.cluster.broker("broker-a").refuse(RequestCode.GET_MAX_OFFSET, ResponseCode.SYSTEM_BUSY)
+    bench.cluster.broker("broker-a").refuse(GetMaxOffset.CODE, ResponseCode.SYSTEM_BUSY)
     assert len(bench.offsets.ranges(bench.queues)) == 4
 
 
@@ -157,7 +159,7 @@ def test_a_message_that_comes_late_does_not_move_a_time(bench: Bench) -> None:
     late = [True]
 
     def not_yet(request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
-        if request.code != RequestCode.PULL_MESSAGE or not late:
+        if request.code != PullMessage.CODE or not late:
             return answer
         late.pop()
         return replace(answer, code=ResponseCode.PULL_NOT_FOUND, body=b"")
@@ -171,7 +173,7 @@ def test_a_right_guess_costs_one_pull(bench: Bench) -> None:
     for number in range(200):
         bench.cluster.append("orders", queue.partition, [b"x"], store_ms=1000 + 10 * number)
     assert bench.offsets.at({queue: 1000 + 10 * 77}) == {queue: 77}
-    assert broker.counts()[RequestCode.PULL_MESSAGE] == 1
+    assert broker.counts()[PullMessage.CODE] == 1
 
 
 def test_a_broker_that_answers_any_offset_for_a_time(bench: Bench) -> None:
@@ -211,7 +213,7 @@ def test_accounts(is_v5: bool) -> None:
             assert "check accessKey and secretKey" in str(caught.value)
             assert "secret" not in str(caught.value).replace("secretKey", "")
             wrong.pool.close()
-        broker.denied = frozenset({RequestCode.GET_MIN_OFFSET})
+        broker.denied = frozenset({GetMinOffset.CODE})
         with pytest.raises(AccessDenied, match="SUB and GET on the topic and SUB on the group"):
             right.offsets.ranges(right.queues)
         right.pool.close()
@@ -225,6 +227,6 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_another_refusal_is_an_error(bench: Bench) -> None:
-    bench.cluster.broker("broker-a").refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 26, "subscription group not exist")
+    bench.cluster.broker("broker-a").refuse(UpdateConsumerOffset.CODE, 26, "subscription group not exist")
     with pytest.raises(RequestRefused, match=r"SUBSCRIPTION_GROUP_NOT_EXIST \(26\): subscription group not exist"):
         bench.offsets.commit("billing", {bench.queues[0]: 1})

@@ -15,13 +15,15 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, Protoco
 from metaq.model import Address
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials, is_signed_by, sign
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers.clients import GetConsumerRunningInfo, NotifyConsumerIdsChanged
+from metaq.protocols.remoting.headers.offsets import GetMaxOffset, UpdateConsumerOffset
 from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport, Step
 
 ADDRESS = Address("broker", 10911)
-ASKED = request(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": "0"})
+ASKED = request(GetMaxOffset.CODE, {"topic": "t", "queueId": "0"})
 
 
 def asked(opaque: int) -> Expect:
@@ -124,8 +126,8 @@ def test_an_abandoned_answer_is_dropped() -> None:
 
 
 def test_requests_of_the_server_are_refused_and_its_notices_ignored() -> None:
-    notice = replace(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True), opaque=7)
-    question = replace(request(RequestCode.GET_CONSUMER_RUNNING_INFO, {}), opaque=0)
+    notice = replace(request(NotifyConsumerIdsChanged.CODE, {"consumerGroup": "g"}, oneway=True), opaque=7)
+    question = replace(request(GetConsumerRunningInfo.CODE, {}), opaque=0)
     refused = question.reply(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         remark="request GET_CONSUMER_RUNNING_INFO (307) is not supported by this client",
@@ -251,7 +253,7 @@ def test_every_request_is_signed_and_secrets_stay_here() -> None:
     stream = Recording()
     session = Session.connect(ADDRESS, transport=stream, credentials=keys)  # type: ignore[arg-type]
     session.post(ASKED, "offset")
-    session.oneway(request(RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": "t"}), "commit")
+    session.oneway(request(UpdateConsumerOffset.CODE, {"topic": "t"}), "commit")
     assert [is_signed_by(command, keys) for command in stream.sent] == [True, True]
     assert [command.is_oneway for command in stream.sent] == [False, True]
     assert "secret" not in repr(session)

@@ -29,7 +29,7 @@ from metaq.errors import ZooKeeperAway
 from metaq.formats.frames import encode_frame
 from metaq.model import Address
 from metaq.net.tls import Certificate
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.administration import GetBrokerRuntimeInfo
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.memory_server import MemoryServer
 from metaq.testing.rocketmq_server import ScriptedCluster
@@ -181,7 +181,7 @@ class TestRocketmq:
                 assert detail.startswith(f"broker broker-a {broker.address()} account server ")
                 assert detail.endswith("; check accessKey and secretKey")
             assert main(["--profile", "right", "doctor"]) == 0
-            broker.denied = frozenset({RequestCode.GET_BROKER_RUNTIME_INFO})
+            broker.denied = frozenset({GetBrokerRuntimeInfo.CODE})
             assert main(["--profile", "right", "doctor"]) == 0
             assert [level for level, _ in found(capsys)].count("warn") == 1, "an account may lack this permission"
 

@@ -27,9 +27,9 @@ from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials, is_signed_by
 from metaq.protocols.remoting.bodies.groups import HeartbeatData
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.transactions import (
     COMMIT,
     ROLLBACK,
@@ -69,7 +69,7 @@ class Member:
         self.server.connections[0].send(command)
 
     def answers(self) -> list[EndTransaction]:
-        found = [one for one in self.server.received if one.code == RequestCode.END_TRANSACTION]
+        found = [one for one in self.server.received if one.code == EndTransaction.CODE]
         assert all(one.is_oneway and is_signed_by(one, KEYS) for one in found)
         return [EndTransaction.from_ext(one.ext) for one in found]
 
@@ -95,7 +95,7 @@ def member() -> Iterator[Callable[..., Member]]:
 
 def test_a_heartbeat_names_the_group_and_nothing_of_the_machine(member: Callable[..., Member]) -> None:
     server = member(lambda message: "unknown").server
-    (beat,) = [one for one in server.received if one.code == RequestCode.HEART_BEAT]
+    (beat,) = [one for one in server.received if one.code == HeartBeat.CODE]
     said = HeartbeatData.from_json(beat.body)
     assert [each.group_name for each in said.producer_data_set] == ["g"]
     assert said.client_id

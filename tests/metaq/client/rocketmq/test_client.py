@@ -15,7 +15,8 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.errors import SendFailed, TopicNotFound
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 FIRST, SECOND = Partition("broker-a", 0), Partition("broker-a", 1)
@@ -131,7 +132,7 @@ def test_a_refused_batch_says_what_was_acknowledged(cluster: ScriptedCluster, mq
     producer = mq.producer()
     big = bytes(400 << 10)
     producer.send("orders", "first", partition=FIRST)
-    cluster.broker().refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "no", times=1)
+    cluster.broker().refuse(SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "no", times=1)
     with pytest.raises(SendFailed, match="of 4 messages were acknowledged") as caught:
         producer.send_many("orders", [big] * 4, keys=None, partition=SECOND)
     assert all(one is None for one in caught.value.sent)

@@ -18,9 +18,9 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerConnection
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import GetProducerConnectionList
+from metaq.protocols.remoting.headers.clients import GetProducerConnectionList, HeartBeat
 
 
 @pytest.fixture
@@ -87,15 +87,15 @@ def test_only_brokers_that_are_sent_to_hear_of_a_producer(setting: Setting) -> N
     setting.cluster.create_topic("bills", queues=1, broker="broker-b")
     setting.mq.producer(fixed(0), group="shop").send("bills", "x")
     a, b = setting.brokers
-    wait_until(lambda: [one for one in b.requests if one.code == RequestCode.HEART_BEAT], "broker-b hears of it")
-    assert not [one for one in a.requests if one.code == RequestCode.HEART_BEAT]
-    (said, *_) = [HeartbeatData.from_json(one.body) for one in b.requests if one.code == RequestCode.HEART_BEAT]
+    wait_until(lambda: [one for one in b.requests if one.code == HeartBeat.CODE], "broker-b hears of it")
+    assert not [one for one in a.requests if one.code == HeartBeat.CODE]
+    (said, *_) = [HeartbeatData.from_json(one.body) for one in b.requests if one.code == HeartBeat.CODE]
     assert ([each.group_name for each in said.producer_data_set], said.consumer_data_set) == (["shop"], ())
     assert "@" in said.client_id
 
 
 def test_brokers_that_refuse_or_are_away_cost_no_message(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
-    setting.cluster.broker("broker-a").refuse(RequestCode.HEART_BEAT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no")
+    setting.cluster.broker("broker-a").refuse(HeartBeat.CODE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no")
     producer = setting.mq.producer(group="shop")
     producer.send("orders", "x", partition=A0)
     setting.cluster.stop_broker("broker-a", is_in_route=True)

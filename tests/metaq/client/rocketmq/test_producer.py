@@ -21,8 +21,10 @@ from metaq.discovery import refreshed
 from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, WindowFull
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import GetMetaQBroker
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 
 # ---- futures
 
@@ -158,7 +160,7 @@ def test_when_all_brokers_refuse_the_error_says_why_and_that_it_may_pass(setting
 
 def test_a_refusal_for_good_is_not_tried_again(setting: Setting) -> None:
     for broker in setting.brokers:
-        broker.refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "bad", times=1)
+        broker.refuse(SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "bad", times=1)
     with pytest.raises(SendFailed, match=r"MESSAGE_ILLEGAL \(13\): bad") as failed:
         setting.mq.producer().send("orders", "x")
     assert not failed.value.retryable
@@ -270,11 +272,11 @@ def test_moments_are_for_brokers_that_know_them(setting: Setting) -> None:
     assert "TIMER_DELAY_MS\x01120000" in texts[1]
     assert f"TIMER_DELIVER_MS\x01{round(at.timestamp() * 1000)}" in texts[2]
     assert "TIMER_DELIVER_MS\x011900000000000" in texts[3]
-    assert setting.sends()[4].code == RequestCode.SEND_BATCH_MESSAGE
+    assert setting.sends()[4].code == SEND_BATCH_MESSAGE
     in_seconds = RocketMessage(data="x", properties={"TIMER_DELAY_SEC": "5"})
     producer.send_many("orders", [in_seconds, "y"])
     assert "TIMER_DELAY_SEC\x015" in setting.sends()[5].ext["i"]
-    asked = [one for one in setting.cluster.broker("broker-a").requests if one.code == RequestCode.GET_METAQ_BROKER]
+    asked = [one for one in setting.cluster.broker("broker-a").requests if one.code == GetMetaQBroker.CODE]
     assert len(asked) == 2
 
 
@@ -286,7 +288,7 @@ def test_long_bodies_are_compressed_on_request(setting: Setting) -> None:
     producer = setting.mq.producer(fixed(0), compression="zlib", compress_from="1 kB")
     producer.send_many("orders", ["short", "long " * 1000, b"short"])
     codes = [one.code for one in setting.sends()]
-    assert codes == [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+    assert codes == [SEND_BATCH_MESSAGE, SendMessage.CODE, SEND_BATCH_MESSAGE]
     assert len(setting.sends()[1].body) < 200
     assert [message.data for message in setting.mq.browse("orders")] == [b"short", b"long " * 1000, b"short"]
 

@@ -14,8 +14,10 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.errors import TransactionError
 from metaq.net.tls import TlsSettings
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.transactions import EndTransaction
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 
@@ -25,7 +27,7 @@ def unknown(message: RocketReceived) -> Outcome:
 
 def ends(setting: Setting) -> list[RemotingCommand]:
     requests = [one for broker in setting.brokers for one in broker.requests]
-    return [one for one in requests if one.code == RequestCode.END_TRANSACTION]
+    return [one for one in requests if one.code == EndTransaction.CODE]
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -36,9 +38,9 @@ def test_an_end_that_may_have_arrived_is_not_reported_twice(
     """Some brokers deliver a message again that is committed twice: the broker asks."""
     for broker in setting.brokers:
         if lost:
-            broker.disconnect(RequestCode.END_TRANSACTION)
+            broker.disconnect(EndTransaction.CODE)
         else:
-            broker.refuse(RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_BUSY)
+            broker.refuse(EndTransaction.CODE, ResponseCode.SYSTEM_BUSY)
     with setting.mq.transactional_producer("g", unknown) as producer:
         transaction = producer.transaction()
         transaction.send("orders", "x", partition=A0)
@@ -50,8 +52,8 @@ def test_an_end_that_may_have_arrived_is_not_reported_twice(
 
 
 def test_a_refused_end_is_raised_after_the_others_were_notified(setting: Setting) -> None:
-    setting.cluster.broker("broker-a").refuse(RequestCode.END_TRANSACTION, 1, "the producer group wrong")
-    setting.cluster.broker("broker-b").disconnect(RequestCode.END_TRANSACTION)
+    setting.cluster.broker("broker-a").refuse(EndTransaction.CODE, 1, "the producer group wrong")
+    setting.cluster.broker("broker-b").disconnect(EndTransaction.CODE)
     with setting.mq.transactional_producer("g", unknown) as producer:
         transaction = producer.transaction()
         transaction.send("orders", "x", partition=A0)
@@ -83,7 +85,7 @@ def test_half_messages_carry_what_brokers_need(setting: Setting) -> None:
         with pytest.raises(TransactionError), producer.transaction(ask_after=7) as transaction:
             transaction.send("orders", "long " * 100, partition=A0)
         (send,) = setting.sends()
-        assert send.code == RequestCode.SEND_MESSAGE_V2
+        assert send.code == SendMessage.CODE
         assert (send.ext["a"], send.ext["f"]) == ("g", str(0x4 | 0x301))
         for pair in ("TRAN_MSG\x01true", "PGROUP\x01g", "CHECK_IMMUNITY_TIME_IN_SECONDS\x017"):
             assert pair in send.ext["i"]

@@ -13,8 +13,9 @@ from metaq.client.rocketmq.topics import TopicSettings
 from metaq.errors import CorruptRecord, ProtocolError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import Topic
 
@@ -67,18 +68,16 @@ def test_what_a_broker_says_instead(cluster: ScriptedCluster, mq: RocketMQ) -> N
     (stored,) = mq.browse("orders")
     inside = str(OffsetMessageId(OffsetMessageId.parse(stored.offset_message_id).host, 3))
     broker = cluster.broker()
-    broker.refuse(
-        RequestCode.VIEW_MESSAGE_BY_ID, ResponseCode.SYSTEM_ERROR, "java.lang.IllegalArgumentException: newLimit < 0"
-    )
+    broker.refuse(ViewMessageById.CODE, ResponseCode.SYSTEM_ERROR, "java.lang.IllegalArgumentException: newLimit < 0")
     assert mq.lookup.by_id("orders", inside) == []
     for code, text, error in [
         (ResponseCode.SYSTEM_ERROR, "out of order", RequestRefused),
         (ResponseCode.SYSTEM_ERROR, "AclException: No accessKey is configured", AccessDenied),
     ]:
-        broker.refuse(RequestCode.VIEW_MESSAGE_BY_ID, code, text)
+        broker.refuse(ViewMessageById.CODE, code, text)
         with pytest.raises(error):
             mq.lookup.by_id("orders", inside)
-        broker.refuse(RequestCode.QUERY_MESSAGE, code, text)
+        broker.refuse(QueryMessage.CODE, code, text)
         with pytest.raises(error):
             mq.lookup.by_key("orders", "k")
     broker.tamper = lambda asked, answer: _with_body(answer, answer.body[:-1])

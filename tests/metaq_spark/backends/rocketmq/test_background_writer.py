@@ -14,10 +14,11 @@ from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.errors import SendFailed
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.net.retry import RetryPolicy
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
 from metaq_spark.backends.rocketmq.background import BackgroundWriter
 
-SEND = RequestCode.SEND_BATCH_MESSAGE
+SEND = SEND_BATCH_MESSAGE
 Make = Callable[..., BackgroundWriter]
 
 

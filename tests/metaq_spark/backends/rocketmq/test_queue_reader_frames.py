@@ -22,8 +22,8 @@ from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
+from metaq.protocols.remoting.headers.pulls import PullFrames, PullMessage
 from metaq_spark.backends.rocketmq import queue_reader
 from metaq_spark.backends.rocketmq.options import parse_source_options
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
@@ -196,7 +196,7 @@ def test_metaq_puts_and_sends_of_all_kinds(server: Server, loops: str, way: str,
     offsets = server.queues("puts")[where]
     counted.codes.clear()
     rows = server.rows(server.by_frames, where, offsets)
-    assert RequestCode.PULL_MESSAGE not in counted.codes, "frames came for all of it"
+    assert PullMessage.CODE not in counted.codes, "frames came for all of it"
     assert rows == server.rows(server.by_pulls, where, offsets)
     assert len(rows) == len(offsets) == 3143
     assert set(counted.kinds) == {"FilePart" if way == "files" else "FrameRun"}
@@ -214,7 +214,7 @@ def test_a_condition_in_sql_is_for_the_broker(server: Server, counted: Counted) 
     counted.codes.clear()
     by_sql = server.rows(server.by_frames, where, offsets, sql="TAGS IN ('red', 'é')", columns="queue_offset,value")
     assert by_sql == by_tags
-    assert RequestCode.PULL_FRAMES not in counted.codes
+    assert PullFrames.CODE not in counted.codes
     named = server.both(where, offsets, sql="a = 'b' AND KEYS IS NOT NULL", columns="keys")
     assert named == [{"keys": "k1 k2"}]
     with pytest.raises(Exception, match="character 6: expected the end, AND or OR, found 'LIKE'"):

@@ -17,8 +17,9 @@ from metaq.formats.rocketmq.records import encode_record, read_records
 from metaq.formats.rocketmq.sys_flags import INNER_BATCH, NEED_UNWRAP
 from metaq.model import Partition, TopicPartition
 from metaq.protocols.remoting.acl import Credentials
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 from metaq_spark.backends.rocketmq.options import parse_server_options
@@ -40,7 +41,7 @@ def tampered(harness: RocketMQHarness, change: Change, of: bytes = b"bad") -> No
     """Change the record with a body in every answer that has it."""
 
     def tamper(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code != RequestCode.PULL_MESSAGE or of not in response.body:
+        if command.code != PullMessage.CODE or of not in response.body:
             return response
         records, at = [], 0
         while at < len(response.body):
@@ -121,7 +122,7 @@ def kept_as_one_record(harness: RocketMQHarness) -> None:
     batches: dict[str, bytes] = {}
 
     def tamper(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code != RequestCode.PULL_MESSAGE or not response.body:
+        if command.code != PullMessage.CODE or not response.body:
             return response
         records = list(read_records(response.body))
         if (first := next((each for each in records if each.queue_offset == 1), None)) is not None:
@@ -172,7 +173,7 @@ def test_a_broker_that_is_stuck_at_an_offset(harness: RocketMQHarness) -> None:
     harness.put("a0", *[b"x"] * 10)
 
     def stuck(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code != RequestCode.PULL_MESSAGE:
+        if command.code != PullMessage.CODE:
             return response
         ext = {**response.ext, "nextBeginOffset": command.ext["queueOffset"]}
         return replace(response, code=ResponseCode.PULL_RETRY_IMMEDIATELY, ext=ext, body=b"")
@@ -213,7 +214,7 @@ def test_accounts(is_v5: bool) -> None:
         assert "secret" not in str(caught.value).replace("secretKey", "")
         harness.restart(right)
         assert [row["value"] for row in harness.batch()] == [b"one"]
-        harness.cluster.broker("broker-a").denied = frozenset({RequestCode.PULL_MESSAGE})
+        harness.cluster.broker("broker-a").denied = frozenset({PullMessage.CODE})
         with pytest.raises((AccessDenied, ReadFailed), match="SUB"):
             harness.batch()
 

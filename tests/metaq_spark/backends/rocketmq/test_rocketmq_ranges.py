@@ -13,7 +13,7 @@ from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
 from metaq.errors import ConnectionFailed, TopicNotFound
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.errors import NotSelected, OptionError
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
@@ -183,7 +183,7 @@ def test_a_broker_that_restarts_between_two_pulls_is_waited_for(harness: RocketM
     start = reader.initialOffset()
     tasks = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
     rows = harness.read(reader, tasks)
-    broker.disconnect(RequestCode.PULL_MESSAGE, times=1 << 30)
+    broker.disconnect(PullMessage.CODE, times=1 << 30)
     with when_waited_for(broker.obey) as said:
         assert [value for batch in rows for value in batch["value"].to_pylist()] == values
     assert said
@@ -193,7 +193,7 @@ def test_the_limits_of_a_batch_wait_for_a_broker_that_restarts(harness: RocketMQ
     harness.put("a0", *[b"%03d" % n for n in range(300)])
     reader, broker = harness.stream(startingOffsets="earliest", retries="1"), harness.cluster.broker("broker-a")
     start = reader.initialOffset()
-    broker.disconnect(RequestCode.PULL_MESSAGE, times=1 << 30)
+    broker.disconnect(PullMessage.CODE, times=1 << 30)
     with when_waited_for(broker.obey) as said:
         end = reader.latestOffset(start, ReadMaxBytes(100))
     assert 0 < offsets(end)["broker-a:0"] < 300

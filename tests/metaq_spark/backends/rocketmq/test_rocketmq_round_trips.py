@@ -11,7 +11,7 @@ from rocketmq_harness import RocketMQHarness
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.net.transport import TCP, Timeouts
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.source.tasks import RangeGroup
 
 BROKERS = "ab"
@@ -47,7 +47,7 @@ def put_everywhere(harness: RocketMQHarness, count: int, messages: int) -> None:
 
 def pulls(harness: RocketMQHarness) -> int:
     scripts = [harness.cluster.broker(f"broker-{broker}") for broker in BROKERS]
-    return sum(script.counts()[RequestCode.PULL_MESSAGE] for script in scripts)
+    return sum(script.counts()[PullMessage.CODE] for script in scripts)
 
 
 def test_a_micro_batch_asks_each_broker_once(harness: RocketMQHarness, wire: Recorded, count: int) -> None:

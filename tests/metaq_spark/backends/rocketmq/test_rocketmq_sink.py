@@ -22,8 +22,10 @@ from rocketmq_harness import RocketMQHarness, stream_task
 
 from metaq.backends.rocketmq.errors import SendFailed
 from metaq.errors import TopicNotFound
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import GetBrokerConfig
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
 from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
@@ -114,7 +116,7 @@ def test_rows_name_their_topics(harness: RocketMQHarness) -> None:
 def test_a_message_with_a_delay_is_sent_alone(harness: RocketMQHarness) -> None:
     write(harness, [{"value": b"%d" % n, "queue": 0, "delay_level": n % 2} for n in range(4)])
     sends = harness.cluster.broker("broker-a").counts()
-    assert (sends[RequestCode.SEND_MESSAGE_V2], sends[RequestCode.SEND_BATCH_MESSAGE]) == (2, 1)
+    assert (sends[SendMessage.CODE], sends[SEND_BATCH_MESSAGE]) == (2, 1)
     delayed = [row for row in harness.stored()["broker-a:0"] if "DELAY" in dict(row["properties"])]
     assert sorted(row["value"] for row in delayed) == [b"1", b"3"]
 
@@ -124,19 +126,19 @@ def test_a_large_message_is_sent_alone_and_small_ones_in_batches(harness: Rocket
     assert [len(row["value"]) for row in harness.stored()["broker-a:0"]] == [3 << 20, 5]
     write(harness, [{"value": b"x", "queue": 1}] * 25, blockMessages="10")
     counts = harness.cluster.broker("broker-a").counts()
-    assert (counts[RequestCode.SEND_MESSAGE_V2], counts[RequestCode.SEND_BATCH_MESSAGE]) == (1, 1 + 3)
+    assert (counts[SendMessage.CODE], counts[SEND_BATCH_MESSAGE]) == (1, 1 + 3)
 
 
 @pytest.mark.parametrize("code", [2, 14, 16, 17, 215])
 def test_flow_control_is_tried_again(harness: RocketMQHarness, code: int) -> None:
-    harness.cluster.broker("broker-a").refuse(RequestCode.SEND_BATCH_MESSAGE, code, times=2)
+    harness.cluster.broker("broker-a").refuse(SEND_BATCH_MESSAGE, code, times=2)
     write(harness, [{"value": b"1", "queue": 0}])
     assert [row["value"] for row in harness.stored()["broker-a:0"]] == [b"1"]
 
 
 @pytest.mark.parametrize("code", [2, 14, 16, 17, 215])
 def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness, code: int) -> None:
-    harness.cluster.broker("broker-a").refuse(RequestCode.SEND_BATCH_MESSAGE, code, "[OVERLOAD] too much", times=9)
+    harness.cluster.broker("broker-a").refuse(SEND_BATCH_MESSAGE, code, "[OVERLOAD] too much", times=9)
     with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
@@ -144,7 +146,7 @@ def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness,
 
 def test_a_broker_that_always_hangs_up_fails_the_task(harness: RocketMQHarness) -> None:
     for _ in range(4):
-        harness.cluster.broker("broker-a").disconnect(RequestCode.SEND_BATCH_MESSAGE)
+        harness.cluster.broker("broker-a").disconnect(SEND_BATCH_MESSAGE)
     with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*closed the connection"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
@@ -154,7 +156,7 @@ def test_a_broker_that_restarts_while_a_task_writes_is_waited_for(
     harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = harness.cluster.broker("broker-a")
-    broker.disconnect(RequestCode.SEND_BATCH_MESSAGE, times=1 << 30, carried_out=True)
+    broker.disconnect(SEND_BATCH_MESSAGE, times=1 << 30, carried_out=True)
     rows = [{"value": b"%d" % n, "queue": 0} for n in range(50)]
     with when_waited_for(broker.obey) as said:
         write(harness, rows, monkeypatch, stream_task(batch=0), blockMessages="10", retries="1")
@@ -188,7 +190,7 @@ def test_the_end_of_a_task_waits_for_every_send(harness: RocketMQHarness) -> Non
 
 
 def test_a_refused_message_among_others_fails_the_task(harness: RocketMQHarness) -> None:
-    harness.cluster.broker("broker-b").refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "too big")
+    harness.cluster.broker("broker-b").refuse(SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "too big")
     with pytest.raises(SendFailed, match=r"MESSAGE_ILLEGAL .*too big"):
         write(harness, [{"value": b"%d" % n, "queue": n} for n in range(4)])
 
@@ -202,7 +204,7 @@ def test_a_stored_message_with_less_durability_is_warned_of_once(
     from dataclasses import replace
 
     harness.cluster.broker("broker-a").tamper = lambda command, response: (
-        replace(response, code=code) if command.code == RequestCode.SEND_BATCH_MESSAGE else response
+        replace(response, code=code) if command.code == SEND_BATCH_MESSAGE else response
     )
     write(harness, [{"value": b"%d" % n, "queue": 0} for n in range(30)], blockMessages="10")
     assert len(harness.stored()["broker-a:0"]) == 30
@@ -212,7 +214,7 @@ def test_a_stored_message_with_less_durability_is_warned_of_once(
 
 def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: RocketMQHarness) -> None:
     broker = harness.cluster.broker("broker-a")
-    broker.disconnect(RequestCode.SEND_BATCH_MESSAGE, carried_out=True)
+    broker.disconnect(SEND_BATCH_MESSAGE, carried_out=True)
     write(harness, [{"value": b"%d" % n, "queue": 0} for n in range(5)])
     values = [row["value"] for row in harness.stored()["broker-a:0"]]
     assert values == [b"0", b"1", b"2", b"3", b"4"] * 2
@@ -285,9 +287,9 @@ def test_a_brokers_larger_limit_is_used(harness: RocketMQHarness) -> None:
     sent: list[int] = []
 
     def answer(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code == RequestCode.GET_BROKER_CONFIG:
+        if command.code == GetBrokerConfig.CODE:
             return command.reply(body=b"maxMessageSize=5242880\n")
-        if command.code == RequestCode.SEND_MESSAGE_V2:
+        if command.code == SendMessage.CODE:
             sent.append(len(command.body))
             return command.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
         return response

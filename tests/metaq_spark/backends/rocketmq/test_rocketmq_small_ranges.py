@@ -9,8 +9,9 @@ import pytest
 from rocketmq_harness import RocketMQHarness
 
 from metaq.model import OffsetRange, Partition, TopicPartition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.backends.rocketmq import small_ranges
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
 from metaq_spark.backends.rocketmq.small_ranges import conversations, read_small
@@ -49,7 +50,7 @@ def values(harness: RocketMQHarness, reader: BatchReader, task: RangeGroup) -> l
 def pulled_of_victim(harness: RocketMQHarness) -> int:
     requests = harness.cluster.broker("broker-a").requests
     return sum(
-        command.code == RequestCode.PULL_MESSAGE and command.ext["queueId"] == "1" and command.ext["maxMsgNums"] != "8"
+        command.code == PullMessage.CODE and command.ext["queueId"] == "1" and command.ext["maxMsgNums"] != "8"
         for command in requests
     )
 
@@ -62,7 +63,7 @@ def changed_once(
 
     def tamper(request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
         place = request.ext.get("queueId"), request.ext.get("queueOffset")
-        if request.code == RequestCode.PULL_MESSAGE and place == ("1", "32") and left:
+        if request.code == PullMessage.CODE and place == ("1", "32") and left:
             left.pop()
             return change(request, answer)
         return answer
@@ -106,7 +107,7 @@ def test_a_short_answer_is_read_on(harness: RocketMQHarness) -> None:
 
 def test_a_lost_connection_is_made_again(harness: RocketMQHarness) -> None:
     reader, task = planned(harness)
-    harness.cluster.broker("broker-a").disconnect(RequestCode.PULL_MESSAGE)
+    harness.cluster.broker("broker-a").disconnect(PullMessage.CODE)
     assert values(harness, reader, task) == BODIES
 
 

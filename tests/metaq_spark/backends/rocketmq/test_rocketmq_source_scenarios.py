@@ -10,8 +10,9 @@ from metaq_harness import offsets
 from rocketmq_harness import RocketMQHarness
 
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.errors import DataLoss
 
 
@@ -114,9 +115,9 @@ def test_a_slave_that_does_not_know_the_topic_yet_is_asked_again() -> None:
         reader = harness.stream(startingOffsets="earliest", maxBytesPerTrigger="1m")
         harness.cluster.stop_broker("broker-a", 0)
         slave = harness.cluster.broker()  # master and slave have one script
-        slave.refuse(RequestCode.PULL_MESSAGE, ResponseCode.TOPIC_NOT_EXIST, times=2)
+        slave.refuse(PullMessage.CODE, ResponseCode.TOPIC_NOT_EXIST, times=2)
         assert harness.drained(reader)[1] == [b"1", b"2", b"3"]
-        assert slave.counts()[RequestCode.PULL_MESSAGE] >= 3
+        assert slave.counts()[PullMessage.CODE] >= 3
 
 
 def test_a_topic_that_is_created_after_the_query(harness: RocketMQHarness) -> None:
@@ -220,7 +221,7 @@ def test_a_replay_has_the_same_tasks_from_a_broker_that_forgot(harness: RocketMQ
     planned = reader.partitions(start, end)
 
     def from_disk(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code != RequestCode.PULL_MESSAGE or not response.body:
+        if command.code != PullMessage.CODE or not response.body:
             return response
         size = int.from_bytes(response.body[:4])
         ext = {**response.ext, "nextBeginOffset": str(int(command.ext["queueOffset"]) + 1)}

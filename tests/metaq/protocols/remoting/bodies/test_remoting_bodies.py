@@ -43,32 +43,50 @@ from metaq.protocols.remoting.bodies.registration import (
     write_registration,
 )
 from metaq.protocols.remoting.bodies.routes import BrokerData, ClusterInfo, KVTable, TopicList, TopicRouteData
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder
 from metaq.protocols.remoting.headers import parse_request
-from metaq.protocols.remoting.headers.routes import RegisterBroker
+from metaq.protocols.remoting.headers.clients import (
+    CheckClientConfig,
+    GetConsumerListByGroup,
+    HeartBeat,
+    LockBatchMq,
+    UnlockBatchMq,
+)
+from metaq.protocols.remoting.headers.routes import (
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetHasUnitSubTopicList,
+    GetHasUnitSubUnunitTopicList,
+    GetKVListByNamespace,
+    GetRouteInfoByTopic,
+    GetSystemTopicListFromNs,
+    GetTopicsByCluster,
+    GetUnitTopicList,
+    QueryDataVersion,
+    RegisterBroker,
+)
 
 ANSWERS: dict[int, type[JsonBody]] = {
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: TopicRouteData,
-    RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo,
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: TopicList,
-    RequestCode.GET_TOPICS_BY_CLUSTER: TopicList,
-    RequestCode.GET_UNIT_TOPIC_LIST: TopicList,
-    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: TopicList,
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: TopicList,
-    RequestCode.QUERY_DATA_VERSION: DataVersion,
-    RequestCode.GET_KVLIST_BY_NAMESPACE: KVTable,
-    RequestCode.REGISTER_BROKER: KVTable,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ConsumerList,
-    RequestCode.LOCK_BATCH_MQ: LockBatchResponseBody,
+    GetRouteInfoByTopic.CODE: TopicRouteData,
+    GetBrokerClusterInfo.CODE: ClusterInfo,
+    GetAllTopicListFromNameserver.CODE: TopicList,
+    GetSystemTopicListFromNs.CODE: TopicList,
+    GetTopicsByCluster.CODE: TopicList,
+    GetUnitTopicList.CODE: TopicList,
+    GetHasUnitSubTopicList.CODE: TopicList,
+    GetHasUnitSubUnunitTopicList.CODE: TopicList,
+    QueryDataVersion.CODE: DataVersion,
+    GetKVListByNamespace.CODE: KVTable,
+    RegisterBroker.CODE: KVTable,
+    GetConsumerListByGroup.CODE: ConsumerList,
+    LockBatchMq.CODE: LockBatchResponseBody,
 }
 REQUESTS: dict[int, type[JsonBody]] = {
-    RequestCode.HEART_BEAT: HeartbeatData,
-    RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody,
-    RequestCode.UNLOCK_BATCH_MQ: LockBatchRequestBody,
-    RequestCode.CHECK_CLIENT_CONFIG: CheckClientRequestBody,
+    HeartBeat.CODE: HeartbeatData,
+    LockBatchMq.CODE: LockBatchRequestBody,
+    UnlockBatchMq.CODE: LockBatchRequestBody,
+    CheckClientConfig.CODE: CheckClientRequestBody,
 }
 
 
@@ -90,7 +108,7 @@ class TestRecordings:
                 if not body or kind is None:
                     continue
                 parsed = kind.from_json(body)
-                bare = b'{0:"' in body or command.code == RequestCode.GET_BROKER_CLUSTER_INFO
+                bare = b'{0:"' in body or command.code == GetBrokerClusterInfo.CODE
                 assert parsed.to_json(bare_number_keys=bare) == body, row["step"]["label"]
                 assert kind.from_json(parsed.to_json()) == parsed
                 count += 1
@@ -109,7 +127,7 @@ class TestRecordings:
     def test_every_registration_is_read_and_written_again(self) -> None:
         count = 0
         for row, command in ns_steps():
-            if command.code != RequestCode.REGISTER_BROKER:
+            if command.code != RegisterBroker.CODE:
                 continue
             try:
                 header = parse_request(command)

@@ -10,7 +10,7 @@ import pytest
 from recordings import content, lines
 
 from metaq.errors import FieldError
-from metaq.protocols.remoting.codes import RequestCode, name_of
+from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import REQUESTS, RESPONSES, parse_request, to_request
@@ -19,7 +19,7 @@ from metaq.protocols.remoting.headers.fields import fields_of
 from metaq.protocols.remoting.headers.offsets import GetMaxOffset, GetMaxOffsetResponse, QueryConsumerOffset
 from metaq.protocols.remoting.headers.pulls import PullMessage, PullMessageResponse
 from metaq.protocols.remoting.headers.routes import GetRouteInfoByTopic, RegisterBroker
-from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SEND_MESSAGE, SendMessage, SendMessageResponse
 
 NOT_OURS = {"bname", "ReqT"}
 """Fields that Java 4.9.7 adds to any request."""
@@ -74,7 +74,7 @@ class TestRecordings:
             assert header is not None, name_of(command.code)
             ours = {name: text for name, text in command.ext.items() if name not in NOT_OURS}
             assert header.ext(command.code) == {name: text for name, text in ours.items() if text is not None}
-            again = to_request(header, command.body, code=RequestCode(command.code), opaque=command.opaque)
+            again = to_request(header, command.body, code=command.code, opaque=command.opaque)
             assert parse_request(one(encode(again))) == header
             seen.add(command.code)
         assert seen == {11, 12, 14, 15, 17, *range(29, 33), *range(34, 43), 46, 105, 310, 320}
@@ -110,15 +110,15 @@ class TestRecordings:
 
 class TestNames:
     def test_short_names_go_with_their_codes(self) -> None:
-        long, short = SEND.ext(RequestCode.SEND_MESSAGE), SEND.ext(RequestCode.SEND_BATCH_MESSAGE)
+        long, short = SEND.ext(SEND_MESSAGE), SEND.ext(SEND_BATCH_MESSAGE)
         assert (long["producerGroup"], short["a"], long["batch"], short["m"]) == ("g", "g", "false", "false")
         assert SendMessage.from_ext(long, 10) == SendMessage.from_ext(short, 320) == SEND
-        assert SEND.ext() == SEND.ext(RequestCode.SEND_MESSAGE_V2) == short
+        assert SEND.ext() == SEND.ext(SendMessage.CODE) == short
 
     def test_the_broker_name_goes_with_every_request(self) -> None:
         assert to_request(PULL, broker_name="b").ext["bname"] == "b"
         assert to_request(SEND, broker_name="b").ext["n"] == "b"
-        assert parse_request(to_request(SEND, code=RequestCode.SEND_MESSAGE, broker_name="b")) == parse_request(
+        assert parse_request(to_request(SEND, code=SEND_MESSAGE, broker_name="b")) == parse_request(
             to_request(SEND, broker_name="b")
         )
 

@@ -1,0 +1,40 @@
+"""MetaQ's status codes, the same numbers as in HTTP: a row for each, which docs/protocol.md shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a code means, what it answers, and whether the same request may succeed later."""
+
+    code: int
+    meaning: str
+    sent_for: str
+    retryable: bool
+
+
+STATUSES: Final[dict[int, Status]] = {}
+"""Each code with its row."""
+
+
+def _status(code: int, meaning: str, sent_for: str, *, retryable: bool = False) -> int:
+    STATUSES[code] = Status(code, meaning, sent_for, retryable)
+    return code
+
+
+OK: Final = _status(200, "done", "everything but `get`")
+MOVED: Final = _status(301, "continue at another offset, given in the text", "`get`")
+BAD_REQUEST: Final = _status(400, "MAXSIZE is not positive, or types or an offset are not allowed", "`get`")
+FORBIDDEN: Final = _status(403, "this partition is closed", "`put`, `get`")
+NOT_FOUND: Final = _status(404, "no message there (yet)", "`get`, `offset`")
+CONFLICT: Final = _status(409, "a later batch has been decided", "`decide` only, our broker only")
+FAILED: Final = _status(500, "failed; the text gives the reason", "`put`, `mput`, transactions")
+UNAVAILABLE: Final = _status(
+    503,
+    "no thread is free, or not supported by this broker",
+    "any request to a busy Java broker; for example `sync` to a broker that is not a slave",
+    retryable=True,
+)

@@ -1,0 +1,23 @@
+"""Every status code of MetaQ, from its row: the error's sentence, and whether it is tried again."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from metaq.errors import BrokerError
+from metaq.statuses import STATUSES
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_an_error_says_what_the_row_says(code: int) -> None:
+    error = pickle.loads(pickle.dumps(BrokerError("b0:8123", "put orders", code, "")))
+    assert str(error) == f"broker b0:8123 refused put orders with {code}: {STATUSES[code].meaning}"
+    assert error.retryable is STATUSES[code].retryable
+    assert str(BrokerError("b0:8123", "put orders", code, "why")).endswith(f"with {code}: why")
+
+
+def test_an_unknown_code_is_not_tried_again() -> None:
+    error = BrokerError("b0:8123", "put orders", 499, "")
+    assert (str(error), error.retryable) == ("broker b0:8123 refused put orders with 499: no reason given", False)
