@@ -5,27 +5,71 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
 
 import metaq
+from metaq.cli.parser import SuggestingParser
+from metaq.errors import MetaqError
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A row: the name, its help, and the module whose ``add_arguments`` fills its parser.
+
+    The module is imported when the command is asked for: some need packages that only ``[spark]`` installs, and
+    ``--help`` works without them.
+    """
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS: Final = (
+    _Command("checkpoint", "look at a stopped query's checkpoint, or move the query", "metaq_spark.checkpoint.command"),
+    _Command(
+        "compile",
+        "compile the loops of the connector now: when it is installed, or an image is built",
+        "metaq_spark.columns.compiling",
+    ),
+    _Command("jobs", "list the jobs for spark-submit, or say where one is", "metaq_spark.finished_jobs"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status: 0 done, 1 refused or failed, 2 wrong arguments."""
-    try:  # every installation has the command, but its packages are only in [spark]
-        from metaq_spark.checkpoint.command import add_checkpoint_command, run, show_usage
-        from metaq_spark.columns.compiling import add_compile_command
-        from metaq_spark.finished_jobs import add_jobs_command
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"metaq-spark: {error}; install it with: pip install 'metaq-spark[spark]'\n")
-        return 1
-    parser = argparse.ArgumentParser(prog="metaq-spark", description="Looks after the connector and its queries.")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = SuggestingParser(prog="metaq-spark", description="Looks after the connector and its queries.")
     parser.add_argument("--version", action="version", version=f"metaq-spark {metaq.__version__}")
-    parser.set_defaults(command=lambda _: show_usage(parser))
-    commands = parser.add_subparsers(metavar="COMMAND")
-    add_checkpoint_command(commands)
-    add_compile_command(commands)
-    add_jobs_command(commands)
-    return run(parser.parse_args(arguments))
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    try:
+        for row in COMMANDS:
+            command = commands.add_parser(row.name, help=row.help)
+            if given[:1] == [row.name]:
+                import_module(row.module).add_arguments(command)
+    except ModuleNotFoundError as error:
+        return _complain(f"{error}; install it with: pip install 'metaq-spark[spark]'", 1)
+    return _run(parser, parser.parse_args(given))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if "command" not in options:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        status: int = options.command(options)
+        return status
+    except (MetaqError, OSError) as error:
+        return _complain(error, 1)
+    except ValueError as error:
+        return _complain(error, 2)
+
+
+def _complain(error: object, status: int) -> int:
+    sys.stderr.write(f"metaq-spark: {error}\n")
+    return status
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import argparse
 import ast
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 JOBS: Final = (
     "lines_to_topic",
@@ -29,9 +29,8 @@ def jobs_folder() -> Path:
     return installed if installed.is_dir() else _HERE.parent / "jobs"
 
 
-def add_jobs_command(commands: Any) -> None:
-    """Add ``jobs`` to the subcommands of ``metaq-spark``."""
-    jobs = commands.add_parser("jobs", help="list the jobs for spark-submit, or say where one is")
+def add_arguments(jobs: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``metaq-spark jobs``."""
     jobs.add_argument("name", nargs="?", choices=JOBS, metavar="NAME", help=", ".join(JOBS))
     jobs.set_defaults(command=_jobs)
 

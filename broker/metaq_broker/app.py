@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -260,7 +260,8 @@ class Broker:
         counters, replication = self.transactions.counters, self.replication
         state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
-        report = StatsReport(self.engine, counters, version, self.retention, self._guard, lines, state)
+        guard, rocketmq = self._guard, self._rocketmq_lines
+        report = StatsReport(self.engine, counters, version, self.retention, guard, lines, state, rocketmq)
         commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
         accounts = (lambda: None) if self.rocketmq is None else self.rocketmq.metaq_accounts
         services = TextServices(self.engine, report, commands, version, self._texts, replication.receiver, accounts)
@@ -439,6 +440,11 @@ class Broker:
     def rocketmq_address(self) -> Address | None:
         """The address for RocketMQ's clients; ``None`` if they are not served."""
         return self.rocketmq.address if self.rocketmq is not None and self.rocketmq.serves else None
+
+    def _rocketmq_lines(self) -> Iterator[str]:
+        if self.config.rocketmq is not None and (address := self.rocketmq_address) is not None:
+            yield f"rocketmq_port {address.port}"
+            yield f"rocketmq_broker {self.config.rocketmq.broker_name}"
 
     def startup_summary(self) -> dict[str, object]:
         """Return the fields of the log line of a broker that is ready."""

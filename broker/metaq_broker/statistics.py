@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.histogram import BYTES, SECONDS, Histogram
@@ -36,6 +36,36 @@ class Realtime:
 _Figures = defaultdict[Kind, Realtime]
 
 
+SLOT_S: Final = 5
+_SLOTS: Final = 12
+
+
+class LastMinute:
+    """A sum over the last minute, in slots of five seconds; a slot is the number of such since any moment."""
+
+    __slots__ = ("_newest", "_sums")
+
+    def __init__(self) -> None:
+        self._sums, self._newest = [0] * _SLOTS, 0
+
+    def add(self, slot: int, count: int) -> None:
+        """Count in the slot that is now."""
+        self._advance(slot)
+        self._sums[slot % _SLOTS] += count
+
+    def total(self, slot: int) -> int:
+        """Return the sum of the last slots; ``slot`` is the one that is now."""
+        self._advance(slot)
+        return sum(self._sums)
+
+    def _advance(self, slot: int) -> None:
+        if slot == self._newest:
+            return
+        for old in range(max(self._newest + 1, slot - _SLOTS + 1), slot + 1):
+            self._sums[old % _SLOTS] = 0
+        self._newest = max(self._newest, slot)
+
+
 @dataclass(slots=True)
 class Traffic:
     """Messages and bytes of frames that were stored, and bytes sent to readers, since the start."""
@@ -43,6 +73,17 @@ class Traffic:
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    recent_messages_in: LastMinute = field(default_factory=LastMinute)
+    recent_bytes_out: LastMinute = field(default_factory=LastMinute)
+
+
+class Rates(NamedTuple):
+    """What happened in the last ``seconds``, at most a minute."""
+
+    seconds: int
+    messages_in: int
+    gets: int
+    bytes_out: int
 
 
 class Statistics:
@@ -58,6 +99,7 @@ class Statistics:
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)
         self.put_seconds = Histogram(SECONDS)
+        self._recent_gets = LastMinute()
         self._reset_at = self._started
         self._all: _Figures = defaultdict(Realtime)
         self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, Realtime))
@@ -85,6 +127,7 @@ class Statistics:
     def get(self, topic: str) -> None:
         """Count one get, successful or not."""
         self.commands["get"] += 1
+        self._recent_gets.add(self._slot, 1)
         self._add(topic, 1, ("get", 1))
 
     def get_missed(self, topic: str) -> None:
@@ -106,15 +149,43 @@ class Statistics:
         """Count messages that were appended together; each counts with their average size."""
         traffic = self.traffic[topic]
         traffic.messages_in += messages
+        traffic.recent_messages_in.add(self._slot, messages)
         traffic.bytes_in += frame_bytes
         self.message_bytes.observe(frame_bytes / messages - HEADER_BYTES, messages)
 
     def sent(self, topic: str, frame_bytes: int) -> None:
-        self.traffic[topic].bytes_out += frame_bytes
+        traffic = self.traffic[topic]
+        traffic.bytes_out += frame_bytes
+        traffic.recent_bytes_out.add(self._slot, frame_bytes)
 
     def acknowledged(self, messages: int, seconds: float) -> None:
         """Count messages that were acknowledged together, ``seconds`` after their append."""
         self.put_seconds.observe(seconds, messages)
+
+    @property
+    def _slot(self) -> int:
+        return int(self._monotonic() - self._started) // SLOT_S
+
+    def last_minute(self) -> Rates:
+        """Return what happened in the last minute, in all topics."""
+        all_topics = [self._of_topic(traffic) for traffic in self.traffic.values()]
+        gets = self._recent_gets.total(self._slot)
+        return Rates(self._covered_s, sum(one[0] for one in all_topics), gets, sum(one[1] for one in all_topics))
+
+    def topic_last_minute(self, topic: str) -> Rates:
+        """Return what happened in the last minute in a topic. Gets are counted for all topics together."""
+        traffic = self.traffic.get(topic)
+        messages, size = (0, 0) if traffic is None else self._of_topic(traffic)
+        return Rates(self._covered_s, messages, 0, size)
+
+    def _of_topic(self, traffic: Traffic) -> tuple[int, int]:
+        slot = self._slot
+        return traffic.recent_messages_in.total(slot), traffic.recent_bytes_out.total(slot)
+
+    @property
+    def _covered_s(self) -> int:
+        """Seconds that the slots cover: the last one has just begun, or is nearly over."""
+        return min(self.uptime_s, (_SLOTS - 1) * SLOT_S + self.uptime_s % SLOT_S)
 
     def realtime(self, kind: Kind) -> Realtime | None:
         """Return the figures over all topics; ``None`` if nothing was counted since the last reset."""

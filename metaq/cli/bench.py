@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import topic_name
+from metaq.cli.command import argument, command
+from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -18,20 +20,19 @@ _COLUMNS: Final = ("does", "messages", "messages_per_s", "mib_per_s", *_LATENCIE
 _CONNECTIONS_MAX: Final = 1000
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``bench``."""
-    parser = commands.add_parser("bench", help="measure how fast messages are put, or got")
-    parser.add_argument("does", choices=["put", "get"], help="put: writes to the topic; get: reads what it holds")
-    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
-    parser.add_argument("-n", "--count", metavar="N", help="messages (default: put 10,000; get all)")
-    parser.add_argument("--size", metavar="BYTES", default="100", help="of a message that is put (default 100)")
-    parser.add_argument("--connections", metavar="N", default="1", help="side by side (default 1)")
-    parser.add_argument("--batch", metavar="N", help="messages of a request (default: put 1), or waited for (get 500)")
-    parser.add_argument("--rate", metavar="N", help="messages a second at most, of all connections together")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=_run)
-
-
+@command(
+    "bench",
+    "measure how fast messages are put, or got",
+    argument("does", choices=["put", "get"], help="put: writes to the topic; get: reads what it holds"),
+    argument("topic", type=topic_name, metavar="TOPIC"),
+    argument("-n", "--count", metavar="N", help="messages (default: put 10,000; get all)"),
+    argument("--size", metavar="BYTES", default="100", help="of a message that is put (default 100)"),
+    argument("--connections", metavar="N", default="1", help="side by side (default 1)"),
+    argument("--batch", metavar="N", help="messages of a request (default: put 1), or waited for (get 500)"),
+    argument("--rate", metavar="N", help="messages a second at most, of all connections together"),
+    argument("--json", action="store_true", help="one JSON object"),
+    examples=("put t --count 2", "get t"),
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.cli.output import print_rows
     from metaq.operate import bench
@@ -46,7 +47,9 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
         batch=_number("--batch", options.batch or ("1" if puts else "500"), 1 << 20),
         rate=None if options.rate is None else float(_number("--rate", options.rate, 1 << 40)),
     )
-    measured = (bench.put if puts else bench.get)(profile.connect, load)
+    progress = bench.Progress(load.count if puts else None)
+    with StatusLine().progress(lambda: progress.messages, "sent" if puts else "read"):
+        measured = (bench.put if puts else bench.get)(profile.connect, load, progress)
     print_rows([_row(options.does, measured)], _COLUMNS, as_json=options.json)
     if measured.error is not None:
         raise measured.error

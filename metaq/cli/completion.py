@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.command import argument, command
 from metaq.cli.completion_scripts import Option, Words, bash, fish, zsh
 
 if TYPE_CHECKING:
@@ -24,24 +25,21 @@ _FILE_METAVARS: Final = frozenset({"FILE", "PATH", "DIR"})
 _SHELLS: Final = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], whole: argparse.ArgumentParser) -> None:
-    """Add ``completion``; ``whole`` is the parser that it describes."""
-    parser = commands.add_parser("completion", help="print a script that completes commands in a shell")
-    parser.add_argument(
-        "shell", choices=sorted(_SHELLS), nargs="?", help="for example: source <(metaq completion bash)"
-    )
-    parser.add_argument(
-        "--topics", action="store_true", help="print the topics of the cluster instead, for such scripts"
-    )
-    parser.set_defaults(run=lambda options, profile: _run(options, profile, whole))
+@command(
+    "completion",
+    "print a script that completes commands in a shell",
+    argument("shell", choices=sorted(_SHELLS), nargs="?", help="for example: source <(metaq completion bash)"),
+    argument("--topics", action="store_true", help="print the topics of the cluster instead, for such scripts"),
+    examples=("bash", "zsh", "fish", "--topics"),
+)
+def _run(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.cli.main import whole_parser
 
-
-def _run(options: argparse.Namespace, profile: Profile, whole: argparse.ArgumentParser) -> int:
     if options.topics:
         return _print_topics(profile)
     if options.shell is None:
         raise ValueError(f"completion: expected a shell, one of {', '.join(sorted(_SHELLS))}")
-    print(_SHELLS[options.shell](list(words_of(whole))), end="")
+    print(_SHELLS[options.shell](list(words_of(whole_parser()))), end="")
     return 0
 
 

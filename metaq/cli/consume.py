@@ -7,12 +7,18 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.arguments import above_zero, parse_start, topic_name
-from metaq.cli.message_form import Write, add_form, writer_of
+from metaq.cli.arguments import above_zero, parse_start
+from metaq.cli.colours import is_terminal
+from metaq.cli.command import FOLLOW, PARTITIONS, TOPIC, argument, command
+from metaq.cli.message_form import FORM, Write, writer_of
+from metaq.cli.output import counted
+from metaq.cli.parser import suggestion
+from metaq.cli.status_line import StatusLine
 from metaq.cli.streams import complain, require_reader
 
 if TYPE_CHECKING:
@@ -31,31 +37,14 @@ _START_HELP: Final = (
     "earliest (default), latest, a time in ISO 8601, @MS since 1970, a time span back from now such as 90s, 15m, 12h, "
     "7d, or an offset, with one --partition"
 )
+_START_DOC: Final = (
+    "`earliest` (default), `latest`, a time (`2026-01-31T12:00:00Z`, `@1700000000000`, or a span back from now: `90s`, "
+    "`15m`, `12h`, `7d`), or an offset with one `--partition`"
+)
 _GROUP_BATCH: Final = 500
 _GROUP_WAIT_S: Final = 1.0
 _GROUP_ROUNDS: Final = 15
 _NOTHING_FREE: Final = "no partition is free, other consumers have all of them"
-
-
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``consume``."""
-    parser = commands.add_parser("consume", help="print messages of a topic")
-    parser.add_argument("topic", type=topic_name)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is sent later")
-    parser.add_argument("-n", "--count", type=above_zero, metavar="N", help="stop after N messages")
-    parser.add_argument("--from", dest="start", default="earliest", metavar="START", help=_START_HELP)
-    parser.add_argument("-p", "--partition", action="append", metavar="PARTITION", help="only this one; repeatable")
-    parser.add_argument("-a", "--attribute", metavar="TEXT", help="only messages with this attribute (RocketMQ: tag)")
-    parser.add_argument("-g", "--grep", metavar="TEXT", help="only messages whose value contains this text")
-    parser.add_argument(
-        "--require-brokers",
-        type=_names,
-        metavar="NAME,...",
-        help="read nothing unless these brokers are found (MetaQ: broker ids)",
-    )
-    parser.add_argument("--group", metavar="GROUP", help="as a consumer of this group: go on where it was")
-    add_form(parser)
-    parser.set_defaults(run=_run)
 
 
 def _names(text: str) -> list[str]:
@@ -65,6 +54,38 @@ def _names(text: str) -> list[str]:
     return names
 
 
+@command(
+    "consume",
+    "print messages of a topic",
+    TOPIC,
+    FOLLOW,
+    argument("-n", "--count", type=above_zero, metavar="N", help="stop after N messages"),
+    argument("--from", dest="start", default="earliest", metavar="START", help=_START_HELP, doc=_START_DOC),
+    PARTITIONS,
+    argument(
+        "-a",
+        "--attribute",
+        metavar="TEXT",
+        help="only messages with this attribute (RocketMQ: tag)",
+    ),
+    argument("-g", "--grep", metavar="TEXT", help="only messages whose value contains this text"),
+    argument(
+        "--require-brokers",
+        type=_names,
+        metavar="NAME,...",
+        help="read nothing unless these brokers are found (MetaQ: broker ids)",
+        doc="print nothing and end with status 1 unless these brokers are found (MetaQ: broker ids). Without it, a "
+        "broker that is away and in no list is not missed",
+    ),
+    argument("--group", metavar="GROUP", help="as a consumer of this group: go on where it was"),
+    *FORM,
+    examples=("t", "t --group g", "t --from 1h", "t -f -n 1"),
+    abilities=(
+        ("`consume`", "yes", "yes", "yes"),
+        ("`consume --from TIME`", "yes", "no: it keeps no times", "yes"),
+        ("`consume --group`", "in ZooKeeper", "in ZooKeeper", "yes"),
+    ),
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
@@ -74,24 +95,64 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     if options.group is not None:
         return _run_in_group(options, profile, start, write)
     with profile.connect() as mq:
-        browser = _browser(mq, options, partitions, start)
-        messages = browser.follow(require_reader) if options.follow else browser
-        if not _print(messages, options, write) and browser.warning is not None:
+        browser, printed = _browser(mq, options, partitions, start), _Printed(StatusLine())
+        if options.follow:
+            _say_if_unknown(mq, options.topic)
+        try:
+            is_enough = _print(browser, printed, options, write)
+        finally:
+            printed.line.clear()
+        if not is_enough and browser.warning is not None:
             complain(browser.warning)
             return 1
+        if not printed.messages and not options.follow:
+            _say_if_unknown(mq, options.topic)
     return 0
 
 
-def _print(messages: Iterable[Received | RocketReceived], options: argparse.Namespace, write: Write) -> bool:
+@dataclass(slots=True)
+class _Printed:
+    """How many messages were printed, and the line that says so."""
+
+    line: StatusLine
+    messages: int = 0
+
+    def wait(self) -> None:
+        """Show that the command waits for messages."""
+        require_reader()
+        so_far = f"{counted(self.messages)}; " if self.messages else ""
+        self.line.show(f"{so_far}waiting for more, Ctrl-C ends")
+
+
+def _say_if_unknown(mq: MetaQ | RocketMQ, topic: str) -> None:
+    """Say that a topic has never had a message, where the broker takes any topic."""
+    from metaq.errors import MetaqError
+
+    try:
+        there = mq.cluster.topics()
+    except MetaqError:  # a proxy does not list topics
+        return
+    if topic not in there:
+        near = suggestion(topic, there) or f"; topics there: {', '.join(sorted(there)[:20]) or 'none'}"
+        complain(f"nobody has sent a message to topic {topic!r} yet{near}")
+
+
+def _print(browser: Browser | RocketBrowser, printed: _Printed, options: argparse.Namespace, write: Write) -> bool:
     """Print messages up to the requested count; return whether the count was reached."""
-    out, is_enough = sys.stdout.buffer, False
+    out, line, is_enough = sys.stdout.buffer, printed.line, False
+    messages = browser.follow(printed.wait) if options.follow else browser
+    is_silent = options.follow or is_terminal(sys.stdout)  # the messages themselves show how far it is
+    progress = nullcontext() if is_silent else line.progress(lambda: printed.messages, f"of {options.topic}")
     # Closes the browser together with ``picked``, before the connections are closed.
-    with closing(_picked(messages, options.attribute, options.grep)) as picked:
-        for number, message in enumerate(picked, 1):
+    with progress, closing(_picked(messages, options.attribute, options.grep)) as picked:
+        for message in picked:
+            if options.follow:
+                line.clear()
             out.write(write(message))
             if options.follow:
                 out.flush()
-            if is_enough := number == options.count:
+            printed.messages += 1
+            if is_enough := printed.messages == options.count:
                 break
         out.flush()
     return is_enough
@@ -126,19 +187,32 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
 
 def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write) -> int:
     """Print until no message is left, or the count is reached; return the exit status."""
+    shown = _Printed(StatusLine())
+    try:
+        return _print_shown(consumer, options, write, shown)
+    finally:
+        shown.line.clear()
+
+
+def _print_shown(
+    consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write, shown: _Printed
+) -> int:
     left, idle, out = options.count, 0, sys.stdout.buffer
     while left != 0:
         messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
         printed = list(_picked(messages, options.attribute, options.grep))
         with uninterrupted():  # printed messages count as read
+            if printed:
+                shown.line.clear()
             out.write(b"".join(map(write, printed)))
             out.flush()
             for message in messages:
                 message.ack()
         if left is not None:
             left -= len(printed)
-        if options.follow:
-            require_reader()
+        shown.messages += len(printed)
+        if options.follow and not messages:
+            shown.wait()
         if messages or options.follow:
             continue
         if consumer.assignment and not any(consumer.lag().values()):

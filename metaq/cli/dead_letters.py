@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.command import JSON, argument, command
 from metaq.cli.output import counted, json_value, note, print_rows, time_text
 
 if TYPE_CHECKING:
@@ -28,18 +29,22 @@ _PARKED: Final = ("number", "topic", "partition", "offset", "parked", "reason")
 _DEAD: Final = ("number", "topic", "moved", "attempts", "message_id")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``dlq``."""
-    dlq = commands.add_parser("dlq", help="messages that a group gave up: list them, or send them again")
-    dlq.add_argument("action", choices=("list", "resend", "discard"))
-    dlq.add_argument("group")
-    dlq.add_argument("numbers", nargs="*", default=[], metavar="NUMBER", help="only these, as list shows them")
-    dlq.add_argument("--topic", metavar="TOPIC", help="resend to this topic instead of the message's own")
-    dlq.add_argument("--all", action="store_true", help="all of them, where that must be said")
-    dlq.add_argument("--json", action="store_true", help="one JSON object a line")
-    dlq.set_defaults(run=_run, list_name="numbers")
-
-
+@command(
+    "dlq",
+    "messages that a group gave up: list them, or send them again",
+    argument("action", choices=("list", "resend", "discard")),
+    argument("group"),
+    argument("numbers", nargs="*", default=[], metavar="NUMBER", help="only these, as list shows them"),
+    argument("--topic", metavar="TOPIC", help="resend to this topic instead of the message's own"),
+    argument("--all", action="store_true", help="all of them, where that must be said"),
+    JSON,
+    examples=("list g", "resend g --all", "discard g --all"),
+    abilities=(
+        ("`dlq list`, `resend`", "parked on this machine", "parked on this machine", "the group's topic `%DLQ%`"),
+        ("`dlq discard`", "yes", "yes", "no: they go by age"),
+    ),
+    list_name="numbers",
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.client.metaq import MetaQ
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
+
+from metaq.cli.colours import GREEN, RED, YELLOW, painted
+from metaq.cli.command import JSON, command
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -13,17 +17,18 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 5.0
 """Default of ``--timeout``, the time limit of each step."""
 
+_COLOURS: Final = {"ok": GREEN, "warn": YELLOW, "fail": RED}
 _WIDTH: Final = 45
 """Width of the second column; a longer entry shifts the rest of its line."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``doctor``."""
-    parser = commands.add_parser("doctor", help="look at each server of the cluster: is everything all right?")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.set_defaults(run=_run)
-
-
+@command(
+    "doctor",
+    "look at each server of the cluster: is everything all right?",
+    JSON,
+    examples=("",),
+    abilities=(("`doctor`", "yes", "without clock", "yes"),),
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     status = 0
     with profile.connect() as mq:
@@ -31,6 +36,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
             if options.json:
                 print(json.dumps(asdict(finding)), flush=True)
             else:
-                print(f"{finding.level:<4}  {finding.what:<{_WIDTH}}  {finding.detail}", flush=True)
+                level = painted(f"{finding.level:<4}", _COLOURS[finding.level], sys.stdout)
+                print(f"{level}  {finding.what:<{_WIDTH}}  {finding.detail}", flush=True)
             status |= finding.level == "fail"
     return status

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from metaq.cli.arguments import above_zero, parse_time, topic_name
-from metaq.cli.message_form import add_form, writer_of
+from metaq.cli.arguments import above_zero, parse_time
+from metaq.cli.command import PARTITIONS, TOPIC, argument, command, one_of
+from metaq.cli.message_form import FORM, writer_of
 from metaq.cli.output import note
+from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -26,25 +29,34 @@ M = TypeVar("M")
 _TIME_HELP = "a time in ISO 8601, @MS since 1970, or a span back from now such as 15m"
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``find``."""
-    parser = commands.add_parser("find", help="print single messages: by id, by key, or the first from a time on")
-    parser.add_argument("topic", type=topic_name)
-    wanted = parser.add_mutually_exclusive_group(required=True)
-    wanted.add_argument("--id", metavar="ID", help="the message with this id; of RocketMQ, the broker's or UNIQ_KEY")
-    wanted.add_argument("--key", metavar="KEY", help="messages with this key (MetaQ: with this attribute)")
-    wanted.add_argument("--at", metavar="TIME", help=f"the first of each partition from a time on: {_TIME_HELP}")
-    parser.add_argument("--since", metavar="TIME", help="with --key: not those before")
-    parser.add_argument("--until", metavar="TIME", help="with --key: not those after")
-    parser.add_argument("-p", "--partition", action="append", metavar="PARTITION", help="only this one; repeatable")
-    parser.add_argument(
-        "--scan", type=above_zero, metavar="N", default=1_000_000,
+@command(
+    "find",
+    "print single messages: by id, by key, or the first from a time on",
+    TOPIC,
+    one_of(
+        argument("--id", metavar="ID", help="the message with this id; of RocketMQ, the broker's or UNIQ_KEY"),
+        argument("--key", metavar="KEY", help="messages with this key (MetaQ: with this attribute)"),
+        argument("--at", metavar="TIME", help=f"the first of each partition from a time on: {_TIME_HELP}"),
+        required=True,
+    ),
+    argument("--since", metavar="TIME", help="with --key: not those before"),
+    argument("--until", metavar="TIME", help="with --key: not those after"),
+    PARTITIONS,
+    argument(
+        "--scan",
+        type=above_zero,
+        metavar="N",
+        default=1_000_000,
         help="MetaQ has no index of ids and keys: read at most so many messages (default: 1000000)",
-    )  # fmt: skip
-    add_form(parser)
-    parser.set_defaults(run=_run)
-
-
+    ),
+    *FORM,
+    examples=("t --id 1", "t --key k", "t --at @0"),
+    abilities=(
+        ("`find --at`", "yes", "no: it keeps no times", "yes"),
+        ("`find --id`", "scan from the id's time on", "scan from the first message on", "index"),
+        ("`find --key`", "scan", "scan", "index"),
+    ),
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.client.metaq import MetaQ
     from metaq.errors import MessageNotFound
@@ -53,7 +65,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]
     if options.key is None and (options.since or options.until):
         raise ValueError("--since and --until: they go with --key")
-    write, out = writer_of(options), sys.stdout.buffer
+    write, out, line = writer_of(options), sys.stdout.buffer, StatusLine()
     count, read = 0, None
     with profile.connect() as mq:
         search: Search | None = None
@@ -64,11 +76,13 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
             messages = iter(search)
         else:
             messages = _looked_up(mq, options, partitions)
-        with closing(_each(messages)) as each:
+        progress = nullcontext() if search is None else line.progress(partial(_scanned, search), "read")
+        with progress, closing(_each(messages)) as each:
             for message in each:
                 count += 1
-                out.write(write(message))
-                out.flush()
+                with line.hidden():
+                    out.write(write(message))
+                    out.flush()
                 if search is not None and options.id is not None:
                     break
         if search is not None:
@@ -78,6 +92,10 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     if not count:
         raise MessageNotFound(options.topic, _wanted(options), read)
     return 0
+
+
+def _scanned(search: Search) -> int:
+    return search.scanned
 
 
 def _each(messages: Iterator[M]) -> Generator[M, None, None]:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from metaq.cli.arguments import parse_time, topic_name
+from metaq.cli.arguments import parse_time
+from metaq.cli.command import JSON, TOPIC, argument, command
 from metaq.cli.output import print_rows
 from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
-
-Run = Callable[[argparse.Namespace, "Profile"], int]
-
-
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of this module."""
-    _add(commands, "brokers", "list brokers", _brokers)
-    _add(commands, "topics", "list topics", _topics)
-    describe = _add(commands, "describe", "show the partitions of a topic", _describe)
-    describe.add_argument("topic", type=topic_name)
-    offsets = _add(commands, "offsets", "show the offset of the first message from a time on", _offsets)
-    offsets.add_argument("topic", type=topic_name)
-    offsets.add_argument("--at", required=True, metavar="TIME", help="ISO 8601, @MS since 1970, or a span such as 15m")
-    _add(commands, "groups", "list consumer groups (zk://... or rocketmq://...)", _groups)
+    from metaq.client.rocketmq.cluster import RocketClusterView
+    from metaq.client.statistics import TopicSize
 
 
-def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_text: str, run: Run
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help_text)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.set_defaults(run=run)
-    return parser
+_METAQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages", "bytes", "in_per_s", "out_kib_per_s")
+_ROCKETMQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages")
 
 
+@command("brokers", "list brokers", JSON, examples=("",))
 def _brokers(options: argparse.Namespace, profile: Profile) -> int:
     with profile.connect() as mq:
         rows = [{"broker": broker_id, "address": str(at)} for broker_id, at in mq.cluster.brokers().items()]
@@ -45,13 +29,55 @@ def _brokers(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
+@command(
+    "topics",
+    "list topics, with what they hold and how much goes in and out",
+    JSON,
+    examples=("",),
+    abilities=(
+        ("`topics`", "yes, with rates of the last minute", "yes, without rates", "yes, without bytes and rates"),
+    ),
+)
 def _topics(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.client.metaq import MetaQ
+
     with profile.connect() as mq:
-        rows = [{"topic": topic, "partitions": len(found)} for topic, found in mq.cluster.topics().items()]
-    print_rows(rows, ("topic", "partitions"), as_json=options.json)
+        if isinstance(mq, MetaQ):
+            rows, columns = [_metaq_topic(one) for one in mq.cluster.topic_sizes()], _METAQ_TOPICS
+        else:
+            rows, columns = _rocketmq_topics(mq.cluster), _ROCKETMQ_TOPICS
+    print_rows(rows, columns, as_json=options.json)
     return 0
 
 
+def _metaq_topic(one: TopicSize) -> dict[str, object]:
+    recent = one.last_minute
+    return {
+        "topic": one.topic,
+        "partitions": one.partitions,
+        "messages": one.messages,
+        "bytes": one.bytes,
+        "in_per_s": recent and round(recent.puts_per_s, 2),
+        "out_kib_per_s": recent and round(recent.bytes_out_per_s / 1024, 2),
+    }
+
+
+def _rocketmq_topics(cluster: RocketClusterView) -> list[dict[str, object]]:
+    counts = cluster.topic_messages()
+    return [
+        {"topic": topic, "partitions": len(queues), "messages": counts.get(topic)}
+        for topic, queues in cluster.topics().items()
+    ]
+
+
+@command(
+    "describe",
+    "show the partitions of a topic",
+    TOPIC,
+    JSON,
+    examples=("t",),
+    abilities=(("`describe`", "yes", "yes, without numbers of messages", "yes"),),
+)
 def _describe(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.client.cluster import PartitionInfo, unlisted_warning
 
@@ -72,6 +98,15 @@ def _describe(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
+@command(
+    "offsets",
+    "show the offset of the first message from a time on",
+    TOPIC,
+    argument("--at", required=True, metavar="TIME", help="ISO 8601, @MS since 1970, or a span such as 15m"),
+    JSON,
+    examples=("t --at @0",),
+    abilities=(("`offsets`", "yes", "no: it keeps no times", "yes"),),
+)
 def _offsets(options: argparse.Namespace, profile: Profile) -> int:
     time_ms = parse_time(options.at, "--at")
     with profile.connect() as mq:
@@ -81,6 +116,13 @@ def _offsets(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
+@command(
+    "groups",
+    "list consumer groups (zk://... or rocketmq://...)",
+    JSON,
+    examples=("",),
+    abilities=(("`groups`", "in ZooKeeper", "in ZooKeeper", "yes, not at proxies"),),
+)
 def _groups(options: argparse.Namespace, profile: Profile) -> int:
     with profile.connect() as mq:
         rows = [{"group": name} for name in mq.cluster.groups()]

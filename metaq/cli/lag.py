@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import now_ms, topic_name
+from metaq.cli.command import argument, command
 from metaq.cli.output import note, print_rows, time_text
 from metaq.cli.streams import complain
 
@@ -31,25 +32,45 @@ _WATCH_MAX_S: Final = 86_400.0
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``lag``."""
-    parser = commands.add_parser("lag", help="show how far a consumer group or a Spark query is behind")
-    parser.add_argument("group", nargs="?", help="consumer group; not with --checkpoint")
-    parser.add_argument(
-        "topics", type=topic_name, nargs="*", default=[], metavar="TOPIC",
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= _WATCH_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0.1 to {_WATCH_MAX_S:g}")
+    return seconds
+
+
+@command(
+    "lag",
+    "show how far a consumer group or a Spark query is behind",
+    argument("group", nargs="?", help="consumer group; not with --checkpoint"),
+    argument(
+        "topics",
+        type=topic_name,
+        nargs="*",
+        default=[],
+        metavar="TOPIC",
         help="default: those that the group has offsets of",
-    )  # fmt: skip
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="a Spark query instead: its checkpointLocation, a local path"
-    )
-    parser.add_argument(
-        "--watch", nargs="?", type=_seconds, const=WATCH_S, metavar="SECONDS",
+    ),
+    argument("--checkpoint", metavar="DIR", help="a Spark query instead: its checkpointLocation, a local path"),
+    argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=WATCH_S,
+        metavar="SECONDS",
         help=f"again and again, this often (default: {WATCH_S:g}), until Ctrl-C",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object a line; with --watch, each has the time")
-    parser.set_defaults(run=_run, list_name="topics")
-
-
+    ),
+    argument("--json", action="store_true", help="one JSON object a line; with --watch, each has the time"),
+    examples=("g t", "--checkpoint {folder}/query"),
+    abilities=(
+        ("`lag`", "in ZooKeeper", "in ZooKeeper", "yes; at proxies the topics are named"),
+        ("`lag --checkpoint`", "yes", "yes", "yes"),
+    ),
+    list_name="topics",
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     if options.checkpoint is None and options.group is None:
         raise ValueError("lag: name a group, or --checkpoint DIR")
@@ -63,16 +84,6 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
         of_topics = f" of {', '.join(options.topics)}, and no broker has partitions" if options.topics else ""
         complain(f"group {options.group!r} has no offsets{of_topics}")
     return 0 if found else 1
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= _WATCH_MAX_S:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0.1 to {_WATCH_MAX_S:g}")
-    return seconds
 
 
 def _show(options: argparse.Namespace, measure: Callable[[], Table]) -> bool:

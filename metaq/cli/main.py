@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import metaq
+from metaq.cli.commands import all_commands
+from metaq.cli.parser import SuggestingParser, suggestion
 from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, parse_timeout, read_profile
 from metaq.cli.streams import abandon_output, complain, give_up_output, output_failure, prepare_output
 
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prepare_output()
         options = _parse(arguments)
         if "run" not in options:
-            _parser().print_help(sys.stderr)
+            whole_parser().print_help(sys.stderr)
             return EXIT_USAGE
         return _run(options)
     except BrokenPipeError:
@@ -79,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments. Items of a list may stand before and behind options, which argparse does not support."""
-    parser = _parser()
+    parser = whole_parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
@@ -89,10 +91,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         sys.stdout.flush()  # flush the help while a closed output can still change the exit status
         raise
     if behind and ("list_name" not in options or any(one.startswith("-") for one in behind)):
-        parser.error(f"unrecognized arguments: {' '.join(behind)}")
+        parser.error(_unrecognized(behind, options))
     if behind:
         setattr(options, options.list_name, [*getattr(options, options.list_name), *behind])
     return options
+
+
+def _unrecognized(given: Sequence[str], options: argparse.Namespace) -> str:
+    """Return the sentence for arguments that the command does not have."""
+    name = next((name for name, row in all_commands().items() if row.run is getattr(options, "run", None)), None)
+    wrong = next((one for one in given if one.startswith("-")), None)
+    if name is None or wrong is None:
+        return f"unrecognized arguments: {' '.join(given)}"
+    option = wrong.partition("=")[0]
+    known = [known for each in all_commands()[name].options() for known in each.names]
+    return f"{name} has no option {option!r}{suggestion(option, known) or f'; metaq help {name} lists them'}"
 
 
 def _fail(text: str, status: int) -> int:
@@ -109,8 +122,9 @@ def _reason(error: OSError) -> str:
     return f"the standard output cannot be written: {failure}" if failure else error.strerror or str(error)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = SuggestingParser(
         prog="metaq",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
@@ -119,45 +133,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
     _add_cluster(parser, None)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    _add_commands(commands, parser)
-    for command in commands.choices.values():
+    for row in all_commands().values():
+        command = commands.add_parser(row.name, help=row.help)
+        for each in row.arguments:
+            each.add(command)
+        command.set_defaults(run=row.run, **({"list_name": row.list_name} if row.list_name else {}))
         _add_cluster(command.add_argument_group("cluster"), argparse.SUPPRESS)
     return parser
-
-
-def _add_commands(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], parser: argparse.ArgumentParser
-) -> None:
-    # small modules: commands import the rest when they run
-    from metaq.cli import (
-        bench,
-        completion,
-        consume,
-        dead_letters,
-        doctor,
-        find,
-        groups,
-        inspect,
-        lag,
-        mirror,
-        produce,
-        stats,
-        topic_settings,
-    )
-
-    produce.add_command(commands)
-    consume.add_command(commands)
-    find.add_command(commands)
-    inspect.add_commands(commands)
-    topic_settings.add_commands(commands)
-    lag.add_command(commands)
-    groups.add_commands(commands)
-    dead_letters.add_command(commands)
-    mirror.add_command(commands)
-    stats.add_command(commands)
-    bench.add_command(commands)
-    doctor.add_command(commands)
-    completion.add_command(commands, parser)
 
 
 def _add_cluster(parser: argparse._ActionsContainer, default: str | None) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.command import argument, one_of
 from metaq.cli.output import json_value, time_text
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ _FORMAT_HELP: Final = (
     "%%t topic, %%p partition, %%o offset, %%i id, %%T time, %%a attribute or tag, %%k keys, %%v value, %%s its bytes, "
     r"%%%% a percent sign; \n, \t, \0, \\ (default: %%v\n)"
 )
+_FORMAT_DOC: Final = (
+    "`%t` topic, `%p` partition, `%o` offset, `%i` message id, `%T` time, `%a` attribute, `%k` keys (of RocketMQ), "
+    r"`%v` value, `%s` bytes of the value, `%%`; `\n`, `\t`, `\0`, `\\`. Default `%v\n`"
+)
 ESCAPES: Final = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
 TOKEN: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 """A piece of a format: a letter behind ``%``, one behind a backslash, or text."""
@@ -26,12 +31,19 @@ TOKEN: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 Write = Callable[["Received | RocketReceived"], bytes]
 
 
-def add_form(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the output format of messages."""
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--format", metavar="FORMAT", default=DEFAULT_FORMAT, help=_FORMAT_HELP)
-    form.add_argument("--json", action="store_true", help="one JSON object a line")
-    form.add_argument("--hex", action="store_true", help="values in hexadecimal, one a line")
+FORM: Final = (
+    one_of(
+        argument("--format", metavar="FORMAT", default=DEFAULT_FORMAT, help=_FORMAT_HELP, doc=_FORMAT_DOC),
+        argument(
+            "--json",
+            action="store_true",
+            help="one JSON object a line",
+            doc="one JSON object a line. A value that is not UTF-8 stands as `value_base64`",
+        ),
+        argument("--hex", action="store_true", help="values in hexadecimal, one a line", doc="values in hexadecimal"),
+    ),
+)
+"""Options for the output format of messages."""
 
 
 def writer_of(options: argparse.Namespace) -> Write:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import topic_name
+from metaq.cli.command import FOLLOW, argument, command
 from metaq.cli.output import counted, note, print_rows, time_text
+from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -21,21 +23,22 @@ RETRY_S: Final = 5.0
 _CLUSTER: Final = "as --cluster takes it, or the name of a profile"
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``mirror``."""
-    parser = commands.add_parser("mirror", help="copy topics to another cluster, MetaQ or RocketMQ, at least once")
-    parser.add_argument("source", metavar="SOURCE", help=f"cluster to read, {_CLUSTER}")
-    parser.add_argument("target", metavar="TARGET", help="cluster to write to")
-    parser.add_argument("topics", type=topic_name, nargs="+", metavar="TOPIC")
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="for the progress, kept between runs")
-    parser.add_argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)")
-    parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
-    parser.add_argument("--start", choices=("earliest", "latest"), default="earliest", help="where a new mirror begins")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is sent later")
-    parser.add_argument("--json", action="store_true", help="counts as one JSON object a line")
-    parser.set_defaults(run=_run, list_name="topics")
-
-
+@command(
+    "mirror",
+    "copy topics to another cluster, MetaQ or RocketMQ, at least once",
+    argument("source", metavar="SOURCE", help=f"cluster to read, {_CLUSTER}"),
+    argument("target", metavar="TARGET", help="cluster to write to"),
+    argument("topics", type=topic_name, nargs="+", metavar="TOPIC"),
+    argument("--checkpoint", required=True, metavar="FILE", help="for the progress, kept between runs"),
+    argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)"),
+    argument("--fold", action="store_true", help="let partitions share one where the target has fewer"),
+    argument("--start", choices=("earliest", "latest"), default="earliest", help="where a new mirror begins"),
+    FOLLOW,
+    argument("--json", action="store_true", help="counts as one JSON object a line"),
+    examples=("{cluster} {cluster} t --prefix copy- --checkpoint {folder}/mirror.json",),
+    abilities=(("`mirror`", "source and target", "source and target", "source and target"),),
+    list_name="topics",
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.operate.mirror.mirror import Mirror
     from metaq.operate.mirror.progress import ProgressFile
@@ -51,7 +54,8 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
         )
         mirror.settle()
         try:
-            _copy(mirror, follow=options.follow)
+            with StatusLine().progress(lambda: mirror.messages, "copied"):
+                _copy(mirror, follow=options.follow)
         finally:
             _print(mirror, options)
     return 0

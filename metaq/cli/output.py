@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from metaq.cli.colours import BOLD, fresh_line, painted
+
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -24,12 +26,13 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
     numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
-    for line in [list(columns), *cells]:
+    for number, line in enumerate([list(columns), *cells]):
         parts = [
             " " * (width - _width(cell)) + cell if right else cell + " " * (width - _width(cell))
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        print("  ".join(parts).rstrip())
+        text = "  ".join(parts).rstrip()
+        print(text if number else painted(text, BOLD, sys.stdout))
 
 
 def _cell(value: object) -> str:
@@ -91,7 +94,7 @@ def json_value(data: bytes) -> dict[str, str]:
 def note(text: str) -> None:
     """Print a line for the user that is not part of the output."""
     if sys.stderr is not None:
-        print(text, file=sys.stderr)
+        print(fresh_line(sys.stderr) + text, file=sys.stderr)
 
 
 def counted(count: int, noun: str = "message") -> str:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from metaq.cli.arguments import span_s, topic_name
+from metaq.cli.arguments import span_s
+from metaq.cli.command import TOPIC, argument, command, one_of
 from metaq.cli.input_lines import chunks
 from metaq.cli.json_lines import json_parser
 from metaq.cli.line_format import Line, line_parser
 from metaq.cli.output import counted, note
+from metaq.cli.status_line import StatusLine
 from metaq.cli.targets import Target, target_of
 
 if TYPE_CHECKING:
@@ -29,27 +31,11 @@ _FORMAT_HELP: Final = (
     "what stands in a line: %%k key, %%a attribute or tag, %%v value, with text between, such as %%k:%%v; "
     r"\t, \0, \\, %%%%"
 )
-_PROPERTY_HELP: Final = "RocketMQ: property of every message; repeatable"
+_FORMAT_DOC: Final = (
+    "what stands in a line: `%k` key, `%a` attribute, `%v` value, with text between them, such as `'%k:%a:%v'`; "
+    r"`%%`, `\t`, `\0`, `\\`. A field ends where the text behind it begins. A line of another form ends the command"
+)
 _JSON_HELP: Final = "lines are JSON objects, as consume --json prints them; -v prints such, too"
-
-
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``produce``."""
-    parser = commands.add_parser("produce", help="send lines of files or of the standard input")
-    parser.add_argument("topic", type=topic_name)
-    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help="default: the standard input, also as -")
-    parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
-    parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message")
-    parser.add_argument("-p", "--partition", metavar="PARTITION", help="such as 0-1, or broker-a:1")
-    parser.add_argument("-H", "--property", metavar="NAME=VALUE", action="append", help=_PROPERTY_HELP)
-    parser.add_argument("--delay", metavar="SPAN", type=span_s, help="RocketMQ: deliver after 90s, 15m, 12h, 7d")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE")
-    form.add_argument("--format", metavar="FORMAT", help=_FORMAT_HELP)
-    form.add_argument("--json", action="store_true", help=_JSON_HELP)
-    parser.add_argument("--whole", action="store_true", help="each file is one message, instead of each line")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print where each message was stored")
-    parser.set_defaults(run=_run, list_name="files")
 
 
 @dataclass(slots=True)
@@ -61,6 +47,64 @@ class _Counts:
     stripped: int = 0
 
 
+@command(
+    "produce",
+    "send lines of files or of the standard input",
+    TOPIC,
+    argument("files", nargs="*", default=[], metavar="FILE", help="default: the standard input, also as -"),
+    argument(
+        "-m",
+        "--message",
+        metavar="TEXT",
+        action="append",
+        help="send this text instead; repeatable",
+        doc="send this text; may be repeated",
+    ),
+    argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message"),
+    argument(
+        "-p",
+        "--partition",
+        metavar="PARTITION",
+        help="such as 0-1, or broker-a:1",
+        doc="send to this partition, such as `0-1` or `broker-a:1`; by default the partitions take turns",
+    ),
+    argument(
+        "-H",
+        "--property",
+        metavar="NAME=VALUE",
+        action="append",
+        help="RocketMQ: property of every message; repeatable",
+        doc="RocketMQ: property of every message; may be repeated",
+    ),
+    argument(
+        "--delay",
+        metavar="SPAN",
+        type=span_s,
+        help="RocketMQ: deliver after 90s, 15m, 12h, 7d",
+        doc="RocketMQ 5.x and the bundled broker: deliver after `90s`, `15m`, `12h` or `7d`",
+    ),
+    one_of(
+        argument(
+            "-k",
+            "--key-separator",
+            metavar="TEXT",
+            help="lines are KEY TEXT VALUE",
+            doc="a line is key, separator, value. The same key goes to the same partition. MetaQ does not store it, "
+            "RocketMQ does",
+        ),
+        argument("--format", metavar="FORMAT", help=_FORMAT_HELP, doc=_FORMAT_DOC),
+        argument("--json", action="store_true", help=_JSON_HELP, doc="lines are JSON objects: [below](#copy-as-json)"),
+    ),
+    argument(
+        "--whole",
+        action="store_true",
+        help="each file is one message, instead of each line",
+        doc="each file is one message",
+    ),
+    argument("-v", "--verbose", action="store_true", help="print where each message was stored"),
+    examples=("t -m x", "t {folder}/lines --json"),
+    list_name="files",
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
@@ -68,10 +112,11 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     parse = _parser_of(options)
     counts = _Counts()
     with profile.connect() as mq:
-        target = target_of(mq, options, partition)
+        target, line = target_of(mq, options, partition), StatusLine()
         try:
-            for lines in _inputs(options):
-                _send(lines, parse, target, counts, _shower(options))
+            with line.progress(lambda: counts.sent, f"sent to {options.topic}"):
+                for lines in _inputs(options):
+                    _send(lines, parse, target, counts, _shower(options, line))
         finally:
             note(f"{counted(counts.sent)} sent to {options.topic}")
             if counts.stripped:
@@ -157,15 +202,16 @@ def _store(target: Target[Any], lines: list[Line], messages: list[Any], counts: 
     return sent
 
 
-def _shower(options: argparse.Namespace) -> Show:
+def _shower(options: argparse.Namespace, line: StatusLine) -> Show:
     """Return the function that reports stored messages, if requested."""
     if not options.verbose:
         return lambda sent: None
-    line = _json_line if options.json else _text_line
+    text = _json_line if options.json else _text_line
 
     def show(sent: Sequence[Sent | RocketSent]) -> None:
-        for one in sent:
-            print(line(one))
+        with line.hidden():
+            for one in sent:
+                print(text(one))
 
     return show
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import topic_name
+from metaq.cli.command import argument, command
 from metaq.cli.output import print_rows, span_text, time_text
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ _ROCKETMQ: Final = (
 _ROCKETMQ_TOPIC: Final = ("partition", "start", "end", "messages", "last_message")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``stats``."""
-    parser = commands.add_parser("stats", help="show what brokers say of themselves, or of a topic")
-    parser.add_argument("topic", type=topic_name, nargs="?", metavar="TOPIC", help="default: the brokers")
-    parser.add_argument("--all", action="store_true", help="every figure of the brokers, one a line")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, with every figure")
-    parser.set_defaults(run=_run)
-
-
+@command(
+    "stats",
+    "show what brokers say of themselves, or of a topic",
+    argument("topic", type=topic_name, nargs="?", metavar="TOPIC", help="default: the brokers"),
+    argument("--all", action="store_true", help="every figure of the brokers, one a line"),
+    argument("--json", action="store_true", help="one JSON object a line, with every figure"),
+    examples=("", "t", "--all"),
+    abilities=(("`stats`", "yes", "yes, fewer", "yes"),),
+)
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.client.metaq import MetaQ
 
@@ -65,7 +66,11 @@ def _metaq(cluster: ClusterView, topic: str | None) -> tuple[Rows, tuple[str, ..
     for one in cluster.topic_statistics(topic):
         figures = asdict(one)
         realtime = figures.pop("realtime")
-        rows.append({**figures, "address": str(one.address), **_rates(one.realtime), "realtime": realtime})
+        recent, last_minute = one.last_minute, figures.pop("last_minute")
+        rates = _rates(one.realtime)
+        if recent is not None:
+            rates |= {"puts_per_s": round(recent.puts_per_s, 2)}
+        rows.append({**figures, "address": str(one.address), **rates, "realtime": realtime, "last_minute": last_minute})
     return rows, _METAQ_TOPIC
 
 
@@ -84,7 +89,8 @@ def _metaq_broker(one: BrokerStatistics) -> dict[str, object]:
         "puts": one.number("cmd_put"),
         "gets": one.number("cmd_get"),
         "failed": one.number("put_failed"),
-        **_rates(one.realtime),
+        "puts_per_s": _rounded(one.per_s("put")),
+        "gets_per_s": _rounded(one.per_s("get")),
         "figures": dict(one.figures),
         "realtime": {name: asdict(counted) for name, counted in one.realtime.items()},
     }
@@ -93,6 +99,10 @@ def _metaq_broker(one: BrokerStatistics) -> dict[str, object]:
 def _rates(realtime: Mapping[str, Realtime]) -> dict[str, object]:
     put, get = realtime.get("put"), realtime.get("get")
     return {"puts_per_s": put and round(put.per_s, 2), "gets_per_s": get and round(get.per_s, 2)}
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 2)
 
 
 def _rocketmq(cluster: RocketClusterView, topic: str | None) -> tuple[Rows, tuple[str, ...]]:

@@ -9,6 +9,8 @@ import select
 import sys
 from typing import TextIO
 
+from metaq.cli.colours import RED, fresh_line, painted
+
 
 def prepare_output() -> None:
     """Prepare the standard output.
@@ -71,4 +73,4 @@ def complain(text: str) -> None:
     """Print an error for the user, if there is somewhere to print it."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"metaq: {text}", file=sys.stderr)
+            print(f"{fresh_line(sys.stderr)}{painted('metaq:', RED, sys.stderr)} {text}", file=sys.stderr)

@@ -9,7 +9,14 @@ from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
 from metaq.client.groups.starts import Start, StartResolver
-from metaq.client.statistics import BrokerStatistics, TopicStatistics, broker_statistics, topic_statistics
+from metaq.client.statistics import (
+    BrokerStatistics,
+    TopicSize,
+    TopicStatistics,
+    broker_statistics,
+    topic_sizes,
+    topic_statistics,
+)
 from metaq.discovery.base import Directory
 from metaq.discovery.group_offsets import GroupOffsetStore
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
@@ -161,6 +168,10 @@ class ClusterView:
     def statistics(self) -> list[BrokerStatistics]:
         """Return the statistics of each broker."""
         return broker_statistics(self._directory, self._pool)
+
+    def topic_sizes(self) -> list[TopicSize]:
+        """Return what the brokers hold of each topic, sorted, with topics that have no message yet."""
+        return topic_sizes(self._directory, self._pool)
 
     def topic_statistics(self, topic: str) -> list[TopicStatistics]:
         """Return the statistics of the topic from each broker that has it.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.base import Directory
-from metaq.discovery.stats import parse_figures
+from metaq.discovery.stats import parse_figures, topic_fields
 from metaq.errors import ProtocolError, TopicNotFound
 from metaq.model import Address
 
@@ -37,6 +37,25 @@ class Realtime:
         return self.count / max(1, self.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class LastMinute:
+    """What the bundled broker stored and sent in the last ``seconds``, at most a minute."""
+
+    seconds: int
+    puts: int
+    bytes_out: int
+
+    @property
+    def puts_per_s(self) -> float:
+        """Messages stored per second."""
+        return self.puts / max(1, self.seconds)
+
+    @property
+    def bytes_out_per_s(self) -> float:
+        """Bytes sent to readers per second."""
+        return self.bytes_out / max(1, self.seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatistics:
     """A broker's figures since it started, under MetaQ's names, and counts of the last half hour.
@@ -55,10 +74,23 @@ class BrokerStatistics:
         """Return a figure as a number; ``None`` if the broker does not report it."""
         return _number(self.figures, name)
 
+    def per_s(self, kind: str) -> float | None:
+        """Return ``put`` or ``get`` per second, of the last minute; of a Java broker, of its last half hour.
+
+        ``None``: nothing was counted.
+        """
+        seconds, count = self.number("last_minute_s"), self.number(f"last_minute_{kind}s")
+        if seconds is not None and count is not None:
+            return count / max(1, seconds)
+        realtime = self.realtime.get(kind)
+        return None if realtime is None else realtime.per_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatistics:
     """A broker's statistics of a topic. ``realtime`` is empty unless the topic is configured with ``stat=true``.
+
+    ``last_minute`` is ``None`` with a Java broker.
 
     After a restart, a Java broker counts ``messages`` of the last segment of each partition only.
     """
@@ -69,6 +101,18 @@ class TopicStatistics:
     messages: int
     bytes: int
     realtime: Mapping[str, Realtime]
+    last_minute: LastMinute | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSize:
+    """What the brokers hold of a topic together. ``last_minute`` is ``None`` if one of them is a Java broker."""
+
+    topic: str
+    partitions: int
+    messages: int
+    bytes: int
+    last_minute: LastMinute | None
 
 
 def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerStatistics]:
@@ -88,6 +132,51 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
             )
         )
     return found
+
+
+def topic_sizes(directory: Directory, pool: SessionPool) -> list[TopicSize]:
+    """Ask each broker what it holds of its topics, those without a message too; sorted by topic.
+
+    Raises:
+        ConnectionFailed, DeadlineExceeded, ProtocolError: As ``broker_statistics``.
+    """
+    found: dict[str, list[TopicSize]] = {}
+    for address in directory.brokers().values():
+        with pool.lease(address) as session:
+            text = session.stats(["topics"])["topics"]
+        for topic, fields in topic_fields(text):
+            found.setdefault(topic, []).append(_size(topic, fields))
+    return [_sum(found[topic]) for topic in sorted(found)]
+
+
+def _size(topic: str, fields: Mapping[str, str]) -> TopicSize:
+    partitions, messages, size = (
+        _number(fields, name) or 0 for name in ("partitions", "message_count", "message_bytes")
+    )
+    return TopicSize(
+        topic=topic, partitions=partitions, messages=messages, bytes=size, last_minute=_last_minute(fields)
+    )
+
+
+def _sum(sizes: Sequence[TopicSize]) -> TopicSize:
+    recent = [one.last_minute for one in sizes if one.last_minute is not None]
+    total = LastMinute(
+        max((one.seconds for one in recent), default=0),
+        sum(one.puts for one in recent),
+        sum(one.bytes_out for one in recent),
+    )
+    return TopicSize(
+        topic=sizes[0].topic,
+        partitions=sum(one.partitions for one in sizes),
+        messages=sum(one.messages for one in sizes),
+        bytes=sum(one.bytes for one in sizes),
+        last_minute=total if len(recent) == len(sizes) else None,
+    )
+
+
+def _last_minute(fields: Mapping[str, str]) -> LastMinute | None:
+    seconds, puts, size = (_number(fields, f"last_minute_{name}") for name in ("s", "puts", "bytes_out"))
+    return None if seconds is None or puts is None or size is None else LastMinute(seconds, puts, size)
 
 
 def topic_statistics(directory: Directory, pool: SessionPool, topic: str) -> list[TopicStatistics]:
@@ -123,6 +212,7 @@ def _topic(broker_id: int, address: Address, figures: Mapping[str, str]) -> Topi
         messages=messages,
         bytes=size,
         realtime=_realtime(figures, "topic_realtime_"),
+        last_minute=_last_minute(figures),
     )
 
 

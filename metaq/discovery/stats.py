@@ -65,14 +65,18 @@ def parse_offered(text: str) -> dict[str, bool]:
 
     Patterns (``*``) of the configuration are left out.
     """
-    found = {}
+    return {
+        topic: "partitions" in fields and {fields.get("accept_publish"), fields.get("accept_subscribe")} != {"false"}
+        for topic, fields in topic_fields(text)
+    }
+
+
+def topic_fields(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each topic in the answer to ``stats topics`` with its fields; an empty topic has none."""
     for line in lines_of(text):
         topic, *words = line.split(" ")
         if topic and "*" not in topic:
-            fields = dict(zip(words[::2], words[1::2], strict=False))
-            accepts = {fields.get("accept_publish"), fields.get("accept_subscribe")}
-            found[topic] = "partitions" in fields and accepts != {"false"}
-    return found
+            yield topic, dict(zip(words[::2], words[1::2], strict=False))
 
 
 def data_folder(text: str) -> str | None:

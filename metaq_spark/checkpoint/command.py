@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from metaq.errors import MetaqError
 from metaq.model import Partition, TopicPartition
 from metaq_spark.backend import FORMATS, Backend, LagLookup, backend_named
 from metaq_spark.checkpoint.folder import (
@@ -26,14 +25,10 @@ from metaq_spark.lag.unread import PartitionLag
 from metaq_spark.options.positions import Group, Position, Timestamps
 from metaq_spark.options.values import timestamp_ms
 
-Commands = Any
-"""The result of ``add_subparsers``, which has no public name in argparse."""
 
-
-def add_checkpoint_command(commands: Commands) -> None:
-    """Add ``checkpoint`` and its three verbs."""
-    checkpoint = commands.add_parser("checkpoint", help="look at a stopped query's checkpoint, or move the query")
-    checkpoint.set_defaults(command=lambda _: show_usage(checkpoint))
+def add_arguments(checkpoint: argparse.ArgumentParser) -> None:
+    """Add the verbs of ``metaq-spark checkpoint``."""
+    checkpoint.set_defaults(command=lambda _: _show_usage(checkpoint))
     verbs = checkpoint.add_subparsers(metavar="VERB")
     show = verbs.add_parser("show", help="where the query is, beside what the brokers hold")
     _add_folder(show)
@@ -219,23 +214,6 @@ def _choice(arguments: argparse.Namespace, backend: Backend) -> Choice:
     return Choice(arguments.source, arguments.topic, partitions, backend.name, backend.system)
 
 
-def show_usage(parser: argparse.ArgumentParser) -> int:
-    """List the commands on standard error; return the exit status of wrong arguments."""
+def _show_usage(parser: argparse.ArgumentParser) -> int:
     parser.print_help(sys.stderr)
     return 2
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; 0 = done, 1 = refused, 2 = wrong arguments."""
-    try:
-        status: int = arguments.command(arguments)
-        return status
-    except (MetaqError, OSError) as error:
-        return _complain(error, 1)
-    except ValueError as error:
-        return _complain(error, 2)
-
-
-def _complain(error: Exception, status: int) -> int:
-    sys.stderr.write(f"metaq-spark: {error}\n")
-    return status

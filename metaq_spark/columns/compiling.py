@@ -108,11 +108,8 @@ def _records_and_elements() -> None:
     assert block.count == 1
 
 
-def add_compile_command(commands: Any) -> None:
-    """Add ``compile`` to the subparsers of ``metaq-spark``."""
-    command = commands.add_parser(
-        "compile", help="compile the loops of the connector now: when it is installed, or an image is built"
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Fill the parser of ``metaq-spark compile``, which has no arguments."""
     command.set_defaults(command=_run)
 
 

@@ -98,4 +98,5 @@ def _masked(text: str, address: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"[+-]?\d+(\.\d+)? (ms|s|GiB)\b", r"N \2", text)
     text = re.sub(r"\S+/data: ", "FOLDER: ", text)
+    text = re.sub(r"\b\d+\.\d\d\b", "RATE", text)
     return "\n".join(sorted(re.sub(r"  +", "  ", line).strip() for line in text.splitlines()))

@@ -47,6 +47,11 @@ _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
 
 class StatsReport:
+    """Makes the reply body of each item. ``version`` is the text of the version reply.
+
+    ``rocketmq`` gives the lines that say where RocketMQ's clients are served; none if they are not.
+    """
+
     def __init__(
         self,
         engine: Engine,
@@ -56,8 +61,9 @@ class StatsReport:
         guard: DiskGuard,
         replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
         state: StateTable | None = None,
+        rocketmq: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        self._engine, self._state = engine, state
+        self._engine, self._state, self._rocketmq = engine, state, rocketmq
         self._retention, self._guard = retention, guard
         self._transactions = transactions
         self._statistics = engine.statistics
@@ -120,6 +126,12 @@ class StatsReport:
         yield f"total_messages {sum(log.message_count for log in logs)}"
         yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
         yield f"config_checksum {self._config.checksum}"
+        recent = statistics.last_minute()
+        yield f"last_minute_s {recent.seconds}"
+        yield f"last_minute_puts {recent.messages_in}"
+        yield f"last_minute_gets {recent.gets}"
+        yield f"last_minute_bytes_out {recent.bytes_out}"
+        yield from self._rocketmq()
 
     def _topics(self) -> Iterator[str]:
         stored = set()
@@ -130,7 +142,8 @@ class StatsReport:
             logs, settings = list(group), self._config.topic_settings(topic)
             yield (
                 f"{topic} partitions {len(logs)} message_count {_messages(logs)} message_bytes {_bytes(logs)} "
-                f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)}"
+                f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)} "
+                f"{' '.join(self._topic_recent(topic))}"
             )
         for topic in self._shown(self._config.topics.keys() - stored):
             yield f"{topic} *Empty*"
@@ -173,6 +186,13 @@ class StatsReport:
         yield f"bytes {_bytes(logs)}"
         for kind in KINDS:
             yield f"topic_realtime_{kind} {self._topic_figures(kind, topic)}"
+        yield from self._topic_recent(topic)
+
+    def _topic_recent(self, topic: str) -> Iterator[str]:
+        recent = self._statistics.topic_last_minute(topic)
+        yield f"last_minute_s {recent.seconds}"
+        yield f"last_minute_puts {recent.messages_in}"
+        yield f"last_minute_bytes_out {recent.bytes_out}"
 
     def _durability(self) -> Iterator[str]:
         settings: dict[str, TopicConfig] = {"*SYSTEM*": self._config.system}

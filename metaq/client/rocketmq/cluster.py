@@ -86,6 +86,18 @@ class RocketClusterView:
         """
         return {topic: self._directory.queues(topic) for topic in self._directory.topics()}
 
+    def topic_messages(self) -> dict[str, int]:
+        """Return how many messages each topic holds, in queues that may be read.
+
+        Raises:
+            TopicListMissing: The name server does not list topics (a proxy).
+        """
+        queues = [TopicPartition(topic, queue) for topic, found in self.topics().items() for queue in found]
+        counts = dict.fromkeys(self.topics(), 0)
+        for where, offsets in self._offsets.ranges(queues).items():
+            counts[where.topic] += offsets.end - offsets.start
+        return counts
+
     def brokers(self) -> dict[str, Address]:
         """Return broker name -> address to read from, for brokers with at least one user topic."""
         names = {queue.broker_name for queues in self.topics().values() for queue in queues}

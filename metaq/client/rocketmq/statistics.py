@@ -41,12 +41,12 @@ class RocketBrokerStatistics:
         return int(text) if re.fullmatch(r"-?\d+", text) else None
 
     def rate(self, *names: str) -> float | None:
-        """Return the rate of the last ten seconds, the first of three, under the first of ``names`` that is reported.
+        """Return the rate of the last minute, the second of three, under the first of ``names`` that is reported.
 
         ``None``: a broker that has just started reports none.
         """
         words = next((self.figures[name].split() for name in names if name in self.figures), [])
-        return _float(words[0]) if words else None
+        return _float(words[1] if len(words) > 1 else words[0]) if words else None
 
     @property
     def disk_ratio(self) -> float | None:

@@ -74,6 +74,8 @@ class Mirror:
         }
         self._unsent: list[AnyReceived] = []
         self._copied: dict[tuple[str, Partition], Copied] = {}
+        self.messages = 0
+        """How many were copied since the start."""
         self._compared_at: int | None = None
         """How many connections there were when the messages copied last were compared."""
 
@@ -106,10 +108,10 @@ class Mirror:
             CannotCopy: A message cannot be written to the target.
             MetaqError: A cluster could not be asked, or the progress cannot be saved.
         """
-        before = sum(one.messages for one in self._copied.values())
+        before = self.messages
         while not self._copied_all():
             pass  # read again from where it was put back to
-        return sum(one.messages for one in self._copied.values()) - before
+        return self.messages - before
 
     def _copied_all(self) -> bool:
         """Copy; return false as soon as a partition continues elsewhere than it was read."""
@@ -207,6 +209,7 @@ class Mirror:
         known.positions[partition], known.last[partition] = end, LastCopied.of(block[-1])
         count = self._copied.setdefault((topic, partition), Copied(topic, partition, target, end))
         count.messages += len(block)
+        self.messages += len(block)
         count.position = end
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from metaq.cli.completion import words_of
-from metaq.cli.main import _parser, main
+from metaq.cli.main import main, whole_parser
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")]
@@ -51,7 +51,7 @@ def ask(script: Path, lines: list[str], path: str | None = None) -> list[list[st
 
 
 def test_every_command_and_option_of_the_parser_is_offered(script: Path) -> None:
-    words = list(words_of(_parser()))
+    words = list(words_of(whole_parser()))
     paths = [" ".join(("metaq", *one.path)) for one in words]
     offered = ask(script, [f"{path} -" for path in paths])
     for one, options in zip(words, offered, strict=True):

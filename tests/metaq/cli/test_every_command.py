@@ -49,7 +49,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_has_examples() -> None:
     found = commands()
-    assert set(found) == set(EXAMPLES)
+    assert [name for name in found if not EXAMPLES[name]] == []
     for name, choices in found.items():
         words = {word for line in examples(name) for word in line.split()}
         assert {value for values in choices for value in values} <= words, name
@@ -71,8 +71,6 @@ def answered_without_a_server(line: str, scheme: str) -> int | None:
     is_metaq = not scheme.startswith("rocketmq")
     if line in LOCAL or (is_metaq and name == "dlq"):
         return 0
-    if is_metaq and name in ("create", "alter", "delete"):
-        return 2
     if scheme == "{}" and line in ("groups", "lag g t", "reset g t --to earliest"):
         return 2
     return 2 if line == "dlq discard g --all" else None

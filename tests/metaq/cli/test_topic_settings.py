@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from fix_broker import free_port
+from local_servers import broker_thread
 
-from metaq.model import Partition
+from metaq.model import Address, Partition
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
+from metaq.testing.memory import MemoryBroker
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import Topic
 
@@ -79,9 +83,34 @@ def test_what_is_wrong_is_said(cluster: ScriptedCluster, rocketmq: str, command:
 
 
 @pytest.mark.parametrize("verb", ["create", "alter", "delete"])
-def test_metaq_cannot_do_it(verb: str, command: Run) -> None:
+def test_a_java_broker_cannot_do_it(verb: str, command: Run, memory: dict[Address, MemoryBroker]) -> None:
+    address = Address("b0", 8123)
+    memory[address] = MemoryBroker({"orders": 1})
     more = ["--partitions", "2"] if verb == "alter" else []
-    status, _, err = command("-c", "127.0.0.1:1", verb, "orders", *more)
+    status, _, err = command("-c", str(address), verb, "orders", *more)
     assert (status, err.count("\n")) == (2, 1)
-    assert f"metaq: {verb}: MetaQ's protocol has no request for it; " in err
+    assert f"metaq: {verb}: broker {address} does not serve RocketMQ's requests, and MetaQ's protocol has none" in err
     assert "metaq-broker ctl" in err
+
+
+def test_topics_of_bundled_brokers_named_as_metaq_s(tmp_path: Path, command: Run) -> None:
+    port = free_port()
+    with broker_thread(tmp_path, f"[rocketmq]\nenabled=true\nport={port}\n") as address:
+        cluster = ("-c", str(address))
+        status, out, _ = command(*cluster, "create", "orders", "--partitions", "3")
+        assert (status, out.splitlines()[1].split()) == (0, ["metaq", "3", "3", "rw"])
+        assert (
+            command(*cluster, "create", "orders")[2]
+            == "metaq: topic 'orders' exists at metaq; metaq alter changes it\n"
+        )
+        assert command(*cluster, "produce", "orders", *["-m", "x"] * 6)[0] == 0
+        assert [row.split()[0] for row in command(*cluster, "describe", "orders")[1].splitlines()[1:]] == [
+            "0-0", "0-1", "0-2",
+        ]  # fmt: skip
+        status, _, err = command(*cluster, "alter", "orders", "--partitions", "1")
+        assert (status, "nobody could read the 2 messages of metaq:1" in err) == (2, True)
+        assert command(*cluster, "alter", "orders", "--permissions", "r", "--broker", "0")[0] == 0
+        status, _, err = command(*cluster, "alter", "orders", "--permissions", "r", "--broker", "7")
+        assert (status, err) == (2, "metaq: no broker '7' is found; there are 0\n")
+        assert command(*cluster, "delete", "orders", "--execute")[2] == "the topic is deleted\n"
+        assert command(*cluster, "describe", "orders")[0] == 1

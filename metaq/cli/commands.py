@@ -1,0 +1,22 @@
+"""All commands, in the order in which ``metaq --help`` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from metaq.cli.command import COMMANDS, Command
+
+MODULES: Final = (
+    *("produce", "consume", "find", "inspect", "topic_settings", "lag", "groups", "dead_letters", "mirror", "stats"),
+    *("bench", "doctor", "completion"),
+)
+"""Modules of ``metaq.cli`` with commands. They are small, and import the rest of ``metaq`` when a command runs."""
+
+
+def all_commands() -> Mapping[str, Command]:
+    """Return every command by its name."""
+    for name in MODULES:
+        import_module(f"metaq.cli.{name}")
+    return COMMANDS

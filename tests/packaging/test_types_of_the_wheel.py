@@ -1,0 +1,54 @@
+"""The wheel says that it has types, and the examples of docs/client.md pass ``mypy --strict`` where it is installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from environments import ROOT, Environment
+
+PAGE = ROOT / "docs" / "client.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+IMPORT = re.compile(r"^(?:from \S+ )?import .*$", re.MULTILINE)
+LOWER_LAYERS = re.compile(r"\b(pool|directory)\b")
+"""Names that the section about the layers below the client makes, and the sections behind it use."""
+
+
+def modules() -> dict[str, str]:
+    """A module for each section with examples; it has the imports of the sections before it."""
+    found, imports = dict[str, str](), list[str]()
+    lower = ""
+    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, text = section.partition("\n")[0], "\n".join(BLOCK.findall(section))
+        if not text:
+            continue
+        if lower and LOWER_LAYERS.search(text) and "pool = " not in text:
+            found[lower] += text
+        else:
+            found[title] = "\n".join(dict.fromkeys(imports)) + "\n" + text
+            lower = title if "pool = " in text else lower
+        imports += IMPORT.findall(text)
+    return found
+
+
+def test_each_package_has_the_marker(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [f"{name}/py.typed" in names for name in ("metaq", "metaq_spark", "metaq_broker")] == [True] * 3
+
+
+def test_the_examples_of_the_client_are_typed(bare_environment: Environment, tmp_path: Path) -> None:
+    found = modules()
+    assert len(found) > 8
+    for number, text in enumerate(found.values()):
+        (tmp_path / f"example_{number}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "mypy.ini").write_text("[mypy]\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini"]
+    ran = subprocess.run(
+        [*command, "--python-executable", bare_environment.python, *sorted(tmp_path.glob("*.py"))],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    titles = {f"example_{number}.py": title for number, title in enumerate(found)}
+    assert ran.returncode == 0, f"{ran.stdout}\n{titles}"
