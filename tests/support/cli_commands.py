@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 from checkpoints import offset, query
-from metaq.cli.commands import all_commands
 
+from metaq.cli.commands import all_commands
 from metaq.cli.completion import words_of
 from metaq.cli.main import main, whole_parser
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from metaq.cli.commands import all_commands
 from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, Key, keys_of
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -23,6 +22,7 @@ from metaq_broker.operate.control.commands import ACTIONS
 from metaq_broker.operate.control.measures import DISK_FREE, METRICS
 from metaq_broker.rocketmq.nameserver.config import NameServerConfig
 
+from metaq.cli.commands import all_commands
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.headers import REQUESTS, RESPONSES
 from metaq.protocols.remoting.headers.fields import Header, Request, fields_of

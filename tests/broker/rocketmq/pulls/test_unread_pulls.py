@@ -13,7 +13,6 @@ from fix_tls import launch_with
 
 from metaq import RocketMQ
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers.pulls import PullMessage
@@ -45,7 +44,7 @@ def pull(topic: str) -> bytes:
         subscription="*",
         sub_version=0,
     )
-    return encode(request(RequestCode.PULL_MESSAGE, header.ext(RequestCode.PULL_MESSAGE), opaque=7))
+    return encode(request(PullMessage.CODE, header.ext(PullMessage.CODE), opaque=7))
 
 
 def test_consumers_that_never_read_take_half_as_much_again_at_most(tmp_path: Path) -> None:
