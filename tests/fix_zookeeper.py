@@ -189,7 +189,7 @@ def waits_until_stopped(ini: Path, words: str) -> None:
     assert process.stderr is not None
     assert any(words in line for line in process.stderr)
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 

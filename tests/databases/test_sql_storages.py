@@ -93,7 +93,7 @@ def test_two_that_save_the_first_offset_at_once_keep_one_row(database: Database)
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     rows = database.rows()
     assert [row[:3] for row in rows] == [("orders", "0-0", "g"), ("orders", "0-1", "g")]
     assert {row[3] for row in rows} <= {1, 2}

@@ -158,7 +158,7 @@ class Driver:
     def kill(self) -> None:
         """End all of them at once, without warning."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 def numbered(folder: Path) -> int:

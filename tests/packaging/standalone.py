@@ -70,10 +70,10 @@ def _daemon(name: str, arguments: Sequence[str], log_path: Path) -> Iterator[Non
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait(60)
 
 
 def _environment() -> dict[str, str]:

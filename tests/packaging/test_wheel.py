@@ -115,7 +115,7 @@ def test_broker_and_client_work_without_spark(bare_environment: Environment, tmp
             said = bare_environment.run(bare_environment.python, "-c", textwrap.dedent(ROUND_TRIP), ready[1])
             assert said == "first\n"
             broker.send_signal(signal.SIGTERM)
-            assert broker.wait(20) == 0
+            assert broker.wait(60) == 0
         finally:
             broker.kill()
 

@@ -90,7 +90,7 @@ def test_a_killed_driver_neither_loses_nor_repeats(
             assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-3000:]
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait(30)
+            driver.wait(60)
     assert 3 <= count_in(tmp_path, "commits") < 40, "the driver was killed in the middle"
     topic.copied(tmp_path).awaitTermination()
     assert numbers(topic, tmp_path) == list(range(4000))

@@ -232,7 +232,7 @@ class TestOurClientOnRealPeers:
         body = {"clientID": f"c@{topic}", "consumerDataSet": [group], "producerDataSet": []}
         beat = request(HeartBeat.CODE, {}, json.dumps(body).encode())
         assert client.call(address, beat).code == 0
-        assert notified.wait(30)
+        assert notified.wait(60)
         client.oneway(address, request(UpdateConsumerOffset.CODE, {**queue(topic, f"g-{topic}"), "commitOffset": "7"}))
         asked = request(QueryConsumerOffset.CODE, queue(topic, f"g-{topic}"))
         deadline = time.monotonic() + 30

@@ -32,7 +32,7 @@ class Driver:
     def kill(self) -> None:
         """End the Python driver and its JVM at once; Spark's Python workers end when they notice."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 def committed(folder: Path) -> int:

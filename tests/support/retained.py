@@ -134,7 +134,7 @@ class SlowWorker:
 
     async def __call__(self, step: Callable[[], None]) -> None:
         def after_gate() -> None:
-            self.gate.wait(20)
+            self.gate.wait(60)
             step()
 
         if self.passed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,28 @@ async def until_caught_up(slave: Broker) -> None:
     )
 
 
-def samsa(slave: Broker | int, timeout_ms: int = 2000) -> str:
+def samsa(slave: Broker | int, timeout_ms: int = 60_000) -> str:
+    """Return the section of a server.ini that makes the master of a pair. ``timeout_ms``: how long a slave may hang."""
     port = slave if isinstance(slave, int) else slave.port
     return f"[samsa]\nslave=127.0.0.1:{port}\nsendToSlaveTimeoutInMills={timeout_ms}\ncheckSlaveIntervalInMills=10\n"
+
+
+@contextmanager
+def holding_copies(slave: Broker) -> Iterator[None]:
+    """Have the slave of a pair keep what it is sent, and store and answer it when the block ends."""
+    receiver = slave.replication.receiver
+    assert receiver is not None
+    ended, copy = asyncio.Event(), receiver.copy
+
+    async def slow(command: PutBatch) -> object:
+        await ended.wait()
+        return await copy(command)
+
+    receiver.copy = slow  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 async def until_in_sync(master: Broker) -> None:

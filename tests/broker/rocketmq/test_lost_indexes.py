@@ -17,17 +17,13 @@ from fix_broker import StartBroker, wait_until
 from metaq_broker.log.files.durable_ends import read_durable_ends
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.segments.index import RECORD_BYTES
-from remoting_headers import send_header
+from remoting_headers import commit_of, heartbeat_of_shop, send_header
 from request_replay import Asker, Wire
 from restarted_broker import RestartedBroker
 
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.formats.rocketmq.sys_flags import PREPARED
-from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerData
-from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import HeartBeat
-from metaq.protocols.remoting.headers.transactions import COMMIT, EndTransaction
 
 pytestmark = pytest.mark.process
 
@@ -83,7 +79,7 @@ class Aged:
                 stored = wire.wait(number)
                 assert stored.code == 0
                 if end:
-                    wire.post(ended(stored.ext["queueOffset"], int(stored.ext["msgId"][-16:], 16), 10_000 + number))
+                    wire.post(commit_of(stored.ext["queueOffset"], int(stored.ext["msgId"][-16:], 16), 10_000 + number))
                     assert wire.wait(10_000 + number).code == 0
 
     def _ends(self) -> object:
@@ -111,27 +107,15 @@ class Aged:
     def commit_the_half_message(self) -> None:
         """As its producer, that is asked about it, and maybe about older ones."""
         with closing(Wire(self.broker.address)) as wire:
-            heartbeat = HeartbeatData(client_id="1", producer_data_set=(ProducerData(group_name="shop"),)).to_json()
-            wire.post(to_request(HeartBeat(), heartbeat, opaque=1))
+            wire.post(heartbeat_of_shop(1))
             assert wire.wait(1).code == 0
             for number in count(2):
                 asked = wire.wait_reported(39)
-                wire.post(ended(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), number))
+                wire.post(commit_of(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), number))
                 decided = wire.wait(number)
                 if b"open" in asked.body:
                     assert decided.code == 0
                     return
-
-
-def ended(ordinal: str, place: int, opaque: int) -> RemotingCommand:
-    header = EndTransaction(
-        producer_group="shop",
-        msg_id="U",
-        tran_state_table_offset=int(ordinal),
-        commit_log_offset=place,
-        commit_or_rollback=COMMIT,
-    )
-    return to_request(header, opaque=opaque)
 
 
 @pytest.fixture

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 from fix_broker import StartBroker, wait_until
-from remoting_headers import send_header
+from remoting_headers import commit_of, heartbeat_of_shop, send_header
 from request_replay import Asker, Wire
 from restarted_broker import RestartedBroker
 
 from metaq.formats.rocketmq.sys_flags import PREPARED
-from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerData
-from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
-from metaq.protocols.remoting.headers.transactions import COMMIT, EndTransaction
 
 pytestmark = pytest.mark.process
 
@@ -151,7 +147,7 @@ def test_a_half_message_that_an_older_copy_does_not_know(restarted: RestartedBro
             wire.post(to_request(half, body, opaque=number))
             stored.append(wire.wait(number))
             assert stored[-1].code == 0
-        wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 7))
+        wire.post(commit_of(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 7))
         assert wire.wait(7).code == 0
         wait_until(lambda: len(restarted.bodies()) == 2, "the committed message")
     restarted.stop()
@@ -159,24 +155,12 @@ def test_a_half_message_that_an_older_copy_does_not_know(restarted: RestartedBro
 
     assert OLDER in restarted.start()
     with closing(Wire(restarted.address)) as wire:
-        heartbeat = HeartbeatData(client_id="1", producer_data_set=(ProducerData(group_name="shop"),)).to_json()
-        wire.post(to_request(HeartBeat(), heartbeat, opaque=8))
+        wire.post(heartbeat_of_shop(8))
         assert wire.wait(8).code == 0
         asked = wire.wait_reported(39)
         assert asked.ext["tranStateTableOffset"] == stored[1].ext["queueOffset"]
-        wire.post(ended(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), 9))
+        wire.post(commit_of(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), 9))
         assert wire.wait(9).code == 0
-        wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 10))
+        wire.post(commit_of(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 10))
         assert wire.wait(10).code == 1, "it is ended"
     assert restarted.bodies() == [b"first", b"ended before", b"open"]
-
-
-def ended(ordinal: str, place: int, opaque: int) -> RemotingCommand:
-    header = EndTransaction(
-        producer_group="shop",
-        msg_id="U",
-        tran_state_table_offset=int(ordinal),
-        commit_log_offset=place,
-        commit_or_rollback=COMMIT,
-    )
-    return to_request(header, opaque=opaque)

@@ -138,7 +138,7 @@ class TestTheProtocolOverTls:
         broker.process.terminate()
         assert client.recv(1000) == b""
         client.close()
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(60) == 0
         broker.end()
 
 

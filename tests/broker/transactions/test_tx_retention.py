@@ -81,20 +81,20 @@ def test_a_full_disk_promises_nothing_new_and_keeps_what_was_promised(harness: H
     harness.put(X2, b"open")
     harness.begin(L1)
     harness.put(L1, b"local", partition=1)
-    harness.tx._completion._space_check = check_space
+    harness.check_space = check_space
     assert harness.prepare(X2) == f"500 XAException:code=-3,msg={FULL}"
     assert harness.commit(X2) == f"500 XAException:code=-3,msg={FULL}"
     assert harness.commit(L1) == f"500 {FULL}"
     assert asked == [[("orders", 0)], [("orders", 0)], [("orders", 1)]]
     assert harness.commit(X1, False) == "200"
     assert harness.rollback(X2) == "200"
-    harness.tx._completion._space_check = lambda partition_keys: None
+    harness.check_space = lambda partition_keys: None
     assert harness.commit(L1) == "200"
     assert (harness.bodies(), harness.bodies(partition=1)) == ([b"prepared"], [b"local"])
 
 
 def test_empty_transactions_end_on_a_full_disk(harness: Harness) -> None:
-    harness.tx._completion._space_check = lambda partition_keys: FULL
+    harness.check_space = lambda partition_keys: FULL
     for key in (X1, X2, L1):
         harness.begin(key)
     assert (harness.prepare(X1), harness.commit(X2), harness.commit(L1)) == ("200 3", "200", "200")

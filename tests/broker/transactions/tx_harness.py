@@ -174,7 +174,7 @@ class Harness:
             run_in_worker=self.loop.run_in_worker,
             limits=self.limits,
             checkpoint=self.checkpoint,
-            check_space=self.check_space,
+            check_space=lambda partition_keys: self.check_space(partition_keys),
         )
         self.report = self.tx.recover_from_journal()
         self.settle()

@@ -68,7 +68,7 @@ def test_ctrl_c_keeps_the_position_and_ends_at_once(metaq: Command) -> None:
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(6)] == [f"{letter}\n" for letter in "abcdef"]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == EXIT_INTERRUPTED
     assert metaq("consume", "orders", "--group", "g")[:2] == (EXIT_OK, [])
 

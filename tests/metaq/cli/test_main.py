@@ -266,7 +266,7 @@ class TestWithBroker:
             assert piped.stderr is not None
             assert piped.stdout.readline() == b"0\n"
             piped.stdout.close()
-            assert (piped.wait(30), piped.stderr.read()) == (EXIT_PIPE, b"")
+            assert (piped.wait(60), piped.stderr.read()) == (EXIT_PIPE, b"")
         with subprocess.Popen(
             [*COMMAND, "consume", "many", "-f", "--from", "latest"],
             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -279,7 +279,7 @@ class TestWithBroker:
                 if following.stdout.read() not in (None, b""):
                     break
             following.send_signal(signal.SIGINT)
-            assert (following.wait(30), following.stderr.read()) == (130, b"")
+            assert (following.wait(60), following.stderr.read()) == (130, b"")
 
     def test_keys_and_unknown_partitions(self, environment: dict[str, str]) -> None:
         keyed = subprocess.run(

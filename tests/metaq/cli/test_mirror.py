@@ -149,7 +149,7 @@ def test_following_goes_on_until_ctrl_c(cluster: ScriptedCluster, rocketmq: str,
         cluster.append("orders", A1, [b"3"])
         wait_until(lambda: saved(path) == {"broker-a:0": 2, "broker-a:1": 1}, "one more is copied")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "3 messages copied\n")
     assert [json.loads(line)["messages"] for line in out.splitlines()] == [2, 1]
 

@@ -43,7 +43,7 @@ async def test_a_fetch_cancelled_while_it_gives_up_a_message_loses_nothing(mq: A
     def give_up(message: Delivery, error: BaseException | None) -> None:
         given.append(message.data)
         entered.set()
-        go_on.wait(20)
+        go_on.wait(60)
 
     async with mq, consumer_of(mq, auto_ack=False, max_attempts=1, on_reject=give_up) as consumer:
         found: list[Delivery] = []

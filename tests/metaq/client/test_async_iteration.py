@@ -49,7 +49,7 @@ class Waiting:
         try:
             yield 1
             self.entered.set()
-            self.go_on.wait(10)
+            self.go_on.wait(60)
             yield 2
         finally:
             self.closed.set()

@@ -49,7 +49,7 @@ async def test_what_was_cancelled_is_not_sent_and_those_beside_it_are(setting: S
         here = Partition(0, 0)
         first, second, third = [await producer.submit("orders", text, partition=here) for text in ("a", "bb", "c")]
         assert second.cancel()
-        assert await producer.flush(10)
+        assert await producer.flush(60)
         assert (first.result().offset, third.result().offset) == (0, 21)
     assert setting.stored(0) == [b"a", b"c"]
 
@@ -121,5 +121,5 @@ async def test_a_message_without_a_future_after_ctrl_c_confuses_no_other(setting
         _, frame = producer._blocking.prepare("orders", b"bb", None, here, None)
         producer._blocking.submissions.put("orders", here, frame, len(frame))
         third = await producer.submit("orders", b"c", partition=here)
-        await producer.flush(10)
+        await producer.flush(60)
         assert [(await one).offset for one in (first, third)] == [0, 21 + 22]

@@ -36,7 +36,7 @@ class Gate:
         def call(*values: object) -> object:
             done = function(*values)
             self.entered.set()
-            assert self.opened.wait(20)
+            assert self.opened.wait(60)
             return done
 
         return call
@@ -207,4 +207,4 @@ def test_a_client_that_no_thread_was_free_to_close_is_closed(
         await leave_cancelled(mq)
 
     asyncio.run(use())
-    assert closed.wait(10)
+    assert closed.wait(60)

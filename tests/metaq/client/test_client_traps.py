@@ -193,7 +193,7 @@ async def test_an_ordered_producer_for_asyncio_keeps_the_order_over_a_kill(
                 assert await producer.send("orders", str(number), key="alice") is None
             assert list(producer.spooled.values()) == [3]
             metaq_memory.start()
-            assert await producer.recover(timeout=20)
+            assert await producer.recover(timeout=60)
         assert [one.data async for one in mq.browse("orders")] == [b"0", b"1", b"2", b"3"]
         search = mq.search_key("orders", "nobody")
         assert [one async for one in search] == []
@@ -293,7 +293,7 @@ class TestEnds:
         assert thread.is_alive()
         metaq_memory.start()
         metaq_memory.client().producer().send("orders", "last")
-        thread.join(20)
+        thread.join(60)
         assert seen == [b"a", b"last"]
 
 

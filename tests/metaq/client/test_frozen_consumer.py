@@ -78,7 +78,7 @@ class Member:
         self._process.send_signal(signal.SIGSTOP)
 
     def end(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
         assert self._process.returncode == 0
 
     def kill(self) -> None:

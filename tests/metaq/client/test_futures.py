@@ -90,7 +90,7 @@ def test_who_waits_is_woken_by_the_result(kind: type[Sender]) -> None:
     found: list[int] = []
     called = threading.Event()
     future.add_done_callback(lambda _: called.set())
-    threads = [threading.Thread(target=lambda: found.append(future.result(30))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(future.result(60))) for _ in range(4)]
     threads.append(
         threading.Thread(target=lambda: found.extend(f.result() for f in concurrent.futures.as_completed([future], 30)))
     )
@@ -99,7 +99,7 @@ def test_who_waits_is_woken_by_the_result(kind: type[Sender]) -> None:
     assert sender.begin()
     sender.succeed(7)
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert found == [7] * 5
     assert called.is_set()
 
@@ -173,8 +173,8 @@ def test_waiters_that_come_while_results_are_set_miss_none() -> None:
 
     thread = threading.Thread(target=settle)
     thread.start()
-    assert [row.future.result(30) for row in rows] == list(range(2000))
-    thread.join(30)
+    assert [row.future.result(60) for row in rows] == list(range(2000))
+    thread.join(60)
 
 
 def test_many_threads_wait_for_one_that_nobody_has_looked_at() -> None:
@@ -182,17 +182,17 @@ def test_many_threads_wait_for_one_that_nobody_has_looked_at() -> None:
     start, found = threading.Barrier(9), []
 
     def wait() -> None:
-        start.wait(30)
-        found.append(row.future.result(30))
+        start.wait(60)
+        found.append(row.future.result(60))
 
     threads = [threading.Thread(target=wait) for _ in range(8)]
     for thread in threads:
         thread.start()
-    start.wait(30)
+    start.wait(60)
     row.begin()
     row.succeed(5)
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert found == [5] * 8
 
 

@@ -28,7 +28,7 @@ def run_until(consumer: GroupConsumer, handler: Callable[[Delivery], object], co
 
     def stop() -> None:
         for _ in range(count):
-            if not done.acquire(timeout=20):
+            if not done.acquire(timeout=60):
                 break
         consumer.stop()
 
@@ -142,10 +142,10 @@ def test_a_handler_that_never_returns_does_not_keep_the_consumer_open(setting: S
 
     def handler(message: Delivery) -> None:
         entered.set()
-        release.wait(30)
+        release.wait(60)
 
     with setting.consumer(drain_s=0.05) as consumer:
-        threading.Thread(target=lambda: (entered.wait(20), consumer.stop())).start()
+        threading.Thread(target=lambda: (entered.wait(60), consumer.stop())).start()
         consumer.run(handler, workers=2)
     assert setting.stored() == 0
     release.set()

@@ -50,7 +50,7 @@ class Reader:
 
     def stop(self) -> None:
         self.consumer.stop()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     @property

@@ -109,16 +109,16 @@ def test_closing_does_not_settle_what_another_thread_is_dealing_with(setting: Se
     def work() -> None:
         for message in consumer:
             has_it.set()
-            go_on.wait(20)
+            go_on.wait(60)
             seen.append(message.data)
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert has_it.wait(20)
+    assert has_it.wait(60)
     consumer.close()
     consumer.close()
     go_on.set()
-    thread.join(20)
+    thread.join(60)
     assert (seen, setting.stored()) == ([b"a"], 0)
     with setting.consumer() as again:
         assert texts(again.fetch(timeout=5)) == ["a", "b"]
@@ -129,7 +129,7 @@ def test_closing_settles_what_a_thread_has_dealt_with_that_has_ended(setting: Se
     with setting.consumer() as consumer:
         thread = threading.Thread(target=lambda: consumer.fetch(timeout=5))
         thread.start()
-        thread.join(20)
+        thread.join(60)
     assert setting.stored() == end_of(2, 1)
 
 
@@ -139,7 +139,7 @@ def test_closing_ends_a_fetch_of_another_thread(setting: Setting) -> None:
     thread.start()
     wait_until(lambda: bool(consumer.assignment), "it reads")
     consumer.close()
-    thread.join(20)
+    thread.join(60)
     assert found == [[]]
     with pytest.raises(ValueError, match="the consumer is closed"):
         consumer.fetch()
@@ -177,11 +177,11 @@ def test_a_forked_process_is_notified_and_harms_nobody(setting: Setting) -> None
         def hold() -> None:
             with consumer._state.lock:
                 held.set()
-                forked.wait(20)
+                forked.wait(60)
 
         holding = threading.Thread(target=hold)
         holding.start()
-        assert held.wait(20)
+        assert held.wait(60)
         assert in_child(in_vain), "a lock that a thread of the parent had is not waited for"
         forked.set()
         holding.join()

@@ -155,7 +155,7 @@ def test_a_spool_that_is_full_refuses_and_forgets_nothing(metaq_memory: MemorySe
         assert sum(producer.spooled.values()) == 1 + taken
         limit_pages(producer._spool, more=1000)
         metaq_memory.start()
-        assert producer.recover(timeout=20)
+        assert producer.recover(timeout=60)
     assert [one.data for one in mq.browse("orders")] == [b"first", b"waits", *[b"x" * 1000] * taken]
 
 

@@ -83,7 +83,7 @@ def test_order_and_content_are_exact_through_a_kill(restarts: Restarts, pool: Se
                 assert isinstance(where, Sent)
             if number == 20:
                 assert where is None
-        assert producer.recover(30)
+        assert producer.recover(60)
         assert producer.spooled == {}
         assert isinstance(producer.send("t", b"last"), Sent)
     session = restarts.connect()
@@ -102,7 +102,7 @@ def test_what_waits_at_the_end_is_sent_by_the_next_producer(
         assert not producer.recover(0.2)
     restarts.start()
     with ordered(restarts, pool, tmp_path) as producer:
-        assert producer.recover(30)
+        assert producer.recover(60)
     session = restarts.connect()
     assert stored_messages(session, "t", 0) == [Message(b"a"), Message(b"b")]
     session.close()
@@ -238,7 +238,7 @@ def test_a_row_that_cannot_be_read_does_not_end_the_recovery(
     assert "cannot be read" in caplog.text
     with database:
         database.execute("UPDATE waiting SET body = x'61'")
-    assert alone.recover(20)
+    assert alone.recover(60)
     assert broker.taken == [b"a"]
 
 
@@ -249,7 +249,7 @@ def test_ctrl_c_waits_for_a_broker_that_hangs_for_some_seconds_only(
 
     def hang(topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
         entered.set()
-        answered.wait(20)
+        answered.wait(60)
         ended.set()
         return []
 
@@ -258,7 +258,7 @@ def test_ctrl_c_waits_for_a_broker_that_hangs_for_some_seconds_only(
     monkeypatch.setattr(broker, "send_many", hang)
     broker.away = False
     alone.recover(0)
-    assert entered.wait(10)
+    assert entered.wait(60)
     alone.__exit__(KeyboardInterrupt, None, None)
     assert not ended.is_set()
     spool = Spool(tmp_path / "spool")

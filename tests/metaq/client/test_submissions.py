@@ -45,7 +45,7 @@ class Setting:
 
     def _wait(self, command: Command) -> None:
         if isinstance(command, Put | PutBatch):
-            assert self.gate.wait(20)
+            assert self.gate.wait(60)
 
     def producer(self, **options: Any) -> Producer:
         return Producer(self.directory, self.pool, **options)
@@ -66,7 +66,7 @@ def setting() -> Iterator[Setting]:
 
 def test_a_future_is_settled_by_the_acknowledgement_and_by_nothing_else(setting: Setting) -> None:
     with setting.producer() as producer:
-        sent = producer.submit("orders", "tea", attribute="paid", partition=Partition(0, 1)).result(10)
+        sent = producer.submit("orders", "tea", attribute="paid", partition=Partition(0, 1)).result(60)
         assert isinstance(sent, Sent)
         assert (sent.partition, sent.offset) == (Partition(0, 1), 0)
         (frame,) = walk(setting.broker.partition("orders", 1).content())
@@ -80,7 +80,7 @@ def test_later_submissions_share_blocks_and_keep_their_order(setting: Setting) -
         futures = [producer.submit("orders", b"%d" % number, key=b"%d" % (number % 7)) for number in range(500)]
         assert not any(future.done() for future in futures)
         setting.gate.set()
-        offsets = [future.result(10) for future in futures]
+        offsets = [future.result(60) for future in futures]
     assert setting.puts < 10
     for index in (0, 1):
         numbers = [int(text) for text in setting.stored(index)]
@@ -92,14 +92,14 @@ def test_lingering_gathers_messages_and_sends_them_by_itself(setting: Setting) -
     with setting.producer(linger_s=0.2) as producer:
         futures = [producer.submit("orders", "x", partition=Partition(0, 0)) for _ in range(20)]
         for future in futures:
-            future.result(10)
+            future.result(60)
         assert setting.puts == 1
 
 
 def test_a_flush_does_not_wait_for_the_lingering(setting: Setting) -> None:
     with setting.producer(linger_s=60) as producer:
         future = producer.submit("orders", "x")
-        assert producer.flush(timeout=10)
+        assert producer.flush(timeout=60)
         assert future.done()
         assert producer.flush(timeout=0)
 
@@ -124,9 +124,9 @@ def test_a_full_window_blocks_until_something_is_acknowledged(setting: Setting) 
         waits.join(0.1)
         assert (waits.is_alive(), taken) == (True, [])
         setting.gate.set()
-        waits.join(10)
-        assert first.result(10).offset == 0
-        assert taken[0].result(10) is not None
+        waits.join(60)
+        assert first.result(60).offset == 0
+        assert taken[0].result(60) is not None
 
 
 def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> None:
@@ -144,7 +144,7 @@ def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> Non
                 second = producer.submit("orders", b"y", attribute="a")
                 assert isinstance(second.exception(1), WindowFull)
             setting.gate.set()
-            first.result(10)
+            first.result(60)
     assert given == [("orders", Message(b"y", "a"))]
 
 
@@ -152,14 +152,14 @@ def test_a_flush_ends_though_ctrl_c_came_between_a_message_and_its_bytes(setting
     with setting.producer() as producer:
         producer.submissions._bytes = -100  # or above what waits: it is counted anew
         future = producer.submit("orders", b"x" * 300)
-        assert producer.flush(timeout=10)
+        assert producer.flush(timeout=60)
         assert future.done()
 
 
 def test_a_message_that_waits_for_space_ends_the_lingering(setting: Setting) -> None:
     with setting.producer(window=1000, linger_s=60) as producer:
         futures = [producer.submit("orders", b"x" * 900) for _ in range(3)]
-        assert [future.result(10).offset >= 0 for future in futures[:2]] == [True, True]
+        assert [future.result(60).offset >= 0 for future in futures[:2]] == [True, True]
 
 
 def test_a_function_that_gets_a_message_may_use_the_producer(setting: Setting) -> None:
@@ -180,7 +180,7 @@ def test_an_attribute_that_cannot_be_written_is_refused_and_harms_no_other(setti
             producer.submit("orders", "y", attribute="\ud800")
         with pytest.raises(TypeError, match="attribute of a message: expected a string, got int"):
             producer.submit("orders", "y", attribute=5)  # type: ignore[arg-type]
-        producer.flush(10)
+        producer.flush(60)
         assert future.result(0)
 
 
@@ -196,8 +196,8 @@ def test_any_number_of_threads_submit(setting: Setting) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
-        offsets = [[future.result(10).offset for future in some] for some in taken]
+            thread.join(60)
+        offsets = [[future.result(60).offset for future in some] for some in taken]
     assert all(some == sorted(some) and len(some) == 500 for some in offsets)
     assert len(setting.stored(0)) + len(setting.stored(1)) == 2000
 
@@ -210,7 +210,7 @@ def test_a_failure_settles_each_future_with_what_is_known(setting: Setting) -> N
     with setting.producer(linger_s=0.2) as producer:
         futures = [producer.submit("orders", "x", partition=Partition(0, index)) for index in (0, 1)]
         setting.broker.before_command = refuse
-        assert futures[0].result(10).partition == Partition(0, 0)
+        assert futures[0].result(60).partition == Partition(0, 0)
         error = futures[1].exception(10)
         assert isinstance(error, SendFailed)
         assert str(error).startswith("topic 'orders': 0 of 1 messages were acknowledged: ")
@@ -231,7 +231,7 @@ def test_nothing_is_dropped_while_a_broker_restarts(setting: Setting) -> None:
     with setting.producer() as producer:
         futures = [producer.submit("orders", b"%d" % number) for number in range(100)]
         for future in futures:
-            future.result(20)
+            future.result(60)
     assert {int(text) for index in (0, 1) for text in setting.stored(index)} == set(range(100))
 
 
@@ -239,7 +239,7 @@ def test_a_cancelled_message_is_not_sent(setting: Setting) -> None:
     with setting.producer(linger_s=60) as producer:
         first, second = producer.submit("orders", "a"), producer.submit("orders", "b")
         assert first.cancel()
-        producer.flush(10)
+        producer.flush(60)
         assert second.result(0)
     assert setting.stored(0) + setting.stored(1) == [b"b"]
 
@@ -276,12 +276,12 @@ def test_a_forked_process_sends_its_own_messages_only(setting: Setting) -> None:
         def sends() -> bool:
             setting.gate = threading.Event()
             setting.gate.set()
-            sent = producer.submit("orders", "child", partition=Partition(0, 1)).result(10)
+            sent = producer.submit("orders", "child", partition=Partition(0, 1)).result(60)
             return sent.partition == Partition(0, 1) and setting.stored(1) == [b"child"]
 
         assert in_child(sends)
         setting.gate.set()
-        assert mine.result(10).partition == Partition(0, 0)
+        assert mine.result(60).partition == Partition(0, 0)
     assert (setting.stored(0), setting.stored(1)) == ([b"parent"], [])
 
 

@@ -130,12 +130,12 @@ def cut_all(broker: RunningBroker, fail: Callable[[], None]) -> list[Scenario]:
             threads.append(threading.Thread(target=scenario.run, args=(relay,)))
             threads[-1].start()
         for scenario, relay in zip(found, relays, strict=True):
-            assert relay.reached.wait(20), f"{scenario.name} never got there: {scenario.error!r}"
+            assert relay.reached.wait(60), f"{scenario.name} never got there: {scenario.error!r}"
         fail()
         for relay in relays:
             relay.release()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     return found
 
 

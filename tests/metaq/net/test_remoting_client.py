@@ -73,7 +73,7 @@ class TestCalls:
 
         with RemotingServer(backwards) as server:
             futures = [client.submit(server.address, request(11, body=b"%d" % n)) for n in range(50)]
-            assert [future.result(20).body for future in futures] == [b"%d" % n for n in range(50)]
+            assert [future.result(60).body for future in futures] == [b"%d" % n for n in range(50)]
             assert len(server.connections) == 1
 
     def test_many_threads_get_their_own_answers(self, client: RemotingClient) -> None:
@@ -87,7 +87,7 @@ class TestCalls:
         body = bytes(range(256)) * (12 << 12)
         with RemotingServer() as server:
             futures = [client.submit(server.address, request(10, body=body)) for _ in range(3)]
-            assert all(future.result(20).body == body for future in futures)
+            assert all(future.result(60).body == body for future in futures)
 
     def test_a_oneway_is_sent_and_not_waited_for(self, client: RemotingClient) -> None:
         with RemotingServer(silence) as server:
@@ -111,18 +111,18 @@ class TestCalls:
         with RemotingServer(silence) as server:
             future = client.submit(server.address, request(11), 0.1)
             with pytest.raises(DeadlineExceeded):
-                future.result(20)
+                future.result(60)
 
     def test_too_many_in_flight_is_an_error_at_once(self) -> None:
         with RemotingServer(silence) as server, RemotingClient(timeouts=TIMEOUTS, limits=ChannelLimits(2, 1)) as client:
             futures = [client.submit(server.address, request(11)) for _ in range(3)]
             with pytest.raises(TooManyInFlight, match="2 are in flight"):
-                futures[2].result(20)
+                futures[2].result(60)
             client.oneway(server.address, request(15))  # has a limit of its own
             client.close()
             for future in futures[:2]:
                 with pytest.raises(ConnectionFailed):
-                    future.result(20)
+                    future.result(60)
 
     def test_a_connection_that_ends_fails_its_calls_and_the_next_makes_another(self, client: RemotingClient) -> None:
         endings = iter([None])
@@ -173,11 +173,11 @@ class TestCalls:
         with RemotingServer(watched) as server, RemotingClient(timeouts=TIMEOUTS, settings=settings) as client:
             client.call(server.address, request(11))
             first = client._links.get(server.address, 1e12)
-            first._thread.join(20)
+            first._thread.join(60)
             assert first.connection.closed
             future = client.submit(server.address, request(12), 1.5)  # longer than idle_s and the sweep
             with pytest.raises(DeadlineExceeded):
-                future.result(20)
+                future.result(60)
 
 
 class TestServerRequests:
@@ -225,7 +225,7 @@ class TestServerRequests:
 
         def slow(address: Address, command: RemotingCommand) -> None:
             seen.release()
-            go_on.wait(20)
+            go_on.wait(60)
 
         client.register(40, slow)
         with RemotingServer(
@@ -233,7 +233,7 @@ class TestServerRequests:
         ) as server:
             for n in range(20):
                 assert client.call(server.address, request(11, body=b"%d" % n)).body == b"%d" % n
-            assert seen.acquire(timeout=20)
+            assert seen.acquire(timeout=60)
             go_on.set()
 
 
@@ -387,7 +387,7 @@ class TestWithoutThreads:
         go_on = threading.Event()
 
         def deaf(served: Served, command: RemotingCommand) -> Iterable[Answer]:
-            go_on.wait(20)
+            go_on.wait(60)
             return []
 
         with RemotingServer(deaf) as server, client.open(server.address) as connection:
@@ -408,7 +408,7 @@ class TestTls:
             RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client,
         ):
             futures = [client.submit(server.address, request(11, body=body)) for _ in range(8)]
-            assert all(future.result(20).body == body for future in futures)
+            assert all(future.result(60).body == body for future in futures)
 
     def test_permissive_talks_to_a_server_without_tls(self) -> None:
         with (
@@ -463,6 +463,6 @@ def test_any_end_of_a_client_is_a_metaq_error() -> None:
         server.wait_for(lambda: len(server.received) > 100)
         client.close()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert len(outcomes) == 6
         assert all(isinstance(outcome, ConnectionFailed) for outcome in outcomes)

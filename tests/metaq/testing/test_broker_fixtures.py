@@ -81,7 +81,7 @@ def test_times_of_messages_are_the_clocks(broker: LocalBroker) -> None:
 def test_futures_are_settled_by_the_acknowledgement(broker: LocalBroker) -> None:
     with broker.client().producer(linger_s=0.001) as producer:
         futures = [producer.submit("orders", b"%d" % number) for number in range(500)]
-        offsets = [future.result(10).offset for future in futures]
+        offsets = [future.result(60).offset for future in futures]
     assert offsets == sorted(set(offsets))
     assert [one.data for one in broker.client().browse("orders")] == [b"%d" % number for number in range(500)]
 
@@ -243,7 +243,7 @@ def test_several_threads_use_one_client(broker: LocalBroker) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     found = [one.data.decode() for one in mq.browse("orders")]
     assert {name: [text for text in found if text[0] == name] for name in "abcd"} == {
         name: [f"{name}{n}" for n in range(50)] for name in "abcd"
@@ -308,7 +308,7 @@ class TestProcess:
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.process

@@ -30,7 +30,7 @@ class Disk(QuickFiles):
 
     def fdatasync(self, fd: int) -> None:
         self.on_loop.append(threading.current_thread() is threading.main_thread())
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
 

@@ -145,7 +145,7 @@ def test_a_change_of_settings_survives_a_kill_and_sigterm_ends_it(tmp_path: Path
     assert text.endswith("orderMessageEnable=true\n")
     with process(tmp_path) as (server, _):
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
 
 
 @pytest.mark.process

@@ -154,7 +154,7 @@ def test_too_many_questions_are_left_to_the_broker(
 
     def check(message: RocketReceived) -> Outcome:
         calls.append(message.message_id)
-        release.wait(20)
+        release.wait(60)
         return "commit"
 
     one = member(check)
@@ -181,7 +181,7 @@ def test_a_check_that_never_returns_does_not_keep_the_program(
 
     one = member(check)
     one.ask("U1")
-    assert begun.wait(10)
+    assert begun.wait(60)
     before = time.monotonic()
     one.close()
     assert time.monotonic() - before < 60

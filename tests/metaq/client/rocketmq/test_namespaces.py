@@ -77,7 +77,7 @@ def test_what_is_sent_back_comes_to_members_of_either_kind(plain: RocketMQ, shop
         wait_until(lambda: bool(refused), "the message comes")
         wait_until(lambda: _end(plain, "SCHEDULE_TOPIC_XXXX") > 0, "it is sent back")
         consumer.stop()
-        thread.join(20)
+        thread.join(60)
     assert set(refused) == {"returns"}
     found: list[RocketDelivery] = []
     with plain.consumer("shop%returners", ["shop%returns"]) as other:

@@ -15,6 +15,7 @@ from rocketmq_clients import A0, A1, B0, SENDS, Setting
 
 from metaq.client import shells
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
+from metaq.client.rocketmq import sending
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
 from metaq.discovery import refreshed
@@ -31,7 +32,7 @@ from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessa
 
 def test_a_future_is_settled_by_the_acknowledgement_and_by_nothing_else(setting: Setting) -> None:
     producer = setting.mq.producer()
-    sent = producer.submit("orders", "tea", tag="hot", keys=["k"], properties={"p": "1"}, partition=A1).result(10)
+    sent = producer.submit("orders", "tea", tag="hot", keys=["k"], properties={"p": "1"}, partition=A1).result(60)
     assert isinstance(sent, RocketSent)
     assert (sent.partition, sent.offset) == (A1, 0)
     (message,) = setting.mq.browse("orders")
@@ -43,7 +44,7 @@ def test_what_is_submitted_meanwhile_shares_batches_and_keeps_its_order(setting:
     setting.slow(0.05)
     with setting.mq.producer() as producer:
         futures = [producer.submit("orders", b"%d" % number, key=b"%d" % (number % 7)) for number in range(500)]
-        sent = [future.result(10) for future in futures]
+        sent = [future.result(60) for future in futures]
     assert sum(len(setting.sends(broker.name)) for broker in setting.brokers) < 20
     for queue, stored in setting.stored().items():
         assert [int(data) for data in stored] == [n for n, one in enumerate(sent) if one.partition == queue]
@@ -53,7 +54,7 @@ def test_a_lingering_batch_goes_out_by_itself(setting: Setting) -> None:
     with setting.mq.producer(linger_s=0.2) as producer:
         futures = [producer.submit("orders", "x", partition=A0) for _ in range(20)]
         for future in futures:
-            future.result(10)
+            future.result(60)
     assert len(setting.sends()) == 1
 
 
@@ -70,7 +71,7 @@ def test_a_full_window_blocks_raises_or_gives_the_message_away(setting: Setting)
         first = producer.submit("orders", b"x" * 900, partition=A0)
         second = producer.submit("orders", b"y" * 900, partition=A0)  # waits for the first
         assert first.done()
-        assert second.result(10).offset == 1
+        assert second.result(60).offset == 1
     with setting.mq.producer(window="1 kB", on_overflow="raise") as producer:
         producer.submit("orders", b"x" * 5000)  # alone it goes, however long it is
         with pytest.raises(WindowFull, match="the window of 1024 unacknowledged bytes is full"):
@@ -89,7 +90,7 @@ def test_one_message_that_cannot_be_sent_costs_no_other(setting: Setting) -> Non
             producer.submit("orders", "bad", properties={"DELAY": "3"})
         with pytest.raises(TypeError, match="data: expected bytes or a text, got NoneType"):
             producer.submit("orders", None)  # type: ignore[arg-type]
-        assert good.result(10)
+        assert good.result(60)
 
 
 def test_many_threads_use_one_producer(setting: Setting) -> None:
@@ -102,7 +103,7 @@ def test_many_threads_use_one_producer(setting: Setting) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
     assert len({one.message_id for one in sent}) == 80
 
 
@@ -121,7 +122,7 @@ def test_a_lost_connection_does_so_too(setting: Setting) -> None:
     setting.cluster.stop_broker("broker-a", is_in_route=True)
     with setting.mq.producer() as producer:
         assert producer.send("orders", "a").partition == B0
-        assert {future.result(20).partition for future in [producer.submit("orders", "b") for _ in range(9)]} == {B0}
+        assert {future.result(60).partition for future in [producer.submit("orders", "b") for _ in range(9)]} == {B0}
 
 
 def test_a_broker_that_does_not_answer_in_time_does_so_too(setting: Setting) -> None:
@@ -133,10 +134,10 @@ def test_a_broker_that_does_not_answer_in_time_does_so_too(setting: Setting) -> 
     ("partitioner", "options"), [(None, {"key": "k1"}), (None, {"partition": A0}), (fixed(0), {}), (None, {})]
 )
 def test_a_chosen_queue_is_kept_until_its_broker_is_back(
-    setting: Setting, partitioner: Any, options: dict[str, Any]
+    setting: Setting, partitioner: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sending, "RetryPolicy", lambda: RetryPolicy(3, 0.01))
     producer = setting.mq.producer(partitioner, failover=False if partitioner is None and not options else None)
-    producer._sender._policy = RetryPolicy(3, 0.01)
     wanted = producer.send("orders", "first", **options).partition
     if not options and partitioner is None:
         wanted = A1  # the next in turn
@@ -145,11 +146,13 @@ def test_a_chosen_queue_is_kept_until_its_broker_is_back(
     assert producer.send("orders", "second", **options).partition == wanted
 
 
-def test_when_all_brokers_refuse_the_error_says_why_and_that_it_may_pass(setting: Setting) -> None:
+def test_when_all_brokers_refuse_the_error_says_why_and_that_it_may_pass(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "RetryPolicy", lambda: RetryPolicy(2, 0.01))
     for broker in setting.brokers:
         broker.refuse(None, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too much", times=1000)
     producer = setting.mq.producer()
-    producer._sender._policy = RetryPolicy(2, 0.01)
     with pytest.raises(SendFailed, match=r"SYSTEM_BUSY \(2\): \[OVERLOAD\]too much") as failed:
         producer.send("orders", "x")
     assert failed.value.retryable
@@ -181,7 +184,7 @@ def test_nothing_is_dropped_while_the_brokers_are_away(setting: Setting) -> None
         futures = [producer.submit("orders", b"%d" % number) for number in range(100)]
         threading.Timer(0.5, lambda: [setting.cluster.start_broker(name) for name in ("broker-a", "broker-b")]).start()
         for future in futures:
-            future.result(20)
+            future.result(60)
     assert sorted(int(data) for stored in setting.stored().values() for data in stored) == list(range(100))
 
 
@@ -265,7 +268,7 @@ def test_moments_are_for_brokers_that_know_them(setting: Setting) -> None:
     at = datetime(2030, 1, 2, tzinfo=UTC)
     producer.send("orders", "x", delay=1.5)
     producer.send("orders", "x", delay=timedelta(minutes=2))
-    producer.submit("orders", "x", deliver_at=at).result(10)
+    producer.submit("orders", "x", deliver_at=at).result(60)
     producer.send_many("orders", [RocketMessage(data="x", deliver_at=1_900_000_000_000), "y"])
     texts = [one.ext["i"] for one in setting.sends()]
     assert "TIMER_DELAY_MS\x011500" in texts[0]

@@ -112,7 +112,7 @@ def test_a_full_window_is_awaited_and_the_loop_stays_free(cluster: ScriptedClust
         await strict.submit("orders", "first")
         with pytest.raises(WindowFull):
             await strict.submit("orders", "x" * 100)
-        assert await strict.flush(10)
+        assert await strict.flush(60)
 
     run(cluster, main)
 

@@ -183,7 +183,7 @@ def test_a_slow_check_is_not_called_twice_and_keeps_no_other_waiting(mq: RocketM
     def check(message: RocketReceived) -> Outcome:
         calls.append(message.data)
         if message.data == b"slow":
-            release.wait(20)
+            release.wait(60)
         return "commit"
 
     with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK, check_workers=2) as producer:

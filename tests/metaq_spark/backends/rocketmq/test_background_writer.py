@@ -79,7 +79,7 @@ def test_what_is_not_acknowledged_is_limited(harness: RocketMQHarness, make: Mak
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()
-    waiting.join(20)
+    waiting.join(60)
     writer.finish()
     assert [len(body) for body in stored(harness)] == [5000, 2000]
 

@@ -97,7 +97,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
         mq.producer().send_many("orders", messages)
     yield made
     broker.process.terminate()
-    broker.process.wait(20)
+    broker.process.wait(60)
     broker.end()
 
 

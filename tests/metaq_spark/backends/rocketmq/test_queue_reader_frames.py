@@ -67,7 +67,7 @@ class Server:
     def stop(self) -> None:
         self.pool.close()
         self.broker.process.terminate()
-        self.broker.process.wait(20)
+        self.broker.process.wait(60)
         self.broker.end()
 
     @property
