@@ -94,8 +94,8 @@ def serve(root: Path, ini: Path, calls: Path) -> None:
 class CountingBroker:
     """The running broker: ``count`` returns the functions that it calls while ``act`` runs."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, calls: Path) -> None:
-        self._process, self.port, self._calls = process, port, calls
+    def __init__(self, process: subprocess.Popen[str], port: int, rocketmq_port: int, calls: Path) -> None:
+        self._process, self.port, self.rocketmq_port, self._calls = process, port, rocketmq_port, calls
 
     def count(self, act: Callable[[], object]) -> list[Name]:
         self._signal(signal.SIGUSR1)
@@ -117,10 +117,13 @@ class CountingBroker:
 @contextmanager
 def counting_broker(root: Path, folder: Path) -> Iterator[CountingBroker]:
     ini, calls = folder / "server.ini", folder / "calls.json"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        rocketmq_port = probe.getsockname()[1]
     ini.write_text(
         f"[system]\nbrokerId=1\nnumPartitions=1\nserverPort=0\ndataPath={folder / 'data'}\nunflushThreshold=0\n"
         "unflushInterval=10000\nmaxSegmentSize=64*1024*1024\nmaxTransferSize=1024*1024\ndeleteWhen=0 0 6 * * ?\n"
         f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
+        f"[rocketmq]\nenabled=true\nbrokerIP1=127.0.0.1\nport={rocketmq_port}\n"
     )
     arguments = [sys.executable, __file__, "--root", str(root), "--serve", str(ini), str(calls)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
@@ -128,7 +131,7 @@ def counting_broker(root: Path, folder: Path) -> Iterator[CountingBroker]:
             assert process.stdout is not None
             line = process.stdout.readline()
             port = int(line.split(",")[0].rpartition(":")[2])
-            yield CountingBroker(process, port, calls)
+            yield CountingBroker(process, port, rocketmq_port, calls)
         finally:
             process.terminate()
 
@@ -189,6 +192,29 @@ def puts(broker: CountingBroker, connection: socket.socket) -> Iterator[tuple[st
         prepare()
         commit()
     yield "COMMIT of a prepared branch", lowest(lambda: broker.count(commit), prepare)
+
+
+def rocketmq_send(broker: CountingBroker) -> list[Name]:
+    """Count one send of a RocketMQ client, in the broker."""
+    fields = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1795425834392", "h": "0"}
+    fields |= {"i": "KEYS\x01k", "j": "0", "k": "false", "m": "false"}
+    more = {"flag": 0, "language": "JAVA", "opaque": 7, "serializeTypeCurrentRPC": "JSON", "version": 407}
+    header = json.dumps({"code": 310, "extFields": fields, **more}, separators=(",", ":")).encode()
+    body = b"x" * 100
+    frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+    with socket.create_connection(("127.0.0.1", broker.rocketmq_port), timeout=DEADLINE_S) as connection:
+
+        def send() -> None:
+            connection.sendall(frame)
+            received = b""
+            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4]):
+                received += connection.recv(1 << 16)
+            if b'"code":0,' not in received:
+                raise SystemExit(f"the broker answers {received!r}")
+
+        for _ in range(WARM):
+            send()
+        return lowest(lambda: broker.count(send))
 
 
 def reads(address: str, recorder: Recorder) -> list[Name]:
@@ -275,6 +301,7 @@ def main() -> None:
         address = f"127.0.0.1:{broker.port}"
         with socket.create_connection(("127.0.0.1", broker.port), timeout=DEADLINE_S) as connection:
             found = dict(puts(broker, connection))
+        found["RocketMQ send to acknowledgement"] = rocketmq_send(broker)
         recorder = Recorder(root)
         found["byte range to rows, in the worker"] = reads(address, recorder)
         found["exactly-once commit, in the driver"] = exactly_once(address, recorder)

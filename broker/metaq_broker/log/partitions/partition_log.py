@@ -4,12 +4,12 @@ Invariants. Tests name them by number (``# I3``):
 
 I1. ``start_offset <= readable_end <= end_offset``. None moves back within an incarnation, but for ``end_offset``
     when a failed log is reopened: it never moves below ``readable_end``.
-I2. Only what is durable is read: bytes from ``readable_end`` on are never served. I3. Only what is durable is
-acknowledged: ``readable_end`` moves when every step of a sync has succeeded. I4. A write is stored whole or leaves no
-trace. One that finds no space is refused and changes nothing; after any other
+I2. Only what is durable is read: bytes from ``readable_end`` on are never served.
+I3. Only what is durable is acknowledged: ``readable_end`` moves when every step of a sync has succeeded.
+I4. A write is stored whole or leaves no trace. One that finds no space is refused and changes nothing; after any other
     failed write the log is read-only, and what was appended before is still synced and served.
-I5. After a failed fsync nothing behind the durable end is trusted, even if later syncs succeed. I6. Segments follow
-each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
+I5. After a failed fsync nothing behind the durable end is trusted, even if later syncs succeed.
+I6. Segments follow each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
     ones, and never the one that is written.
 I7. Recovery cuts only what was not acknowledged: the torn tail of the newest segment. Damage elsewhere is quarantined,
     and only the messages that it touches are lost.
@@ -215,7 +215,7 @@ class PartitionLog:
         if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
             return self.append(blocks[0].split())
         first = self.end_offset
-        self._write([block.data for block in blocks])
+        self._write(list(map(attrgetter("data"), blocks)))
         for block in blocks:
             self._builder.add_block(block, self._clock.now_ms)
         if self.layout.active.size >= self._settings.segment_bytes_max:

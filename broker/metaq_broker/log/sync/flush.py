@@ -158,7 +158,7 @@ class GroupCommit:
             self._make_due(partition)
         elif partition.timer is None:
             seconds = policy.flush_interval_ms / 1000
-            partition.timer = self._running_loop().call_later(seconds, self._make_due, partition)
+            partition.timer = asyncio.get_running_loop().call_later(seconds, self._make_due, partition)
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """Wait for an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or the
@@ -169,9 +169,9 @@ class GroupCommit:
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
         if not partition.waits_for_disk or log.readable_end >= end_offset:
-            self._running_loop().call_soon(callback, None)
+            asyncio.get_running_loop().call_soon(callback, None)
         elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
-            self._running_loop().call_soon(callback, lost)
+            asyncio.get_running_loop().call_soon(callback, lost)
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -224,7 +224,7 @@ class GroupCommit:
         while True:
             if not partition.start():
                 return
-            partition.settling.append(self._running_loop().create_future())
+            partition.settling.append(asyncio.get_running_loop().create_future())
             await partition.settling[-1]
 
     def policies_changed(self) -> None:
@@ -262,17 +262,12 @@ class GroupCommit:
         self._partitions[log] = partition
         return partition
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
     def _make_due(self, partition: _Partition) -> None:
         if partition.timer is not None:
             partition.stop_timer()
         partition.due = True
         if not self._due:
-            (self._loop or self._running_loop()).call_soon(self._start_due)
+            asyncio.get_running_loop().call_soon(self._start_due)
         self._due.append(partition)
 
     def _start_due(self) -> None:
@@ -320,8 +315,9 @@ class GroupCommit:
         self._under_way += 1
         disk.under_way += 1
         disk.began = Clock.monotonic()
+        self._loop = asyncio.get_running_loop()
         if self._late is None:
-            self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
+            self._late = self._loop.call_later(LATE_S, self._look_after_late)
         if len(self._threads) < min(self._workers_max, self._under_way):
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
@@ -353,7 +349,8 @@ class GroupCommit:
                 wake = is_last and not self._waking
                 self._waking |= wake
             if wake:
-                self._running_loop().call_soon_threadsafe(self._complete_all)
+                assert self._loop is not None  # it has started this sync
+                self._loop.call_soon_threadsafe(self._complete_all)
 
     # ---- completions
 
@@ -386,7 +383,7 @@ class GroupCommit:
                 if disk.waiting and now - disk.began >= LATE_S:
                     disk.start_waiting()
             if self._late is None:
-                self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
+                self._late = asyncio.get_running_loop().call_later(LATE_S, self._look_after_late)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         """Handle the end of a sync. A subclass may delay a successful one."""
@@ -416,4 +413,4 @@ class GroupCommit:
             callback(argument)
         except Exception as failure:
             context = {"message": "a durability callback failed", "exception": failure}
-            self._running_loop().call_exception_handler(context)
+            asyncio.get_running_loop().call_exception_handler(context)

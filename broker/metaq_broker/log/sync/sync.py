@@ -100,20 +100,17 @@ class SyncJob:
                 write_incarnation(self.files, self.directory, self.incarnation)
                 self.incarnation_written = True
         with contextlib.suppress(OSError):
-            self._write_indexes()
+            for target in self.targets:
+                if target.entries:
+                    index_file.write_entries(
+                        self.files,
+                        target.segment.index.path,
+                        target.segment.start,
+                        self.index_interval_bytes,
+                        target.entries_written,
+                        target.entries,
+                    )
             self.indexes_written = True
-
-    def _write_indexes(self) -> None:
-        for target in self.targets:
-            if target.entries:
-                index_file.write_entries(
-                    self.files,
-                    target.segment.index.path,
-                    target.segment.start,
-                    self.index_interval_bytes,
-                    target.entries_written,
-                    target.entries,
-                )
 
 
 class Unsynced:
@@ -154,7 +151,7 @@ class Unsynced:
         self.under_way = SyncJob(
             self._files,
             self._directory,
-            [SegmentTarget.of(segment) for segment in self._segments],
+            list(map(SegmentTarget.of, self._segments)),
             tuple(self.folders),
             durable_end,
             end,
