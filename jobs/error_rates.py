@@ -1,6 +1,6 @@
 """Count log lines and errors by component and time window: a topic of log lines in, a topic of JSON values out.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \\
         --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint progress/error_rates
 
 Two forms of lines are parsed, HDFS's and OpenSSH's (through syslog):

@@ -1,6 +1,6 @@
 """Send the lines of text files to a topic, byte for byte.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \\
         --brokers 127.0.0.1:8123 --topic lines /var/log/app.log
 
 With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topic is RocketMQ's, and its queues are its partitions.

@@ -1,6 +1,6 @@
-"""Mirrors topics to other brokers, keeping partition and order; each message exactly once if the target is MetaQ.
+"""Mirror topics to other brokers, keeping partition and order; each message exactly once if the target is MetaQ.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \\
         --from-brokers 10.0.0.1:8123 --to-brokers 10.1.0.1:8123 --topics orders,payments --checkpoint progress/mirror
 
 Payload and attribute are unchanged; message ids and timestamps are the target's. Run it again to continue; with

@@ -1,7 +1,7 @@
 """Replay a part of a topic into another topic, or into the same one, exactly once.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/replay_range.py \
-        --brokers 127.0.0.1:8123 --topic orders --to-topic orders_again \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/replay_range.py \\
+        --brokers 127.0.0.1:8123 --topic orders --to-topic orders_again \\
         --from-time 2026-11-20T06:00:00Z --to-time 2026-11-20T07:00:00Z --types paid,refunded
 
 Payload, attribute, partition and order are kept; ids and timestamps are new. With ``--dry-run`` the messages are only

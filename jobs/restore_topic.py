@@ -1,6 +1,6 @@
-"""Writes a topic from an archive (``archive_topics.py``) to brokers, exactly once, keeping partition and order.
+"""Write a topic from an archive (``archive_topics.py``) to brokers, exactly once, keeping partition and order.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/restore_topic.py \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/restore_topic.py \\
         --archive archive --topic orders --brokers 10.1.0.1:8123 --to-topic orders
 
 Only files that a manifest names are read, and nothing is written if the manifests are not in order. Payload and

@@ -1,6 +1,6 @@
 """Store the messages of topics as Parquet, in folders by topic, day and hour.
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \\
         --brokers 127.0.0.1:8123 --topics lines --output lake --checkpoint progress/lake
 
     lake/topic=lines/date=2026-11-20/hour=21/part-....parquet

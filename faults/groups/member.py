@@ -1,6 +1,6 @@
 """A consumer of a group in a process of its own. It writes a line for each handled message::
 
-    MILLISECONDS SINCE 1970 \t TEXT
+    MILLISECONDS SINCE 1970 \\t TEXT
 
 A line ``expire`` on its standard input ends its session at ZooKeeper; the end of the input ends it.
 """
