@@ -86,6 +86,11 @@ class BrokerProcess(LocalBroker):
         return str(self._rocketmq)
 
     @property
+    def pid(self) -> int | None:
+        """The id of the process; ``None`` before the first start."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -73,7 +73,7 @@ class FrontEnd:
         self._folder = Path(system.data_path)
         self.state = StateTable.open(parts.files, self._folder / FILE_NAME, LoopDriver())
         self.standby: Standby | None = None
-        self._server: BrokerServer | None = None
+        self.server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
         self._accounts: AccountsFile | None = None
         self._changing = asyncio.Lock()  # to serving, or to serving no more
@@ -82,7 +82,7 @@ class FrontEnd:
             if config.metaq_accounts:
                 self._open_accounts()  # a slave serves MetaQ's clients, too
             if serves:
-                self._server = self._new_server()
+                self.server = self._new_server()
             else:
                 self.standby = Standby(parts, self.state, client_topics(parts, config, self.state))
         except BaseException:
@@ -164,11 +164,11 @@ class FrontEnd:
     @property
     def serves(self) -> bool:
         """Whether clients are served, from ``start`` on."""
-        return self._server is not None and self._ending is None
+        return self.server is not None and self._ending is None
 
     @property
     def _part(self) -> BrokerServer | Standby:
-        part = self._server or self.standby
+        part = self.server or self.standby
         assert part is not None  # one of them, always
         return part
 
@@ -180,8 +180,8 @@ class FrontEnd:
         """
         self._follow_accounts()
         async with self._changing:
-            if self._server is not None and self._ending is None:
-                await self._server.start(tls)
+            if self.server is not None and self._ending is None:
+                await self.server.start(tls)
             else:
                 _LOG.info(NOT_SERVED, extra={"fields": {"reason": self._reason}})
 
@@ -198,12 +198,12 @@ class FrontEnd:
         if self.standby is None:
             return
         try:
-            self._server = self._new_server()
+            self.server = self._new_server()
         except (MetaqError, OSError) as error:
             raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
         self.standby = None
         self._follow_accounts()
-        await self._server.start(tls)
+        await self.server.start(tls)
 
     def _follow_accounts(self) -> None:
         if self._accounts is not None:
@@ -211,8 +211,8 @@ class FrontEnd:
 
     def fence(self, patience_s: float) -> None:
         """Stop serving clients: another broker was promoted, and registers under this name."""
-        if self._server is not None and self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end_serving(self._server, patience_s))
+        if self.server is not None and self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_serving(self.server, patience_s))
 
     async def _end_serving(self, server: BrokerServer, patience_s: float) -> None:
         async with self._changing:
@@ -222,8 +222,8 @@ class FrontEnd:
         """Answer received requests, then close the connections and the state."""
         if self._ending is not None:
             await self._ending
-        if self._server is not None:
-            await self._server.stop(patience_s)
+        if self.server is not None:
+            await self.server.stop(patience_s)
         if self._accounts is not None:
             await self._accounts.stop()
         for listener in self._listeners:
@@ -232,9 +232,9 @@ class FrontEnd:
 
     def figures(self) -> GroupFigures | None:
         """Return the figures of groups; ``None`` if no clients are served."""
-        if self._server is None:
+        if self.server is None:
             return None
-        groups, state = self._server.groups, self.state
+        groups, state = self.server.groups, self.state
         return GroupFigures(len(groups.settings.all()), groups.members.count, state.size_bytes, state.clients_bytes_max)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -248,8 +248,8 @@ class FrontEnd:
 
     def partition_deleted(self, topic: str, partition: int) -> None:
         """Reset groups to the start of a queue whose messages were deleted: others will reuse their numbers."""
-        if self._server is not None:
-            self._server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
+        if self.server is not None:
+            self.server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
 
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""

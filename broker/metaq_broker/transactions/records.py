@@ -287,7 +287,7 @@ def _read_decided_contents(r: _Reader) -> Decided:
     return _read_decided(r)._replace(contents=contents)
 
 
-_WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
+WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
     Messages: (1, _write_messages),
     Prepared: (2, _write_prepared),
     Committed: (3, _write_committed),
@@ -298,7 +298,7 @@ _WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
     Decided: (8, _write_decided),
     Undecided: (9, _write_undecided),
 }
-_READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
+READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
     1: _read_messages,
     2: _read_prepared,
     3: _read_committed,
@@ -314,7 +314,7 @@ _READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
 
 def encode(record: Record) -> tuple[int, bytes]:
     """Return ``(type, payload)`` of a record."""
-    number, write = _WRITERS[type(record)]
+    number, write = WRITERS[type(record)]
     if isinstance(record, Decided) and record.contents is not None:
         number, write = 10, _write_decided_contents
     return number, write(record)
@@ -323,7 +323,7 @@ def encode(record: Record) -> tuple[int, bytes]:
 def encode_parts(record: Record) -> tuple[int, list[Buffer]]:
     """Return ``(type, parts of the payload)`` of a record. Blocks of frames are parts of their own and not copied."""
     if isinstance(record, Messages):
-        return _WRITERS[Messages][0], _messages_parts(record)
+        return WRITERS[Messages][0], _messages_parts(record)
     number, payload = encode(record)
     return number, [payload]
 
@@ -334,7 +334,7 @@ def decode(kind: int, payload: Buffer) -> Record:
     Raises:
         RecordDamaged: An unknown type, or the payload is not of that type.
     """
-    read = _READERS.get(kind)
+    read = READERS.get(kind)
     if read is None:
         raise RecordDamaged(f"record type {kind} is unknown to this version")
     reader = _Reader(payload)

@@ -368,7 +368,7 @@ def test_a_slave_serves_no_client_and_a_promoted_one_does(tmp_path: Path) -> Non
                 _, writer = await asyncio.open_connection(front.address.host, front.address.port)
                 writer.close()
                 assert state_of(slave).get("copied-from") is None
-                server = front._server
+                server = front.server
                 assert server is not None
                 assert server.groups.offsets.get("t", "g", 0) == 2
                 left_out = 8 + LEFT_OUT + NUMBERS_AT_ONCE
@@ -397,7 +397,7 @@ def test_a_state_that_does_not_fit_the_messages_loses_none_at_a_promotion(tmp_pa
                 state.put("offset/t/g/1", (1).to_bytes(8))
                 state.put("topic/t", b'{"read_queues": 1, "write_queues": 1}')
                 await promoted(slave)
-                server = front._server
+                server = front.server
                 assert server is not None
                 assert [server.groups.offsets.get("t", "g", queue) for queue in (0, 1)] == [3, 1]
                 settings = server.topics.settings("t")
@@ -436,14 +436,14 @@ def test_a_promotion_that_a_crash_cut_off_is_finished_by_the_next_start(tmp_path
             state_of(broker).put("copied-from", b"1 36")
         async with running(config) as broker:
             assert broker.rocketmq is not None
-            server = broker.rocketmq._server
+            server = broker.rocketmq.server
             assert server is not None
             first = server.store.numbers.next
             assert first > LEFT_OUT
             assert state_of(broker).get("copied-from") is None
         async with running(config) as broker:
             assert broker.rocketmq is not None
-            server = broker.rocketmq._server
+            server = broker.rocketmq.server
             assert server is not None
             assert server.store.numbers.next == first
 

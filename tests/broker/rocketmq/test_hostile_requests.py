@@ -86,8 +86,8 @@ class FrontEnd:
         calls = self._apply, self._delete, self._retire, lambda: None
         parts = FrontEndParts(config, self.engine, self.files, self.clock, *calls)
         self.front_end = RocketmqFrontEnd.open(parts, config.rocketmq, serves=True)
-        assert self.front_end._server is not None
-        self.server: BrokerServer = self.front_end._server
+        assert self.front_end.server is not None
+        self.server: BrokerServer = self.front_end.server
         self.session = Session()
         self.server.waiting.start()
         assert self.server.lookups is not None

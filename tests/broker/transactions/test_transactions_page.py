@@ -18,10 +18,10 @@ TEXT = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encodi
 
 def test_every_record_type_is_in_the_table() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| ([A-Z]\w+) \|", TEXT, re.MULTILINE))
-    written = {str(number): kind.__name__ for kind, (number, _) in records._WRITERS.items()}
+    written = {str(number): kind.__name__ for kind, (number, _) in records.WRITERS.items()}
     with_contents, _ = records.encode(records.Decided("q", 1, (), (), (), {}, "contents"))
     assert rows == written | {str(with_contents): "Decided"}
-    assert set(map(int, rows)) == set(records._READERS)
+    assert set(map(int, rows)) == set(records.READERS)
 
 
 def test_headers_end_where_the_table_says() -> None:

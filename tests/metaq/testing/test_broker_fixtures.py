@@ -290,11 +290,11 @@ class TestProcess:
         with mq.xa(b"transfer", b"orders", unique="test") as branch:
             branch.send("orders", "prepared")
             branch.prepare()
-        process = metaq_broker._process
+        process = metaq_broker.pid
         metaq_broker.clear()
         assert (mq.cluster.topics(), rocketmq.cluster.topics(), mq.prepared()) == ({}, {}, [])
         assert mq.producer().send("orders", "anew").offset == 0
-        assert metaq_broker._process is process
+        assert metaq_broker.pid == process
 
     def test_a_start_that_fails_says_why(self, tmp_path: Path) -> None:
         (tmp_path / "data").write_text("a file in the way")

@@ -189,7 +189,7 @@ class StateTable:
         self, files: Files, path: Path, values: dict[str, bytes], driver: CommitDriver, bytes_max: int
     ) -> None:
         self.path = path
-        self._files, self._driver, self._bytes_max = files, driver, bytes_max
+        self._files, self._driver, self.bytes_max = files, driver, bytes_max
         self._values = values
         self._bytes = sum(_entry_bytes(key, value) for key, value in values.items())
         self._changes: dict[str, bytes | None] = {}
@@ -245,7 +245,7 @@ class StateTable:
     @property
     def clients_bytes_max(self) -> int:
         """Above this size, entries of clients are refused."""
-        return self._bytes_max - self._bytes_max // OWN_SHARE
+        return self.bytes_max - self.bytes_max // OWN_SHARE
 
     def part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         """Return durable bytes behind ``position`` of file ``number``; of another file, from its first record on.
@@ -286,7 +286,7 @@ class StateTable:
         self._check(key, value)
         old = self._values.get(key)
         grown = _entry_bytes(key, value) - (0 if old is None else _entry_bytes(key, old))
-        bytes_max = self.clients_bytes_max if is_of_clients else self._bytes_max
+        bytes_max = self.clients_bytes_max if is_of_clients else self.bytes_max
         if grown > 0 and self._bytes + grown > bytes_max:
             raise StateFull(key, bytes_max)
         self._bytes += grown

@@ -163,10 +163,11 @@ class DiskGuard:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(self._pause_s())
+            await asyncio.sleep(self.pause_s())
             await self.check()
 
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
+        """Return the seconds until the disks are looked at again: fewer while space is scarce."""
         scarce = any(each.low or each.free_bytes < SCARCE_FACTOR * each.free_bytes_min for each in self.folders())
         return self._limits.check_interval_ms / 1000 / (SCARCE_SPEED if scarce else 1)
 

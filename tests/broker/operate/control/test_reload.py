@@ -33,12 +33,12 @@ class Harness:
         self.applied: list[BrokerConfig] = []
         self.clock = ManualClock()
         self.stores = TopicStores.open(Files(), self.clock, self.config)
-        self.reloader = Reloader(self.file, lambda: self.config, self.stores, self._apply, self.clock)
+        self.reloader = Reloader(self.file, lambda: self.config, self.stores, self.apply, self.clock)
 
     def write(self, topics: str, system: Callable[[str], str] = lambda text: text) -> None:
         self.file.write_text(system(self.system) + topics)
 
-    def _apply(self, config: BrokerConfig) -> None:
+    def apply(self, config: BrokerConfig) -> None:
         self.config = config
         self.applied.append(config)
 
@@ -132,7 +132,7 @@ def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
     harness.config = dataclasses.replace(
         harness.config, system=dataclasses.replace(harness.config.system, server_port=77)
     )
-    harness.reloader = Reloader(harness.file, lambda: harness.config, harness.stores, harness._apply, harness.clock)
+    harness.reloader = Reloader(harness.file, lambda: harness.config, harness.stores, harness.apply, harness.clock)
     assert reported(harness.reload()) == {}
     assert harness.config.system.server_port == 77
     harness.stores.close(clean=True)
@@ -164,7 +164,7 @@ def test_a_wrong_file_changes_nothing(topics: str, message: str, harness: Harnes
 
 
 def test_without_a_file_there_is_nothing_to_reload(harness: Harness) -> None:
-    reloader = Reloader(None, lambda: harness.config, harness.stores, harness._apply, harness.clock)
+    reloader = Reloader(None, lambda: harness.config, harness.stores, harness.apply, harness.clock)
     with pytest.raises(ReloadRefused, match="started without a configuration file"):
         asyncio.run(reloader.reload())
 

@@ -244,9 +244,9 @@ def test_it_looks_by_itself_and_more_often_when_space_is_scarce() -> None:
     asyncio.run(asyncio.wait_for(scenario(guarded), 20))
     guarded = Guarded()
     asyncio.run(guarded.guard.check())
-    assert guarded.guard._pause_s() == 1.0
+    assert guarded.guard.pause_s() == 1.0
     guarded.free("a", 7999)
-    assert guarded.guard._pause_s() == 0.1
+    assert guarded.guard.pause_s() == 0.1
 
 
 # ---- what is refused

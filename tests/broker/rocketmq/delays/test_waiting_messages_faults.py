@@ -96,7 +96,7 @@ def test_clients_that_fill_the_state_table_stop_no_delivery(tmp_path: Path) -> N
     """Their offsets and groups get as much as they want, but not what the broker needs for its own positions."""
 
     async def scenario(broker: WaitingBroker) -> None:
-        broker.state._bytes_max = 1 << 16
+        broker.state.bytes_max = 1 << 16
         offsets = GroupOffsets(broker.state)
         with suppress(StateFull):
             for number in range(1 << 16):

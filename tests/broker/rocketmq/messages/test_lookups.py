@@ -217,9 +217,9 @@ def test_messages_without_a_number_are_read_when_they_have_one(tmp_path: Path) -
 
     async def first(life: Lookups) -> None:
         state = life.broker.state
-        limit, state._bytes_max = state._bytes_max, 0
+        limit, state.bytes_max = state.bytes_max, 0
         assert isinstance(await life.broker.send(b"one", {"KEYS": "k1"}), Refusal)
-        state._bytes_max = limit
+        state.bytes_max = limit
         await life.broker.stored(b"two", {"KEYS": "k2"})
         assert life.broker.bodies() == [b"one", b"two"]
         await life.index.flush()

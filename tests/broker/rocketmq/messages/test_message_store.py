@@ -319,7 +319,7 @@ def test_without_a_durable_number_nothing_is_acknowledged(tmp_path: Path, failin
         if failing == "closed":
             opened.state.close()
         else:
-            opened.state._bytes_max = 0
+            opened.state.bytes_max = 0
         assert isinstance(await opened.outcome(b"x"), StorageFailed)
 
     play(tmp_path, scenario)
