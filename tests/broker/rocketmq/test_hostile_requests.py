@@ -57,7 +57,7 @@ TEXTS: Final = [
     "%DLQ%" + "g" * 250, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102", "t" * 100_000,
 ]  # fmt: skip
 PLAUSIBLE: Final[Mapping[str, str]] = {
-    "topicFilterType": "SINGLE_TAG",
+    "topicFilterType": "SINGLE_TAG", "attributes": "+message.type=NORMAL",
     "topic": "t", "b": "t", "consumerGroup": "g", "group": "g", "groupName": "g", "queueId": "0", "e": "0",
     "sysFlag": "4", "maxMsgNums": "32", "commitOrRollback": "8", "perm": "6", "readQueueNums": "4",
     "writeQueueNums": "4", "defaultTopic": "TBW102", "c": "TBW102", "brokerId": "0", "maxNum": "5",
