@@ -120,6 +120,7 @@ class RunningFigures:
             "runtime": _duration(self._monotonic() - self._started_s),
             "putTps": self._rates(totals, "messages_in"),
             "getTransferedTps": self._rates(totals, "messages_out"),
+            "getTransferredTps": self._rates(totals, "messages_out"),  # as 5.x spells it
             "getTotalTps": self._rates(totals, "pulls"),
             "getFoundTps": self._rates(totals, "found"),
             "getMissTps": self._rates(totals, "missed"),

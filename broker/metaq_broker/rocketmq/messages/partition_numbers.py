@@ -43,8 +43,7 @@ class State(Protocol):
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         """Return keys and values."""
 
-    def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None:
-        ...
+    def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None: ...
 
 
 class Reserved(Protocol):

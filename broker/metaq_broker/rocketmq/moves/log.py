@@ -45,8 +45,7 @@ class MoveLog(Protocol[M_contra]):
 class State(Protocol):
     """A durable table of small values."""
 
-    def get(self, key: str) -> bytes | None:
-        ...
+    def get(self, key: str) -> bytes | None: ...
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         """Return the keys that begin with ``prefix``, and their current values."""

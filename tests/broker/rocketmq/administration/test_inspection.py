@@ -12,7 +12,6 @@ import pytest
 from fix_broker import StartBroker, wait_until, write_ini
 
 from metaq import RocketMQ
-from metaq.client.partitioners import fixed
 from metaq.formats.rocketmq.tags import tag_hash
 from metaq.model import Partition
 from peers.rocketmq.ask import Answer, ask
@@ -32,9 +31,9 @@ def broker(start_broker: StartBroker, tmp_path: Path) -> Iterator[str]:
     """A broker with messages in a queue of ``orders``, and a group that has read them; both clients run on."""
     where = str(start_broker("start", "-f", write_ini(tmp_path, SECTION)).rocketmq_address)
     with RocketMQ(where) as mq, mq.consumer("g", ["orders"]) as consumer:
-        producer = mq.producer(fixed(QUEUE), group="producers")
+        producer = mq.producer(group="producers")
         for number in range(MESSAGES):
-            producer.send("orders", f"message {number}", tag="red" if number else None)
+            producer.send("orders", f"message {number}", tag="red" if number else None, partition=QUEUE)
         got: list[object] = []
         wait_until(lambda: bool(got.extend(consumer.fetch(timeout=0.1))) or len(got) >= MESSAGES, "the messages")
         consumer.commit()
@@ -155,7 +154,7 @@ def test_figures_as_the_exporter_for_prometheus_reads_them(broker: str) -> None:
         "putLatency999",
     ]:
         assert float(table[name]) >= 0
-    for name in ["putTps", "getMissTps", "getTransferedTps", "getTotalTps", "getFoundTps"]:
+    for name in ["putTps", "getMissTps", "getTransferedTps", "getTransferredTps", "getTotalTps", "getFoundTps"]:
         assert len([float(each) for each in table[name].split()]) == 3
     size, unit = table["remainHowManyDataToFlush"].split()
     assert (float(size) >= 0, unit[-1]) == (True, "B")

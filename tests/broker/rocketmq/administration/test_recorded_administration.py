@@ -119,4 +119,4 @@ def test_figures_have_names_that_the_real_broker_has() -> None:
     moment = Moment(disk=DiskSpace(1, 2))
     ours = RunningFigures(Totals, lambda: moment, lambda: 1.0, lambda: 0).table().keys()
     real = line["reply"]["json"]["table"].keys()
-    assert (ours - real, real - ours) == ({"heldPulls", "connections"}, set())
+    assert (ours - real, real - ours) == ({"heldPulls", "connections", "getTransferredTps"}, set())
