@@ -61,7 +61,6 @@ PLAUSIBLE: Final[Mapping[str, str]] = {
     "topic": "t", "b": "t", "consumerGroup": "g", "group": "g", "groupName": "g", "queueId": "0", "e": "0",
     "sysFlag": "4", "maxMsgNums": "32", "commitOrRollback": "8", "perm": "6", "readQueueNums": "4",
     "writeQueueNums": "4", "defaultTopic": "TBW102", "c": "TBW102", "brokerId": "0", "maxNum": "5",
-    "attributes": "+message.type=NORMAL",
 }  # fmt: skip
 NOTHING_THERE: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 VERSIONS: Final = (0, 121, 407, 479)
