@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 from fix_client import MemoryCluster
+from leaks import threads_end
 from waiting import in_loop
 
 import metaq.client
@@ -221,10 +222,11 @@ class TestResources:
         with metaq_memory.client().consumer("g", ["orders"], **QUICK) as consumer:
             consumer.fetch(timeout=0)
             state: Any = consumer._state
-            before = len(state.wakers), threading.active_count()
-            for _ in range(200):
-                consumer.fetch(timeout=0)
-            assert (len(state.wakers), threading.active_count()) == before
+            before = len(state.wakers)
+            with threads_end():
+                for _ in range(200):
+                    consumer.fetch(timeout=0)
+            assert len(state.wakers) == before
 
         async with metaq_memory.async_client() as mq, mq.consumer("a", ["orders"], **QUICK) as consumer:
             await consumer.fetch(timeout=0)

@@ -9,6 +9,7 @@ import pytest
 from fix_broker import wait_until
 from fix_client import P0, Setting, end_of, read, texts
 from forked import in_child
+from leaks import threads_end
 
 from metaq.client.groups.deliveries import Delivery
 from metaq.errors import CorruptFrame, PartitionLost, StoreFailed
@@ -193,8 +194,7 @@ def test_a_hundred_consumers_leave_nothing_behind(setting: Setting) -> None:
     setting.send("a")
     with setting.consumer() as consumer:
         consumer.fetch(timeout=5)
-    before = threading.active_count()
-    for _ in range(100):
-        with setting.consumer() as consumer:
-            consumer.fetch(timeout=0)
-    assert threading.active_count() == before
+    with threads_end():
+        for _ in range(100):
+            with setting.consumer() as consumer:
+                consumer.fetch(timeout=0)

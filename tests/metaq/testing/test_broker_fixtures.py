@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fix_broker import wait_until
+from leaks import threads_end
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client.groups.deliveries import Delivery
@@ -270,11 +270,9 @@ class TestMemory:
         assert mq.cluster.topics() == {}
 
     def test_nothing_is_left_when_it_is_closed(self) -> None:
-        before = threading.active_count()
-        with MemoryServer() as server:
+        with threads_end(), MemoryServer() as server:
             server.client().producer().send("orders", "a")
         assert not server.running
-        wait_until(lambda: threading.active_count() == before, "its thread has ended")
 
 
 @pytest.mark.process
