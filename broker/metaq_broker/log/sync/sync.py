@@ -42,7 +42,7 @@ class SegmentTarget(NamedTuple):
         """Record in the segment that the captured part is durable."""
         segment = self.segment
         segment.synced, segment.named = self.size, True
-        if indexes_written:
+        if indexes_written and self.entries:
             count = len(self.entries) // RECORD_BYTES
             segment.index.unwritten.drop(count)
             segment.index.written = self.entries_written + count
