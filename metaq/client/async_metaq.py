@@ -173,6 +173,7 @@ class AsyncClusterView(InThreads[ClusterView]):
 
     brokers = awaited(ClusterView.brokers)
     topics = awaited(ClusterView.topics)
+    topic_sizes = awaited(ClusterView.topic_sizes)
     describe = awaited(ClusterView.describe)
     offsets_at = awaited(ClusterView.offsets_at)
     servers = awaited(ClusterView.servers)

@@ -171,6 +171,7 @@ class AsyncRocketClusterView(InThreads[RocketClusterView]):
     topic_statistics = awaited(RocketClusterView.topic_statistics)
     brokers = awaited(RocketClusterView.brokers)
     topics = awaited(RocketClusterView.topics)
+    topic_messages = awaited(RocketClusterView.topic_messages)
     describe = awaited(RocketClusterView.describe)
     offsets_at = awaited(RocketClusterView.offsets_at)
     groups = awaited(RocketClusterView.groups)
