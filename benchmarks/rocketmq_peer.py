@@ -44,7 +44,7 @@ from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix
 from peers.jvm import FAST
@@ -254,20 +254,20 @@ def options(given: Sequence[str] | None = None) -> Any:
 # ---- the ceiling of a write: batches that are prepared before the clock starts
 
 
-def batches(rows: pa.Table, queues: int) -> list[list[Block]]:
+def batches(rows: pa.Table, queues: int) -> list[list[EncodedBlock]]:
     """Return rows with columns ``value``, ``tags`` and ``keys`` as batches: an equal part for each of the queues."""
     share = -(-len(rows) // queues)
     return [_made(rows.slice(first, share).combine_chunks()) for first in range(0, len(rows), share)]
 
 
-def send_s(name_servers: str, topic: str, made: Sequence[Sequence[Block]]) -> float:
+def send_s(name_servers: str, topic: str, made: Sequence[Sequence[EncodedBlock]]) -> float:
     """Return the seconds until the broker has stored all batches; each queue has one connection."""
     with closing(SessionPool()) as pool:
         directory = NameServerDirectory(parse_name_servers(name_servers), pool)
         partitions = directory.writable(topic)
         failed: list[BaseException] = []
 
-        def send(partition: Partition, blocks: Sequence[Block]) -> None:
+        def send(partition: Partition, blocks: Sequence[EncodedBlock]) -> None:
             writer = BatchWriter(
                 pool, directory, partition.broker_name, batches_max=BATCHES_UNDER_WAY, in_order=False, receipts=False
             )
@@ -293,7 +293,7 @@ def send_s(name_servers: str, topic: str, made: Sequence[Sequence[Block]]) -> fl
         return taken
 
 
-def _made(rows: pa.Table) -> list[Block]:
+def _made(rows: pa.Table) -> list[EncodedBlock]:
     [batch] = rows.to_batches()
     columns = RowColumns(*(batch.column(name) for name in ("value", "tags", "keys")))
     encoder = ElementEncoder(columns, key_prefix(uuid.uuid4().hex, 0, 0), 0, "a benchmark")

@@ -36,7 +36,7 @@ from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
 from metaq_spark.backends.metaq.options import parse_sink_options
-from metaq_spark.columns.blocks import Block, of_block
+from metaq_spark.columns.blocks import EncodedBlock, of_block
 from metaq_spark.options.table import Use
 
 # ---- write
@@ -260,7 +260,7 @@ def commit_ms(address: str, mebibytes: int) -> Callable[[], float]:
     options = parse_sink_options({"brokers": address, "topic": TOPIC, "delivery": "exactly_once"}, Use.BATCH_WRITE)
     sessions = RetryingSessions(options, SessionPool(Timeouts(5.0, 60.0)))
     data, count = encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120))
-    block = Block(memoryview(data), count, of_block(data))
+    block = EncodedBlock(memoryview(data), count, of_block(data))
     broker_address = Address.parse(address)
 
     def run() -> float:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from metaq_spark.backend import Backend
-    from metaq_spark.sink.writers import BatchWriter, StreamWriter
+    from metaq_spark.sink.writers import SinkBatchWriter, StreamWriter
     from metaq_spark.source.batch_reader import BatchReader
     from metaq_spark.source.stream_reader import RefusedStream, StreamReader
 
@@ -100,15 +100,15 @@ class QueueDataSource(DataSource):
         return StreamReader(source)
 
     @_plain_errors
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> SinkBatchWriter:
         """The batch write."""
         from metaq_spark.errors import OptionError
         from metaq_spark.options.table import Use
-        from metaq_spark.sink.writers import BatchWriter
+        from metaq_spark.sink.writers import SinkBatchWriter
 
         if overwrite:
             raise OptionError("mode", 'overwrite: a topic can only be appended to; use .mode("append")')
-        return BatchWriter(self._backend.sink(self._raw, Use.BATCH_WRITE, schema))
+        return SinkBatchWriter(self._backend.sink(self._raw, Use.BATCH_WRITE, schema))
 
     @_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:

@@ -19,7 +19,7 @@ from metaq.backends.metaq.session import Session
 from metaq.client.consumer import read_range
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.metaq_group import Cluster
+from metaq.client.groups.metaq_group import MetaqCluster
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.offsets import GroupOffset, MemoryOffsets
 from metaq.client.producer import Producer
@@ -196,7 +196,7 @@ class Setting:
         self.directory = FixedDirectory([ADDRESS], self.pool)
         self.producer = Producer(self.directory, self.pool)
         self.offsets = MemoryOffsets()
-        self.cluster = Cluster("memory", self.directory, self.pool, None)
+        self.cluster = MetaqCluster("memory", self.directory, self.pool, None)
         self.parking = folder / "parked.sqlite"
 
     def consumer(self, **options: Any) -> GroupConsumer:

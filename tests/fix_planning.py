@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import DataLoss
-from metaq_spark.source.backend import Cuts, MessageStart, Skip, Skipped
+from metaq_spark.source.backend import Cuts, MessageStart, SkipAhead, Skipped
 
 LIVES = {name: name * 32 for name in "0123456789abcdef"}
 
@@ -58,7 +58,7 @@ class Boundaries:
         self.rounds += 1
         return {(where, offset): self._after(where, offset) for where, offset in starts}
 
-    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+    def skip(self, asked: Mapping[TopicPartition, SkipAhead]) -> dict[TopicPartition, Skipped]:
         self.rounds += 1
         return {where: self._skip(where, skip) for where, skip in asked.items()}
 
@@ -80,7 +80,7 @@ class Boundaries:
         known = self._of(where)
         return offset + self.size if known is None else known[known.index(offset) + 1]
 
-    def _skip(self, where: TopicPartition, skip: Skip) -> Skipped:
+    def _skip(self, where: TopicPartition, skip: SkipAhead) -> Skipped:
         offset, messages = skip.span.start, 0
         while offset < skip.span.end and messages < skip.messages_max:
             offset, messages = self._after(where, offset), messages + 1

@@ -26,14 +26,14 @@ RESET_INTERVAL_S: Final = 1800
 
 
 @dataclass(slots=True)
-class Realtime:
+class RealtimeCount:
     """How often an event happened (``count``) and the sum of its values (``value``; bytes for message_size)."""
 
     count: int = 0
     value: int = 0
 
 
-_Figures = defaultdict[Kind, Realtime]
+_Figures = defaultdict[Kind, RealtimeCount]
 
 
 SLOT_S: Final = 5
@@ -101,8 +101,8 @@ class Statistics:
         self.put_seconds = Histogram(SECONDS)
         self._recent_gets = LastMinute()
         self._reset_at = self._started
-        self._all: _Figures = defaultdict(Realtime)
-        self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, Realtime))
+        self._all: _Figures = defaultdict(RealtimeCount)
+        self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, RealtimeCount))
 
     @property
     def uptime_s(self) -> int:
@@ -187,12 +187,12 @@ class Statistics:
         """Seconds that the slots cover: the last one has just begun, or is nearly over."""
         return min(self.uptime_s, (_SLOTS - 1) * SLOT_S + self.uptime_s % SLOT_S)
 
-    def realtime(self, kind: Kind) -> Realtime | None:
+    def realtime(self, kind: Kind) -> RealtimeCount | None:
         """Return the figures over all topics; ``None`` if nothing was counted since the last reset."""
         self._expire()
         return self._all.get(kind)
 
-    def topic_realtime(self, kind: Kind, topic: str) -> Realtime | None:
+    def topic_realtime(self, kind: Kind, topic: str) -> RealtimeCount | None:
         """Return the figures of one topic; ``None`` if nothing was counted or the topic is not tracked."""
         self._expire()
         figures = self._topics.get(topic)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from metaq_broker.operate.control.client import ControlClient
-from metaq_broker.operate.control.messages import Request
+from metaq_broker.operate.control.messages import ControlRequest
 
 from faults.broker_process import BrokerProcess, ServerSettings
 from faults.exactly_once.checker import Seen
@@ -21,7 +21,7 @@ from faults.stored import PartitionKey
 from faults.survey import failures, survey
 from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.model import Message
 from metaq.net.transport import Timeouts
 
@@ -121,7 +121,7 @@ class BrokerPair:
         found: list[str] = []
         for number, broker in self.brokers.items():
             with self._session(number) as session:
-                found += (f"broker {number} lists branch {xid}" for xid in Transactions(session).recover())
+                found += (f"broker {number} lists branch {xid}" for xid in TransactionSteps(session).recover())
                 found += (f"broker {number} says: {line}" for line in failures(session))
             found += (f"ctl of broker {number} lists {row['key']}" for row in self._prepared(broker))
             found += (f"in the log of broker {number}: {line}" for line in broker.complaints())
@@ -130,7 +130,7 @@ class BrokerPair:
     def _prepared(self, broker: BrokerProcess) -> list[dict[str, object]]:
         client = ControlClient(broker.data, _CONTROL_S)
         try:
-            rows: list[dict[str, object]] = client.ask(Request("transactions", {}))["prepared"]
+            rows: list[dict[str, object]] = client.ask(ControlRequest("transactions", {}))["prepared"]
             return rows
         finally:
             client.close()

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from metaq.model import TransactionId, Xid
-from metaq.protocols.text.commands import Command, Decide, Oversized, Put, PutBatch, Transaction
+from metaq.protocols.text.commands import Command, Decide, Oversized, Put, PutBatch, TransactionCommand
 
 
 class Step(Enum):
@@ -49,7 +49,7 @@ def step_of(command: Command | Oversized) -> Step | None:
             return Step.PUT
         case Decide():
             return Step.DECIDE
-        case Transaction():
+        case TransactionCommand():
             return _OF_TRANSACTION.get(command.type)
         case _:
             return None
@@ -62,7 +62,7 @@ def described(command: Command | Oversized) -> str:
             return f"put {command.topic} {command.partition} {_name(command.transaction)}".rstrip()
         case Decide():
             return f"decide {command.query_id} {command.batch_id}: {' '.join(map(_name, command.branches))}"
-        case Transaction():
+        case TransactionCommand():
             return f"{command.type} {_name(command.key) or command.unique or ''}".rstrip()
         case _:
             return type(command).__name__

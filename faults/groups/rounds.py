@@ -21,7 +21,7 @@ from faults.groups.group import PARTITIONS, SAVE_S, SESSION_S, TOPIC, Group, Sen
 from faults.groups.verdict import Fault, complaints, repeated
 from metaq import MetaQ
 from metaq.discovery.zk_client import connected
-from metaq.discovery.zk_layout import Layout
+from metaq.discovery.zk_layout import ZooKeeperLayout
 from metaq.errors import MetaqError
 from metaq.net.clock import wall_clock_ms
 from peers.zookeeper import ZooKeeperServer
@@ -112,7 +112,7 @@ class Series:
         return {one.text for one in self.group.handled()} >= set(sent)
 
     def _has_begun(self) -> bool:
-        layout = Layout(f"/{self._name}")
+        layout = ZooKeeperLayout(f"/{self._name}")
         try:
             with connected(self._zookeeper.address, SESSION_S) as client:
                 (offsets,) = client.children([f"{layout.offsets('g')}/{TOPIC}"])

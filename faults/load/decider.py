@@ -14,7 +14,7 @@ from faults.history import Outcome, Step, StepKind
 from faults.load.transactors import Branch, BranchWorker, UnfinishedBranches
 from faults.load.worker import SharedWork, is_definite
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.errors import BrokerError, TransactionError
 from metaq.model import Xid
 
@@ -75,7 +75,7 @@ class Decider(BranchWorker):
             self._asked.append(branches)
         steps = self._step_of_all(branches)
         try:
-            decided = Transactions(session).decide(self.name, self._batch_id, [branch.xid for branch in branches])
+            decided = TransactionSteps(session).decide(self.name, self._batch_id, [branch.xid for branch in branches])
         except TransactionError as error:
             self._refused(steps, branches, error)
             return
@@ -116,7 +116,7 @@ class Decider(BranchWorker):
     def _replay(self, session: Session, decided: tuple[Xid, ...]) -> None:
         """Ask for the last batch again, with an unknown branch: the answer must be the recorded decision."""
         unknown = Xid(1, b"unknown", b"", self.name)
-        again = Transactions(session).decide(self.name, self._batch_id - 1, [unknown])
+        again = TransactionSteps(session).decide(self.name, self._batch_id - 1, [unknown])
         if again != decided:
             self.history.odd("decision changed", f"{self.name} batch {self._batch_id - 1}: {decided}, now {again}")
 
@@ -128,7 +128,7 @@ class Decider(BranchWorker):
         self._to_end += ((branch, StepKind.ROLLBACK) for branch in branches)
         steps = self._step_of_all(branches)
         try:
-            Transactions(session).decide(self.name, self._batch_id - 2, _xids(branches))
+            TransactionSteps(session).decide(self.name, self._batch_id - 2, _xids(branches))
         except TransactionError as error:
             for step in steps:
                 self.history.step_ended(step, Outcome.FAILED, error.text)

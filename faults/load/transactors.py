@@ -15,7 +15,7 @@ from faults.history import ENDING, History, Outcome, StepKind, TransactionRecord
 from faults.load.putters import batch_command
 from faults.load.worker import MetaqWorker, PlannedMessage, SharedWork, is_definite, put_command
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.errors import TransactionError
 from metaq.model import TransactionId, Xid
 
@@ -95,7 +95,7 @@ def attempt(
 def list_prepared(history: History, session: Session, unique: str) -> frozenset[str]:
     """Ask RECOVER and record the answer."""
     started = history.stamp()
-    keys = frozenset(map(str, Transactions(session).recover(unique)))
+    keys = frozenset(map(str, TransactionSteps(session).recover(unique)))
     history.listed(started, unique, keys)
     return keys
 
@@ -138,7 +138,7 @@ class LocalTransactor(Transactor):
     """Local transactions: most are committed, some rolled back, some abandoned with their connection."""
 
     def serve(self, session: Session) -> None:
-        steps = Transactions(session)
+        steps = TransactionSteps(session)
         while not self.shift.over.is_set():
             key = steps.local_id()
             record = self.history.transaction_begins(str(key))
@@ -163,7 +163,7 @@ class BranchWorker(Transactor):
 
         A branch whose answers are lost is left as unsure.
         """
-        steps, name = Transactions(session), f"{self.name}.{next(self._numbers)}"
+        steps, name = TransactionSteps(session), f"{self.name}.{next(self._numbers)}"
         xid = Xid(FORMAT_ID, name.encode(), b"b", self.name)
         branch = Branch(xid, self.history.transaction_begins(str(xid), self.name))
         try:
@@ -196,7 +196,7 @@ class BranchWorker(Transactor):
 
         A refusal is an oddity unless an earlier attempt without an answer may have ended the branch.
         """
-        steps = Transactions(session)
+        steps = TransactionSteps(session)
         action = steps.commit if kind is StepKind.COMMIT else steps.rollback
         may_have_ended = any(step.possible for step in branch.record.of(*ENDING))
         _, refusal = attempt(self.history, branch.record, kind, lambda: action(branch.xid))

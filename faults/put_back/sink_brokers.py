@@ -10,7 +10,7 @@ from typing import Final
 
 from faults.broker_process import BrokerProcess, BrokerTrouble, ServerSettings
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.net.transport import Timeouts
 
 TARGET: Final = "target"
@@ -93,7 +93,7 @@ class SinkBrokers:
         for broker in self.brokers.values():
             session = Session.connect(broker.address, _TIMEOUTS)
             try:
-                found += map(str, Transactions(session).recover())
+                found += map(str, TransactionSteps(session).recover())
             finally:
                 session.close()
         return found

@@ -10,7 +10,7 @@ from faults.fuzz.mutations import mutate
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
-    TopicConfig,
+    TopicConfigBody,
     TopicConfigs,
     write_registration,
 )
@@ -120,7 +120,7 @@ class Frames:
 
     def _register(self) -> Phrase:
         name, compressed = self._name(), self._random.random() < 0.5
-        table = {f"{name}-{n}": TopicConfig(topic_name=f"{name}-{n}") for n in range(self._random.randrange(5))}
+        table = {f"{name}-{n}": TopicConfigBody(topic_name=f"{name}-{n}") for n in range(self._random.randrange(5))}
         version = DataVersion(timestamp=1, counter=self._random.randrange(5))
         topics = TopicConfigs(topic_config_table=table, data_version=version)
         body = write_registration(RegisterBrokerBody(topic_config_serialize_wrapper=topics), compressed, 407)

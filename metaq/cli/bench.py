@@ -11,7 +11,7 @@ from metaq.cli.command import argument, command
 from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.operate.bench import Measured
 
 _PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
@@ -33,7 +33,7 @@ _CONNECTIONS_MAX: Final = 1000
     argument("--json", action="store_true", help="one JSON object"),
     examples=("put t --count 2", "get t"),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.cli.output import print_rows
     from metaq.operate import bench
 

@@ -4,7 +4,7 @@ with which every command is tested.
 ::
 
     @command("describe", "show the partitions of a topic", TOPIC, JSON, examples=("t",))
-    def describe(options: argparse.Namespace, profile: Profile) -> int: ...
+    def describe(options: argparse.Namespace, profile: CommandProfile) -> int: ...
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from metaq.cli.arguments import topic_name
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
 
-    Run: TypeAlias = Callable[[argparse.Namespace, Profile], int]
+    Run: TypeAlias = Callable[[argparse.Namespace, CommandProfile], int]
 
 
 @dataclass(frozen=True, slots=True)

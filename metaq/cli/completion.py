@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.command import argument, command
-from metaq.cli.completion_scripts import Option, Words, bash, fish, zsh
+from metaq.cli.completion_scripts import CompletedOption, Words, bash, fish, zsh
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
 
 TOPICS_S: Final = 1.0
 """For how long a shell may wait for topics, in seconds."""
@@ -32,7 +32,7 @@ _SHELLS: Final = {"bash": bash, "zsh": zsh, "fish": fish}
     argument("--topics", action="store_true", help="print the topics of the cluster instead, for such scripts"),
     examples=("bash", "zsh", "fish", "--topics"),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.cli.main import whole_parser
 
     if options.topics:
@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
-def _print_topics(profile: Profile) -> int:
+def _print_topics(profile: CommandProfile) -> int:
     """Print the topics, or nothing after an error, which a shell cannot use."""
     from dataclasses import replace
 
@@ -77,10 +77,10 @@ def words_of(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
         yield from words_of(nested[name], (*path, name))
 
 
-def _option(action: argparse.Action) -> Option:
+def _option(action: argparse.Action) -> CompletedOption:
     kind = _kind(action)
     takes_value = action.nargs != 0
-    return Option(
+    return CompletedOption(
         tuple(action.option_strings),
         (action.help or "").replace("%%", "%"),
         "flag" if not takes_value else kind if isinstance(kind, str) else "value",

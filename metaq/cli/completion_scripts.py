@@ -69,7 +69,7 @@ complete -F _metaq metaq
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CompletedOption:
     """An option: its names, its help text, and the kind of its value.
 
     ``values`` are the allowed values, if they are limited. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
@@ -91,7 +91,7 @@ class Words:
 
     path: tuple[str, ...]
     commands: dict[str, str]
-    options: tuple[Option, ...]
+    options: tuple[CompletedOption, ...]
     arguments: tuple[str | tuple[str, ...], ...]
     repeats: bool
 
@@ -182,7 +182,7 @@ def _fish_condition(words: Words) -> str:
     return shlex.quote("; and ".join(seen) or "true")
 
 
-def _fish_option(condition: str, option: Option) -> str:
+def _fish_option(condition: str, option: CompletedOption) -> str:
     parts = [f"complete -c metaq -n {condition}"]
     parts += [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
     if option.kind != "flag":

@@ -22,7 +22,7 @@ from metaq.cli.status_line import StatusLine
 from metaq.cli.streams import complain, require_reader
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.browser import Browser, Start
     from metaq.client.group_consumer import GroupConsumer
     from metaq.client.metaq import MetaQ
@@ -86,7 +86,7 @@ def _names(text: str) -> list[str]:
         ("`consume --group`", "in ZooKeeper", "in ZooKeeper", "yes"),
     ),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.model import Partition
 
     partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]
@@ -172,7 +172,7 @@ def _browser(
     )
 
 
-def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
+def _run_in_group(options: argparse.Namespace, profile: CommandProfile, start: Start, write: Write) -> int:
     """Print the messages that the group has not read; a message counts as read when it was written to the output."""
 
     if options.partition is not None:

@@ -14,7 +14,7 @@ from metaq.cli.command import JSON, argument, command
 from metaq.cli.output import counted, json_value, note, print_rows, time_text
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.groups.parking import ParkedMessages
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
@@ -45,7 +45,7 @@ _DEAD: Final = ("number", "topic", "moved", "attempts", "message_id")
     ),
     list_name="numbers",
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.client.metaq import MetaQ
 
     with profile.connect() as mq:

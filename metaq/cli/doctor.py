@@ -12,7 +12,7 @@ from metaq.cli.colours import GREEN, RED, YELLOW, painted
 from metaq.cli.command import JSON, command
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
 
 TIMEOUT_S: Final = 5.0
 """Default of ``--timeout``, the time limit of each step."""
@@ -29,7 +29,7 @@ _WIDTH: Final = 45
     examples=("",),
     abilities=(("`doctor`", "yes", "without clock", "yes"),),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     status = 0
     with profile.connect() as mq:
         for finding in mq.checkup(TIMEOUT_S if profile.timeout is None else profile.timeout):

@@ -16,7 +16,7 @@ from metaq.cli.output import note
 from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.metaq import MetaQ
     from metaq.client.records import Received
     from metaq.client.rocketmq.client import RocketMQ
@@ -57,7 +57,7 @@ _TIME_HELP = "a time in ISO 8601, @MS since 1970, or a span back from now such a
         ("`find --key`", "scan", "scan", "index"),
     ),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.client.metaq import MetaQ
     from metaq.errors import MessageNotFound
     from metaq.model import Partition

@@ -10,7 +10,7 @@ from metaq.cli.command import JSON, PARTITIONS, TOPIC, argument, command
 from metaq.cli.output import note, print_rows
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
 
 
 @command(
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     examples=("g t --to earliest",),
     abilities=(("`reset`", "in ZooKeeper", "in ZooKeeper", "yes"),),
 )
-def _reset(options: argparse.Namespace, profile: Profile) -> int:
+def _reset(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.model import Partition
 
     partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]

@@ -12,7 +12,7 @@ from metaq.cli.output import print_rows
 from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.rocketmq.cluster import RocketClusterView
     from metaq.client.statistics import TopicSize
 
@@ -22,7 +22,7 @@ _ROCKETMQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages")
 
 
 @command("brokers", "list brokers", JSON, examples=("",))
-def _brokers(options: argparse.Namespace, profile: Profile) -> int:
+def _brokers(options: argparse.Namespace, profile: CommandProfile) -> int:
     with profile.connect() as mq:
         rows = [{"broker": broker_id, "address": str(at)} for broker_id, at in mq.cluster.brokers().items()]
     print_rows(rows, ("broker", "address"), as_json=options.json)
@@ -38,7 +38,7 @@ def _brokers(options: argparse.Namespace, profile: Profile) -> int:
         ("`topics`", "yes, with rates of the last minute", "yes, without rates", "yes, without bytes and rates"),
     ),
 )
-def _topics(options: argparse.Namespace, profile: Profile) -> int:
+def _topics(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.client.metaq import MetaQ
 
     with profile.connect() as mq:
@@ -78,7 +78,7 @@ def _rocketmq_topics(cluster: RocketClusterView) -> list[dict[str, object]]:
     examples=("t",),
     abilities=(("`describe`", "yes", "yes, without numbers of messages", "yes"),),
 )
-def _describe(options: argparse.Namespace, profile: Profile) -> int:
+def _describe(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.client.cluster import PartitionInfo, unlisted_warning
 
     with profile.connect() as mq:
@@ -107,7 +107,7 @@ def _describe(options: argparse.Namespace, profile: Profile) -> int:
     examples=("t --at @0",),
     abilities=(("`offsets`", "yes", "no: it keeps no times", "yes"),),
 )
-def _offsets(options: argparse.Namespace, profile: Profile) -> int:
+def _offsets(options: argparse.Namespace, profile: CommandProfile) -> int:
     time_ms = parse_time(options.at, "--at")
     with profile.connect() as mq:
         found = mq.cluster.offsets_at(options.topic, time_ms)
@@ -123,7 +123,7 @@ def _offsets(options: argparse.Namespace, profile: Profile) -> int:
     examples=("",),
     abilities=(("`groups`", "in ZooKeeper", "in ZooKeeper", "yes, not at proxies"),),
 )
-def _groups(options: argparse.Namespace, profile: Profile) -> int:
+def _groups(options: argparse.Namespace, profile: CommandProfile) -> int:
     with profile.connect() as mq:
         rows = [{"group": name} for name in mq.cluster.groups()]
     print_rows(rows, ("group",), as_json=options.json)

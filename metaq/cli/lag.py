@@ -17,7 +17,7 @@ from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.checkpoint import QuerySource
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.cluster import PartitionInfo
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
@@ -71,7 +71,7 @@ def _seconds(text: str) -> float:
     ),
     list_name="topics",
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     if options.checkpoint is None and options.group is None:
         raise ValueError("lag: name a group, or --checkpoint DIR")
     with profile.connect() as mq:

@@ -15,7 +15,7 @@ from typing import Final
 import metaq
 from metaq.cli.commands import all_commands
 from metaq.cli.parser import SuggestingParser, suggestion
-from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, parse_timeout, read_profile
+from metaq.cli.profile import DEFAULT_CLUSTER, CommandProfile, ProfileError, parse_timeout, read_profile
 from metaq.cli.streams import abandon_output, complain, give_up_output, output_failure, prepare_output
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         timeout = None if options.timeout is None else parse_timeout(options.timeout)
         profile = read_profile(options.profile, options.cluster, timeout)
-        run: Callable[[argparse.Namespace, Profile], int] = options.run
+        run: Callable[[argparse.Namespace, CommandProfile], int] = options.run
         status = run(options, profile)
         sys.stdout.flush()
         return status

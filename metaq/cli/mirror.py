@@ -13,7 +13,7 @@ from metaq.cli.output import counted, note, print_rows, time_text
 from metaq.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.operate.mirror.mirror import Mirror
 
 POLL_S: Final = 0.5
@@ -39,7 +39,7 @@ _CLUSTER: Final = "as --cluster takes it, or the name of a profile"
     abilities=(("`mirror`", "source and target", "source and target", "source and target"),),
     list_name="topics",
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.operate.mirror.mirror import Mirror
     from metaq.operate.mirror.progress import ProgressFile
 
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
-def _named(text: str, given: Profile) -> Profile:
+def _named(text: str, given: CommandProfile) -> CommandProfile:
     """Return the cluster for an argument, with the common timeout."""
     from dataclasses import replace
 

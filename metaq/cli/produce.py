@@ -19,7 +19,7 @@ from metaq.cli.status_line import StatusLine
 from metaq.cli.targets import Target, target_of
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.records import Sent
     from metaq.client.rocketmq.records import RocketSent
 
@@ -105,7 +105,7 @@ class _Counts:
     examples=("t -m x", "t {folder}/lines --json"),
     list_name="files",
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.model import Partition
 
     partition = None if options.partition is None else Partition.parse_any(options.partition)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
 
-__all__ = ["DEFAULT_CLUSTER", "Profile", "ProfileError", "named_cluster", "parse_timeout", "read_profile"]
+__all__ = ["DEFAULT_CLUSTER", "CommandProfile", "ProfileError", "named_cluster", "parse_timeout", "read_profile"]
 
 
-class Profile(profile.Profile):
+class CommandProfile(profile.Profile):
     """A profile that the command connects to."""
 
     __slots__ = ()
@@ -32,9 +32,9 @@ class Profile(profile.Profile):
         return RocketMQ(**self.rocketmq()) if self.cluster.startswith(ROCKETMQ_SCHEME) else MetaQ(**self.metaq())
 
 
-def read_profile(name: str | None, cluster: str | None, timeout: float | None = None) -> Profile:
-    return Profile(**asdict(profile.read_profile(name, cluster, timeout)))
+def read_profile(name: str | None, cluster: str | None, timeout: float | None = None) -> CommandProfile:
+    return CommandProfile(**asdict(profile.read_profile(name, cluster, timeout)))
 
 
-def named_cluster(text: str) -> Profile:
-    return Profile(**asdict(profile.named_cluster(text)))
+def named_cluster(text: str) -> CommandProfile:
+    return CommandProfile(**asdict(profile.named_cluster(text)))

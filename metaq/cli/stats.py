@@ -12,7 +12,7 @@ from metaq.cli.command import argument, command
 from metaq.cli.output import print_rows, span_text, time_text
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.cluster import ClusterView
     from metaq.client.rocketmq.cluster import RocketClusterView
     from metaq.client.rocketmq.statistics import RocketBrokerStatistics
@@ -41,7 +41,7 @@ _ROCKETMQ_TOPIC: Final = ("partition", "start", "end", "messages", "last_message
     examples=("", "t", "--all"),
     abilities=(("`stats`", "yes", "yes, fewer", "yes"),),
 )
-def _run(options: argparse.Namespace, profile: Profile) -> int:
+def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.client.metaq import MetaQ
 
     if options.all and options.topic is not None:

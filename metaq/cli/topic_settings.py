@@ -18,7 +18,7 @@ from metaq.cli.output import note, print_rows
 from metaq.client.profile import ROCKETMQ_SCHEME
 
 if TYPE_CHECKING:
-    from metaq.cli.profile import Profile
+    from metaq.cli.profile import CommandProfile
     from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.topics import TopicSettings
     from metaq.client.statistics import BrokerStatistics
@@ -50,7 +50,7 @@ class _Administered(NamedTuple):
 
 
 @contextmanager
-def _administered(profile: Profile, what: str, options: argparse.Namespace) -> Iterator[list[_Administered]]:
+def _administered(profile: CommandProfile, what: str, options: argparse.Namespace) -> Iterator[list[_Administered]]:
     """Connect to the cluster; of MetaQ brokers, to the port of each for RocketMQ's clients, whose topics are the same.
 
     Raises:
@@ -76,7 +76,7 @@ def _administered(profile: Profile, what: str, options: argparse.Namespace) -> I
         ]
 
 
-def _at_broker(profile: Profile, one: BrokerStatistics, what: str, topic: str) -> RocketMQ:
+def _at_broker(profile: CommandProfile, one: BrokerStatistics, what: str, topic: str) -> RocketMQ:
     from metaq.client.rocketmq.client import RocketMQ
     from metaq.model import Address
 
@@ -102,7 +102,7 @@ def _at_broker(profile: Profile, one: BrokerStatistics, what: str, topic: str) -
     examples=("new --partitions 2",),
     abilities=_abilities("create"),
 )
-def _create(options: argparse.Namespace, profile: Profile) -> int:
+def _create(options: argparse.Namespace, profile: CommandProfile) -> int:
     with _administered(profile, "create", options) as admins:
         for each in admins:
             if there := _settings(each, options.topic):
@@ -137,7 +137,7 @@ def _settings(admin: _Administered, topic: str) -> list[TopicSettings]:
     examples=("t --permissions rw",),
     abilities=_abilities("alter"),
 )
-def _alter(options: argparse.Namespace, profile: Profile) -> int:
+def _alter(options: argparse.Namespace, profile: CommandProfile) -> int:
     if options.partitions is None and options.write_partitions is None and options.permissions is None:
         raise ValueError("alter: name --partitions, --write-partitions or --permissions")
     with _administered(profile, "alter", options) as admins:
@@ -177,7 +177,7 @@ def _require_readable(admin: _Administered, options: argparse.Namespace) -> None
     examples=("t",),
     abilities=_abilities("delete"),
 )
-def _delete(options: argparse.Namespace, profile: Profile) -> int:
+def _delete(options: argparse.Namespace, profile: CommandProfile) -> int:
     with _administered(profile, "delete", options) as admins:
         found = []
         for mq, _ in admins:

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-from metaq.client.batches import Batch
+from metaq.client.batches import MessageBatch
 from metaq.client.submissions import Submissions
 from metaq.errors import WindowFull
 
@@ -31,9 +31,9 @@ class _Settlements(Generic[P, S]):
         self.space: Final = asyncio.Event()
         """Set when something was settled."""
         self._lock = threading.Lock()
-        self._settled: list[Batch[P, S]] = []
+        self._settled: list[MessageBatch[P, S]] = []
 
-    def settled(self, batch: Batch[P, S]) -> None:
+    def settled(self, batch: MessageBatch[P, S]) -> None:
         """Have the loop settle the futures of a batch. Thread-safe."""
         with self._lock:
             is_first = not self._settled
@@ -50,7 +50,7 @@ class _Settlements(Generic[P, S]):
         self.space.set()
 
 
-def _settle_awaited(batch: Batch[Any, S]) -> None:
+def _settle_awaited(batch: MessageBatch[Any, S]) -> None:
     assert batch.outcomes is not None
     assert batch.failure is not None
     for row, future in batch.awaited:

@@ -59,11 +59,11 @@ class SubmitterLoop(Protocol):
     @property
     def loop(self) -> AbstractEventLoop: ...
 
-    def settled(self, batch: Batch[Any, Any], /) -> object:
+    def settled(self, batch: MessageBatch[Any, Any], /) -> object:
         """Called when a batch is settled, in the thread that settles it."""
 
 
-class Batch(Generic[P, S]):
+class MessageBatch(Generic[P, S]):
     """Messages of one topic, and of one ``queue`` if the producer sends each queue separately.
 
     ``messages`` grows until ``begin`` and is empty after ``settle``. ``awaited`` lists the futures of an asyncio
@@ -146,12 +146,12 @@ class OpenBatches(Generic[P, S]):
 
     def __init__(self, messages_max: int, bytes_max: int, now_s: Callable[[], float] = lambda: 0.0) -> None:
         self._messages_max, self._bytes_max, self._now_s = messages_max, bytes_max, now_s
-        self._open: dict[tuple[str, Hashable], Batch[P, S]] = {}
-        self.waiting: deque[Batch[P, S]] = deque()
+        self._open: dict[tuple[str, Hashable], MessageBatch[P, S]] = {}
+        self.waiting: deque[MessageBatch[P, S]] = deque()
         self.submitter_loop: SubmitterLoop | None = None
         """Set in every new batch."""
 
-    def add(self, topic: str, queue: Hashable, message: P, byte_count: int) -> tuple[Batch[P, S], int]:
+    def add(self, topic: str, queue: Hashable, message: P, byte_count: int) -> tuple[MessageBatch[P, S], int]:
         """Add a message; return its batch and its row there."""
         batch = self._open.get((topic, queue))
         if batch is None or batch.byte_count + byte_count > self._bytes_max:
@@ -165,8 +165,8 @@ class OpenBatches(Generic[P, S]):
         batch.byte_count += byte_count
         return batch, row
 
-    def _begin(self, topic: str, queue: Hashable) -> Batch[P, S]:
-        batch: Batch[P, S] = Batch(topic, queue, self._now_s())
+    def _begin(self, topic: str, queue: Hashable) -> MessageBatch[P, S]:
+        batch: MessageBatch[P, S] = MessageBatch(topic, queue, self._now_s())
         batch.submitter_loop = self.submitter_loop
         self._open[topic, queue] = batch
         self.waiting.append(batch)
@@ -176,9 +176,9 @@ class OpenBatches(Generic[P, S]):
         """Have every later message begin a new batch."""
         self._open.clear()
 
-    def take(self, bytes_max: int) -> list[Batch[P, S]]:
+    def take(self, bytes_max: int) -> list[MessageBatch[P, S]]:
         """Take the oldest batches until they have ``bytes_max`` bytes together; they are closed to further messages."""
-        taken: list[Batch[P, S]] = []
+        taken: list[MessageBatch[P, S]] = []
         size = 0
         while self.waiting and size < bytes_max:
             batch = self.waiting.popleft()

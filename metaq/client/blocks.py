@@ -10,7 +10,7 @@ from typing import Final, cast
 from metaq.backends.metaq.batch_writer import RETRIES, BatchWriter
 from metaq.backends.metaq.puts import Receipt, takes_blocks
 from metaq.backends.metaq.session import Session
-from metaq.client.batches import Batch, Outcomes
+from metaq.client.batches import MessageBatch, Outcomes
 from metaq.client.records import Sent, sent_at
 from metaq.errors import MetaqError, SendFailed
 from metaq.formats.message_id import IDS_PER_MS, IdRange
@@ -22,11 +22,11 @@ BLOCK_BYTES_MAX: Final = 256 << 10
 BLOCK_MESSAGES_MAX: Final = 1000
 """Most messages of one request."""
 
-Block = Batch[bytes, Sent]
+Block = MessageBatch[bytes, Sent]
 """Frames of one partition; the batch's ``queue`` is that partition."""
 
 
-class StoredMessages:
+class BlockOutcomes:
     """Positions of a block's messages, computed from the receipt of the first. Each record is created on access."""
 
     __slots__ = ("_ids", "_offsets", "_partition", "_topic")
@@ -92,7 +92,7 @@ class BlockWriter:
         receipt = next(receipts, None)
         if receipt is None:
             return None
-        return StoredMessages(self._topic, partition_of(block), receipt, list(map(len, block.messages)))
+        return BlockOutcomes(self._topic, partition_of(block), receipt, list(map(len, block.messages)))
 
     def _of_each(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent]:
         count, partition = len(block.messages), partition_of(block)

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from metaq.client.batches import PENDING, Batch
+from metaq.client.batches import PENDING, MessageBatch
 
 S = TypeVar("S")
 
@@ -24,7 +24,7 @@ class MessageFuture(Future[S]):
 
     __slots__ = ("batch", "row")  # the dict of the base class is created only with the condition
 
-    batch: Batch[Any, S]
+    batch: MessageBatch[Any, S]
     row: int
     # The attributes of the base class, while it has no condition.
     _made: threading.Condition | None = None
@@ -62,7 +62,7 @@ class MessageFuture(Future[S]):
         return super().result(timeout)
 
 
-def future_of(row: tuple[Batch[Any, S], int]) -> Future[S]:
+def future_of(row: tuple[MessageBatch[Any, S], int]) -> Future[S]:
     """Return a future for a row of a batch."""
     future: MessageFuture[S] = MessageFuture()
     future.batch, future.row = row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaq.client.groups.async_reader import AsyncGroupReader
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.metaq_group import Cluster, MetaqCore
+from metaq.client.groups.metaq_group import MetaqCluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
 from metaq.client.groups.reader import GroupReader
@@ -27,7 +27,7 @@ class GroupConsumer(GroupReader[Delivery]):
         ValueError, ExtensionMissing: ``start`` cannot be applied.
     """
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+    def __init__(self, cluster: MetaqCluster, options: ConsumerOptions) -> None:
         self._metaq = MetaqCore(cluster, options)
         super().__init__(self._metaq)
 
@@ -43,7 +43,7 @@ class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
     ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
     """
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+    def __init__(self, cluster: MetaqCluster, options: ConsumerOptions) -> None:
         self._metaq = MetaqCore(cluster, options)
         super().__init__(self._metaq)
 

@@ -12,7 +12,7 @@ from metaq.client.browser import Browser, End, Start
 from metaq.client.checkup.findings import Finding
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
-from metaq.client.groups.metaq_group import Cluster, broadcast
+from metaq.client.groups.metaq_group import MetaqCluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.ordered import SEND_TIMEOUT_S, OrderedProducer
@@ -20,7 +20,7 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
-from metaq.client.shells import Client
+from metaq.client.shells import BlockingClient
 from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
@@ -38,7 +38,7 @@ XA_FORMAT: Final = 0x4D51
 EXAMPLE = f"{ports.METAQ_HERE}, or zk://127.0.0.1:2181/meta"
 
 
-class MetaQ(Client):
+class MetaQ(BlockingClient):
     """A client of a cluster: the brokers at ``cluster``, or all brokers registered in ZooKeeper.
 
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
@@ -75,7 +75,7 @@ class MetaQ(Client):
         else:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts, self._tls = timeouts, tls
-        self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
+        self.consumers: Final = MetaqCluster(cluster, self._directory, self._pool, self._zookeeper)
         """The parts of the cluster that consumers use."""
 
     @classmethod

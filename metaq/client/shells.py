@@ -42,7 +42,7 @@ class Ended(Protocol):
 E = TypeVar("E", bound=Ended)
 
 
-class Client(ClosedByBlock):
+class BlockingClient(ClosedByBlock):
     """A client of servers, over a pool of connections. Objects that it made end with it."""
 
     def __init__(self, pool: Pool[Any]) -> None:
@@ -101,7 +101,7 @@ class EndedAwaited(Protocol):
 A = TypeVar("A", bound=EndedAwaited)
 
 
-Blocking = TypeVar("Blocking", bound=Client)
+Blocking = TypeVar("Blocking", bound=BlockingClient)
 
 
 class AsyncClient(ClosedByAsyncBlock[Blocking]):
@@ -118,7 +118,7 @@ class AsyncClient(ClosedByAsyncBlock[Blocking]):
         return made
 
     async def close(self, timeout: float | None = None) -> None:
-        """Close the client; see ``Client.close``."""
+        """Close the client; see ``BlockingClient.close``."""
         for made in list(self._made):
             await made._end_with_client()
         await super().close(timeout)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
-from metaq.client.batches import Batch, OpenBatches, SubmitterLoop
+from metaq.client.batches import MessageBatch, OpenBatches, SubmitterLoop
 from metaq.client.forks import notify_after_fork
 from metaq.client.topic_lookups import TopicLookups
 from metaq.errors import WindowFull
@@ -58,7 +58,7 @@ class Submissions(Generic[M, P, S]):
 
     def __init__(
         self,
-        send: Callable[[str, Sequence[Batch[P, S]]], object],
+        send: Callable[[str, Sequence[MessageBatch[P, S]]], object],
         given: Callable[[P], M],
         clock: Clock,
         *,
@@ -94,7 +94,7 @@ class Submissions(Generic[M, P, S]):
         self._thread_waits = self._overflowed = self._closed = self._given_up = False
         self._thread: threading.Thread | None = None
 
-    def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> tuple[Batch[P, S], int]:
+    def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> tuple[MessageBatch[P, S], int]:
         """Take a message; return its batch and its row there.
 
         Raises:
@@ -131,13 +131,13 @@ class Submissions(Generic[M, P, S]):
             lambda: not self._bytes or self._bytes <= limit or self._closed, timeout=self.max_block_s
         )
 
-    def _refuse(self, topic: str, message: P) -> tuple[Batch[P, S], int]:
+    def _refuse(self, topic: str, message: P) -> tuple[MessageBatch[P, S], int]:
         """Raise, or pass the message to the overflow function; return a failed batch."""
         full = WindowFull(topic, self.window_bytes)
         if not callable(self._on_overflow):
             raise full
         self._on_overflow(topic, self._given(message))
-        refused: Batch[P, S] = Batch(topic, None)
+        refused: MessageBatch[P, S] = MessageBatch(topic, None)
         refused.submitter_loop = self._gathering.submitter_loop
         refused.settle([None], full)
         return refused, 0
@@ -196,7 +196,7 @@ class Submissions(Generic[M, P, S]):
 
     def _run(self) -> None:
         while batches := self._take():
-            by_topic: dict[str, list[Batch[P, S]]] = {}
+            by_topic: dict[str, list[MessageBatch[P, S]]] = {}
             for batch in batches:
                 by_topic.setdefault(batch.topic, []).append(batch)
             for topic, some in by_topic.items():
@@ -207,7 +207,7 @@ class Submissions(Generic[M, P, S]):
                     self._bytes = sum(batch.byte_count for batch in left)
                     self._settled.notify_all()
 
-    def _take(self) -> list[Batch[P, S]]:
+    def _take(self) -> list[MessageBatch[P, S]]:
         """Wait for the next batches; return an empty list when the producer is closed."""
         with self._lock:
             while not self._is_due():
@@ -230,7 +230,7 @@ class Submissions(Generic[M, P, S]):
         """Seconds until the oldest batch is due."""
         return self._gathering.waiting[0].since_s + self._linger_s - self._clock.monotonic()
 
-    def _send_some(self, topic: str, batches: Sequence[Batch[P, S]]) -> None:
+    def _send_some(self, topic: str, batches: Sequence[MessageBatch[P, S]]) -> None:
         for batch in batches:
             batch.begin()
         failure: Exception | None = None

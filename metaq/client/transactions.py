@@ -19,7 +19,7 @@ from typing import Self
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.records import Sent
 from metaq.discovery.base import Directory
@@ -46,7 +46,7 @@ class _Open(ABC):
         self._choose, self._encode, self._pool, self._timeout_s = choose, encode, pool, timeout_s
         self._stack = ExitStack()
         self._session: Session | None = None
-        self._steps: Transactions | None = None
+        self._steps: TransactionSteps | None = None
         self._broker: int | None = None
         self._ended, self._ended_text = False, "the transaction has ended"
         self._step = threading.Lock()
@@ -101,16 +101,16 @@ class _Open(ABC):
     def _begun(self, where: Partition, address: Address) -> tuple[Session, TransactionId]:
         if self._session is None or self._steps is None:
             self._session = self._stack.enter_context(self._pool.lease(address))
-            self._steps = Transactions(self._session)
+            self._steps = TransactionSteps(self._session)
             self._steps.begin(self._transaction(self._steps), self._timeout_s)
             self._broker = where.broker_id
         return self._session, self._transaction(self._steps)
 
     @abstractmethod
-    def _transaction(self, steps: Transactions) -> TransactionId:
+    def _transaction(self, steps: TransactionSteps) -> TransactionId:
         """Return the name of the transaction at the broker."""
 
-    def _finish(self, step: Callable[[Transactions], object]) -> None:
+    def _finish(self, step: Callable[[TransactionSteps], object]) -> None:
         """Run the last step, if the transaction has begun, and return the connection."""
         with self._step:
             self._require_open()
@@ -134,7 +134,7 @@ class LocalTransaction(_Open):
         """The transaction id at the broker; ``None`` before the first message."""
         return self._id
 
-    def _transaction(self, steps: Transactions) -> TransactionId:
+    def _transaction(self, steps: TransactionSteps) -> TransactionId:
         if self._id is None:
             self._id = steps.local_id()
         return self._id
@@ -171,7 +171,7 @@ class XaBranch(_Open):
         super().__init__(choose, encode, pool, timeout_s)
         self.xid = xid
 
-    def _transaction(self, steps: Transactions) -> TransactionId:
+    def _transaction(self, steps: TransactionSteps) -> TransactionId:
         return self.xid
 
     def prepare(self) -> bool:
@@ -217,7 +217,7 @@ class PreparedBranches:
         found: list[Prepared] = []
         for broker_id, address in self._directory.brokers().items():
             with self._pool.lease(address) as session:
-                found += [Prepared(xid=xid, broker=broker_id) for xid in Transactions(session).recover(unique)]
+                found += [Prepared(xid=xid, broker=broker_id) for xid in TransactionSteps(session).recover(unique)]
         return found
 
     def end(self, xid: Xid, *, commit: bool) -> None:
@@ -231,5 +231,5 @@ class PreparedBranches:
         if holder is None:
             raise TransactionNotFound(str(xid), [str(address) for address in brokers.values()])
         with self._pool.lease(brokers[holder]) as session:
-            steps = Transactions(session)
+            steps = TransactionSteps(session)
             (steps.commit if commit else steps.rollback)(xid)

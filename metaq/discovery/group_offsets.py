@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from metaq.discovery.zk_layout import GroupOffset, Layout, ZooKeeperAddress
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress, ZooKeeperLayout
 from metaq.errors import ZooKeeperRefused
 from metaq.model import TopicPartition
 
@@ -28,7 +28,7 @@ class GroupOffsetStore:
 
     def __init__(self, address: ZooKeeperAddress, timeout_s: float) -> None:
         self._address, self._timeout_s = address, timeout_s
-        self._layout = Layout(address.root)
+        self._layout = ZooKeeperLayout(address.root)
 
     def read(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
         """Return the committed offsets of ``group`` in ``partitions``; partitions without one are left out.

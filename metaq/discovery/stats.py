@@ -133,7 +133,7 @@ def lines_of(text: str) -> Iterator[str]:
     return iter(lines[1 : lines.index("END")])
 
 
-class TopicSettings:
+class AcceptedTopics:
     """The topics in a broker's server.ini: which it accepts, and their numbers of partitions."""
 
     def __init__(self, text: str) -> None:
@@ -191,13 +191,13 @@ class TopicSettings:
 
 
 @lru_cache(SETTINGS_KEPT)
-def parse_settings(text: str) -> TopicSettings:
+def parse_settings(text: str) -> AcceptedTopics:
     """Parse the answer to ``stats config``, cached, because it is the same for each topic.
 
     Raises:
         ProtocolError: It has no ``[system]`` section.
     """
-    return TopicSettings(text)
+    return AcceptedTopics(text)
 
 
 def covers(pattern: str, topic: str) -> bool:

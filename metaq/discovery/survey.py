@@ -84,7 +84,7 @@ class SurveyedDirectory(Directory):
     def available_now(
         self, topics: Iterable[str] | None = None
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
-        answers: list[Answers] = []
+        answers: list[SurveyAnswers] = []
         away: dict[Address, MetaqError] = {}
         wanted = None if topics is None else set(topics)
         for address in self._addresses(wanted):
@@ -96,7 +96,7 @@ class SurveyedDirectory(Directory):
                 away[address] = error
         return self._available(answers, wanted), away
 
-    def _ask_or_slave(self, address: Address) -> Answers:
+    def _ask_or_slave(self, address: Address) -> SurveyAnswers:
         try:
             return ask(self._pool, address, _stats_item)
         except MetaqError as error:
@@ -110,7 +110,7 @@ class SurveyedDirectory(Directory):
         return None
 
     def _available(
-        self, answers: Iterable[Answers], wanted: set[str] | None
+        self, answers: Iterable[SurveyAnswers], wanted: set[str] | None
     ) -> Mapping[TopicPartition, PartitionState]:
         parts, hidden, last = (
             [broker.available(self._stats_cache) for broker in answers],
@@ -127,7 +127,7 @@ class SurveyedDirectory(Directory):
             self._last_available = last = _Joined(parts, wanted, hidden, available)
         return last.available
 
-    def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
+    def _stored(self, answers: Iterable[SurveyAnswers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
         """Yield the partitions that the brokers offer to readers, from their answers to ``stats offsets``."""
         hidden = self._hidden()
         for broker in answers:
@@ -136,11 +136,11 @@ class SurveyedDirectory(Directory):
                 if (broker_id, topic) not in hidden:
                     yield topic, Partition(broker_id, index), broker.address, readable
 
-    def _survey(self, *items: str, topics: Collection[str] | None = None) -> list[Answers]:
+    def _survey(self, *items: str, topics: Collection[str] | None = None) -> list[SurveyAnswers]:
         """Ask each broker for its id and for ``items``, in one round trip each."""
         return self._survey_by(lambda _session: items, topics)
 
-    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
+    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[SurveyAnswers]:
         """Ask each broker for its id and for the items that ``choose`` names.
 
         Raises:
@@ -164,7 +164,7 @@ class _Joined:
         return same and wanted == self.wanted and hidden == self.hidden
 
 
-def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> list[Answers]:
+def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> list[SurveyAnswers]:
     """Ask the broker at each address for its id and for the items that ``choose`` names.
 
     Raises:
@@ -178,7 +178,7 @@ def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> l
     return found
 
 
-class Answers:
+class SurveyAnswers:
     """The answers of one broker: its id, and one text per item."""
 
     def __init__(self, address: Address, texts: dict[str, str]) -> None:
@@ -209,7 +209,7 @@ def _stats_item(session: Session) -> Sequence[str]:
     return (_INCARNATIONS,) if reports_incarnations(session) else (_OFFSETS,)
 
 
-def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
+def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
     """Ask one broker for its id and for the items that ``choose`` names, in one round trip.
 
     The id of a broker does not change while a connection lasts, so it is asked for once per connection.
@@ -219,4 +219,4 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
         texts = session.stats([item for item in ("", *choose(session)) if item not in known])
         if not known:
             session.notes[""] = texts[""]
-    return Answers(address, known | texts)
+    return SurveyAnswers(address, known | texts)

@@ -19,9 +19,9 @@ from metaq.discovery.kept_offsets import KeptOffsets
 from metaq.discovery.zk_client import SessionState, ZooKeeperClient
 from metaq.discovery.zk_layout import (
     GroupOffset,
-    Layout,
     Registrant,
     ZooKeeperAddress,
+    ZooKeeperLayout,
     is_unchanged,
     parse_partition_count,
 )
@@ -73,7 +73,7 @@ class ZooKeeperMembership:
         if wrong := [topic for topic in self._topics if "," in topic]:
             raise ValueError(f"topic {wrong[0]!r}: a topic of a consumer group must not contain a comma")
         self._address, self._session_s, self._timeout_s = address, session_s, timeout_s
-        self._layout = Layout(address.root)
+        self._layout = ZooKeeperLayout(address.root)
         self._client: ZooKeeperClient | None = None
         self._registered_by: int | None = None
         self._state = SessionState.SUSPENDED

@@ -89,7 +89,7 @@ class Registrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ZooKeeperLayout:
     """The paths below ``root``. Topics, groups and consumers contain no slash."""
 
     root: str = DEFAULT_ROOT

@@ -12,9 +12,9 @@ from metaq.discovery.stats import covers
 from metaq.discovery.survey import Hidden
 from metaq.discovery.zk_client import Node, ZooKeeperClient
 from metaq.discovery.zk_layout import (
-    Layout,
     Registrant,
     ZooKeeperAddress,
+    ZooKeeperLayout,
     parse_address,
     parse_broker_id,
     parse_member_topics,
@@ -81,7 +81,7 @@ class TreeReader:
 
     def __init__(self, client: ZooKeeperClient, address: ZooKeeperAddress) -> None:
         self._client, self._address = client, address
-        self._layout = Layout(address.root)
+        self._layout = ZooKeeperLayout(address.root)
 
     def brokers(self) -> dict[int, RegisteredBroker]:
         """Return every broker id that has an address, sorted."""

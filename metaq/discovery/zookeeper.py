@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.stats import parse_settings
-from metaq.discovery.survey import Answers, Choose, Hidden, SurveyedDirectory, survey
+from metaq.discovery.survey import Choose, Hidden, SurveyAnswers, SurveyedDirectory, survey
 from metaq.discovery.zk_cache import TreeCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
@@ -68,7 +68,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def _hidden(self) -> Hidden:
         return self._cache.hidden()
 
-    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
+    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[SurveyAnswers]:
         while True:
             try:
                 return self._asked(self._addresses(topics), choose)
@@ -84,7 +84,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def _is_slave_of(self, broker_id: int, address: Address) -> bool:
         return self._cache.brokers()[broker_id].master == address
 
-    def _asked(self, addresses: Sequence[Address], choose: Choose) -> list[Answers]:
+    def _asked(self, addresses: Sequence[Address], choose: Choose) -> list[SurveyAnswers]:
         try:
             return survey(self._pool, addresses, choose)
         except MetaqError as error:

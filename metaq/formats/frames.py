@@ -31,7 +31,7 @@ __all__ = [
     "FLAG_ATTRIBUTE",
     "HEADER_BYTES",
     "Frame",
-    "Header",
+    "FrameHeader",
     "attribute_span",
     "encode_body",
     "encode_frame",
@@ -67,7 +67,7 @@ pack_header: Final = _HEADER.pack
 """Return the header of ``(length, checksum, message_id, flag)``."""
 
 
-class Header(NamedTuple):
+class FrameHeader(NamedTuple):
     """The header of a frame, unchecked: any field may have any value."""
 
     length: int
@@ -81,9 +81,9 @@ class Header(NamedTuple):
         return HEADER_BYTES + self.length
 
 
-def header_at(data: Buffer, at: int = 0) -> Header:
+def header_at(data: Buffer, at: int = 0) -> FrameHeader:
     """Return the header at a position that has ``HEADER_BYTES`` behind it."""
-    return Header._make(_HEADER.unpack_from(data, at))
+    return FrameHeader._make(_HEADER.unpack_from(data, at))
 
 
 def frame_bytes(data: Buffer, at: int = 0) -> int:

@@ -32,10 +32,10 @@ from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.duplex import Connector, RemotingTls, connector
 from metaq.net.name_servers import NameServers
 from metaq.net.remoting_connection import CallHook, ConnectionSettings, RemotingConnection
-from metaq.net.remoting_links import Call, Link, LinkTable
+from metaq.net.remoting_links import ClientCall, Link, LinkTable
 from metaq.net.remoting_requests import Processor, ServerRequests
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
-from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits, Response
+from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits, ReceivedResponse
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
@@ -167,12 +167,12 @@ class RemotingClient:
         self._links.close()
         self._server_requests.close()
 
-    def _new_call(self, address: Address, command: RemotingCommand, timeout_s: float) -> Call:
-        return Call(address, command, timeout_s, self._clock.monotonic() + timeout_s)
+    def _new_call(self, address: Address, command: RemotingCommand, timeout_s: float) -> ClientCall:
+        return ClientCall(address, command, timeout_s, self._clock.monotonic() + timeout_s)
 
     def _new_link(self, address: Address, timeout_s: float) -> Link:
         stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
-        connection: RemotingConnection[Call] = RemotingConnection(stream, address, self._connections)
+        connection: RemotingConnection[ClientCall] = RemotingConnection(stream, address, self._connections)
         return Link(connection, self._responded, self._server_requests.arrived, self._link_ended)
 
     def _link_ended(self, link: Link) -> None:
@@ -180,7 +180,7 @@ class RemotingClient:
         if self._on_ended is not None:
             self._on_ended(link.connection.address)
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: ClientCall) -> None:
         link = self._links.get(call.address, call.deadline)
         left_s = max(0.001, call.deadline - self._clock.monotonic())
         try:
@@ -190,13 +190,13 @@ class RemotingClient:
             raise
         self._links.expires(call.deadline)
 
-    def _responded(self, link: Link, response: Response[Call]) -> None:
+    def _responded(self, link: Link, response: ReceivedResponse[ClientCall]) -> None:
         call = response.owner
         if response.command.code == ResponseCode.GO_AWAY and not call.repeated and self._repeat(call):
             return
         call.succeed(response.command)
 
-    def _repeat(self, call: Call) -> bool:
+    def _repeat(self, call: ClientCall) -> bool:
         """Send a call again on another connection, not in the receiving thread; return whether it will be sent."""
         if call.command.code not in REPEATABLE_CODES:
             return False

@@ -23,8 +23,8 @@ from metaq.protocols.remoting.channel import (
     ChannelLimits,
     Expired,
     Pending,
-    Request,
-    Response,
+    ReceivedRequest,
+    ReceivedResponse,
 )
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
@@ -37,7 +37,7 @@ T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 18
 """Most bytes received at once."""
 
-Event = Response[T] | Request | Expired[T]
+Event = ReceivedResponse[T] | ReceivedRequest | Expired[T]
 
 
 class CallHook(Protocol):
@@ -223,7 +223,7 @@ class RemotingConnection(Generic[T]):
             event = self._channel.received(command)
         if event is None:
             return []
-        if isinstance(event, Request):
+        if isinstance(event, ReceivedRequest):
             if not self._refuse_requests:
                 return [event]
             self.reply(command, refusal(command), 1.0)

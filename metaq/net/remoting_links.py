@@ -12,7 +12,7 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address
 from metaq.net.clock import Clock
 from metaq.net.remoting_connection import RemotingConnection
-from metaq.protocols.remoting.channel import Expired, Response
+from metaq.protocols.remoting.channel import Expired, ReceivedResponse
 from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.command import RemotingCommand
 
@@ -25,7 +25,7 @@ SWEEP_S: Final = 1.0
 JOIN_S: Final = 10.0
 
 
-class Call:
+class ClientCall:
     """One call of a client: a future, and the link of its request."""
 
     def __init__(self, address: Address, command: RemotingCommand, timeout_s: float, deadline: float) -> None:
@@ -65,9 +65,9 @@ class Link:
 
     def __init__(
         self,
-        connection: RemotingConnection[Call],
-        responded: Callable[[Link, Response[Call]], None],
-        asked: Callable[[RemotingConnection[Call], RemotingCommand], None],
+        connection: RemotingConnection[ClientCall],
+        responded: Callable[[Link, ReceivedResponse[ClientCall]], None],
+        asked: Callable[[RemotingConnection[ClientCall], RemotingCommand], None],
         ended: Callable[[Link], None],
     ) -> None:
         self.connection = connection
@@ -98,7 +98,7 @@ class Link:
         try:
             while not self.connection.closed:
                 for event in self.connection.receive(RECEIVE_S):
-                    if isinstance(event, Response):
+                    if isinstance(event, ReceivedResponse):
                         self._responded(self, event)
                     elif isinstance(event, Expired):
                         event.owner.expire()

@@ -30,7 +30,7 @@ from metaq.protocols.text.commands import (
     Reply,
     Result,
     Stats,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -136,7 +136,7 @@ class MemoryBroker:
         match command:
             case Quit():
                 return None
-            case Transaction():
+            case TransactionCommand():
                 self._note(command)
                 step = self.transactions.step(command, connection)
                 return b"" if step is None else encode(step)

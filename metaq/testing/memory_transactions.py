@@ -14,7 +14,7 @@ from typing import Final
 
 from metaq.model import LocalTransactionId, TransactionId, Xid
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.protocols.text.commands import Result, Transaction
+from metaq.protocols.text.commands import Result, TransactionCommand
 
 _UNKNOWN, _PROTOCOL, _RESOURCE = -4, -6, -3
 """XA's codes: no such branch, not possible now, not possible at all."""
@@ -40,7 +40,7 @@ class MemoryTransactions:
         self._clock = clock
         self._open: dict[TransactionId, _Open] = {}
 
-    def step(self, command: Transaction, connection: object) -> Result | None:
+    def step(self, command: TransactionCommand, connection: object) -> Result | None:
         """Carry out a step; ``None`` where a broker does not answer."""
         self._expire()
         opaque, key = command.opaque, command.key
@@ -86,7 +86,7 @@ class MemoryTransactions:
         deadline_s = self._clock.monotonic() + timeout_s if timeout_s else None
         self._open.setdefault(key, _Open(connection, deadline_s))
 
-    def _ended(self, command: Transaction, key: TransactionId, connection: object) -> Result:
+    def _ended(self, command: TransactionCommand, key: TransactionId, connection: object) -> Result:
         found = self._find(key, connection)
         if found is None:
             text = _not_started(key)
@@ -103,7 +103,7 @@ class MemoryTransactions:
         del self._open[key]
         return Result(200, "", command.opaque)
 
-    def _prepare(self, command: Transaction, key: TransactionId, found: _Open) -> Result:
+    def _prepare(self, command: TransactionCommand, key: TransactionId, found: _Open) -> Result:
         if not isinstance(key, Xid):
             return _refused("Prepare not implemented on Local Transactions.", _RESOURCE, command)
         if found.prepared:
@@ -135,5 +135,5 @@ def _not_started(key: TransactionId) -> str:
     return f"{'XA' if isinstance(key, Xid) else 'Local'} transaction '{key}' has not been started."
 
 
-def _refused(text: str, code: int, command: Transaction) -> Result:
+def _refused(text: str, code: int, command: TransactionCommand) -> Result:
     return Result(500, f"XAException:code={code},msg={text}", command.opaque)

@@ -63,7 +63,7 @@ SqlFilter = Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Endpoints:
     """The client and the server of a request: ``port`` is the server's."""
 
     address: tuple[str, int]
@@ -89,14 +89,14 @@ class BrokerAnswers:
     figures: dict[str, str] = field(default_factory=dict)
     """Additional or overridden figures in its reports."""
 
-    def answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+    def answer(self, command: RemotingCommand, peer: Endpoints) -> RemotingCommand:
         """Return the response to a request."""
         try:
             return self._answer(command, peer)
         except FieldError as error:  # Java: a null pointer somewhere
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.lang.NullPointerException: {error}")
 
-    def _answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+    def _answer(self, command: RemotingCommand, peer: Endpoints) -> RemotingCommand:
         match command.code:
             case code if code in SEND_CODES:
                 return self._send(command, peer)
@@ -138,7 +138,7 @@ class BrokerAnswers:
                 answer = administration_answer(self.store, command, is_v5=self.is_v5)
                 return unsupported(command) if answer is None else answer
 
-    def _send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+    def _send(self, command: RemotingCommand, peer: Endpoints) -> RemotingCommand:
         is_short = command.code in SendMessage.SHORT_CODES
         topic = command.ext.get("b" if is_short else "topic", "")
         if (refused := self._check_topic(command, topic)) is not None:
@@ -201,7 +201,7 @@ class BrokerAnswers:
             for element in decode_batch(body)
         ]
 
-    def _pull(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+    def _pull(self, command: RemotingCommand, peer: Endpoints) -> RemotingCommand:
         asked = PullMessage.from_ext({**_PULL_DEFAULTS, **command.ext})
         settings = self.store.topics.get(asked.topic)
         if settings is None:
@@ -256,7 +256,7 @@ class BrokerAnswers:
             return None
         return lambda stored: not hashes or stored.tag_hash in hashes
 
-    def _end(self, queue: QueueLog, peer: Peer) -> int:
+    def _end(self, queue: QueueLog, peer: Endpoints) -> int:
         return max(queue.first, queue.end - self.lag) if peer.broker_id else queue.end
 
     def _search(self, command: RemotingCommand) -> RemotingCommand:
@@ -271,7 +271,7 @@ class BrokerAnswers:
         started = {"bootTimestamp": str(self.store.clock_ms()), "runtime": "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"}
         return {"brokerVersion": version[0], "brokerVersionDesc": version[1]} | started | self.figures
 
-    def _topic_stats(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+    def _topic_stats(self, command: RemotingCommand, peer: Endpoints) -> RemotingCommand:
         name = GetTopicStatsInfo.from_ext(command.ext).topic
         topic = self.store.topics.get(name)
         if topic is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
-from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.registration import TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import DeleteTopicInBroker, GetAllTopicConfig, GetTopicConfig
@@ -37,8 +37,8 @@ def administration_answer(store: Store, command: RemotingCommand, *, is_v5: bool
             return None
 
 
-def _config(name: str, topic: Topic) -> TopicConfig:
-    return TopicConfig(
+def _config(name: str, topic: Topic) -> TopicConfigBody:
+    return TopicConfigBody(
         topic_name=name, read_queue_nums=topic.read_queues, write_queue_nums=topic.write_queues, perm=topic.perm
     )
 

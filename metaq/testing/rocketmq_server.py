@@ -37,7 +37,7 @@ from metaq.protocols.remoting.headers.routes import (
     GetBrokerClusterInfo,
     GetRouteInfoByTopic,
 )
-from metaq.testing.rocketmq_answers import BrokerAnswers, Peer, unsupported
+from metaq.testing.rocketmq_answers import BrokerAnswers, Endpoints, unsupported
 from metaq.testing.rocketmq_store import READ, WRITE, Store, Topic
 from metaq.testing.stream_server import HOST, StreamServer
 
@@ -51,7 +51,7 @@ Tamper = Callable[[RemotingCommand, RemotingCommand], RemotingCommand]
 """(request, correct response) -> the response to send instead."""
 
 _T = TypeVar("_T")
-_Answer = Callable[[RemotingCommand, Peer], RemotingCommand | None]
+_Answer = Callable[[RemotingCommand, Endpoints], RemotingCommand | None]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class Script:
         """How many requests of each code there were."""
         return Counter(command.code for command in self.requests)
 
-    def respond(self, command: RemotingCommand, peer: Peer, answer: _Answer) -> RemotingCommand | None:
+    def respond(self, command: RemotingCommand, peer: Endpoints, answer: _Answer) -> RemotingCommand | None:
         """Return the response; raise ``_Disconnect`` to close the connection."""
         self.requests.append(command)
         if (denied := self._denied(command)) is not None:
@@ -147,7 +147,7 @@ class _Server(StreamServer):
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder()
         host, port = writer.get_extra_info("peername")[:2]
-        peer = Peer((host, port), self.port, self._broker_id)
+        peer = Endpoints((host, port), self.port, self._broker_id)
         try:
             while chunk := await reader.read(1 << 18):
                 for command in decoder.receive(chunk):
@@ -158,7 +158,7 @@ class _Server(StreamServer):
         finally:
             writer.transport.abort()
 
-    def _handle(self, command: RemotingCommand, peer: Peer, writer: asyncio.StreamWriter) -> None:
+    def _handle(self, command: RemotingCommand, peer: Endpoints, writer: asyncio.StreamWriter) -> None:
         response = self.script.respond(command, peer, self._answer)
         if response is None or command.is_oneway:
             return
@@ -315,7 +315,7 @@ class ScriptedCluster:
         """Restart it at its address."""
         self._run(self._name_servers[index].start())
 
-    def _route_answer(self, command: RemotingCommand, _: Peer) -> RemotingCommand | None:
+    def _route_answer(self, command: RemotingCommand, _: Endpoints) -> RemotingCommand | None:
         match command.code:
             case GetRouteInfoByTopic.CODE:
                 return self._route(command)

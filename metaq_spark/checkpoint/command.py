@@ -20,7 +20,7 @@ from metaq_spark.checkpoint.folder import (
 )
 from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_drop, plan_move
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
-from metaq_spark.checkpoint.sources import Source, is_move, read_sources
+from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_sources
 from metaq_spark.lag.unread import PartitionLag
 from metaq_spark.options.positions import Group, Position, Timestamps
 from metaq_spark.options.values import timestamp_ms
@@ -185,7 +185,7 @@ def _raw_options(arguments: argparse.Namespace) -> dict[str, str]:
     return raw
 
 
-def _lags(source: Source, backend: Backend, lookup: LagLookup | None) -> Sequence[PartitionLag] | None:
+def _lags(source: CheckpointSource, backend: Backend, lookup: LagLookup | None) -> Sequence[PartitionLag] | None:
     if lookup is None or source.read_to is None or source.format != backend.name:
         return None
     return lookup.lags(source.read_to, None)

@@ -50,7 +50,7 @@ class CheckpointFolderError(ConnectorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """``offsets/N``: Spark's ``metadata`` about the batch, and the line of each source."""
 
     batch_id: int
@@ -68,8 +68,8 @@ class Checkpoint:
 
     folder: Path
     query_id: str | None
-    committed: Batch | None
-    planned: Batch | None
+    committed: MicroBatch | None
+    planned: MicroBatch | None
     watermark_ms: int
     stateful: bool
     quiet_s: float
@@ -81,7 +81,7 @@ class Checkpoint:
         last = self.planned or self.committed
         return 0 if last is None else last.batch_id + 1
 
-    def batch(self, batch_id: int) -> Batch:
+    def batch(self, batch_id: int) -> MicroBatch:
         """Return an earlier batch.
 
         Raises:
@@ -135,7 +135,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
-def add_batch(checkpoint: Checkpoint, batch: Batch) -> Path:
+def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
     """Plan ``batch``: its file appears whole or not at all, and never in place of another.
 
     Raises:
@@ -182,7 +182,7 @@ def _numbered(folder: Path) -> list[int]:
     return [int(each.name) for each in folder.glob("*") if _NUMBER.fullmatch(each.name)]
 
 
-def read_batch(folder: Path, batch_id: int) -> Batch:
+def read_batch(folder: Path, batch_id: int) -> MicroBatch:
     """Read an existing batch; use ``Checkpoint.batch`` for one that may not exist.
 
     Raises:
@@ -190,7 +190,7 @@ def read_batch(folder: Path, batch_id: int) -> Batch:
         OSError: It cannot be read.
     """
     metadata, *lines = _lines(folder / "offsets" / str(batch_id), folder)
-    return Batch(batch_id, _json(metadata, folder, f"offsets/{batch_id}"), tuple(lines))
+    return MicroBatch(batch_id, _json(metadata, folder, f"offsets/{batch_id}"), tuple(lines))
 
 
 def _watermark_ms(folder: Path, batch_id: int) -> int:

@@ -6,7 +6,7 @@ query read again what the missing batches had read; then exactly the batch that 
 
 from __future__ import annotations
 
-from metaq_spark.checkpoint.folder import Batch, local_folder, read_batch
+from metaq_spark.checkpoint.folder import MicroBatch, local_folder, read_batch
 from metaq_spark.checkpoint.sources import is_move, read_line
 from metaq_spark.errors import ConnectorError
 
@@ -43,7 +43,7 @@ def _not_behind(line: str, then: str) -> bool:
     return all(at <= before.offsets.get(where, at) for where, at in progress.offsets.items())
 
 
-def _batch(place: str, batch_id: int) -> Batch | None:
+def _batch(place: str, batch_id: int) -> MicroBatch | None:
     try:
         return read_batch(local_folder(place), batch_id)
     except (OSError, ConnectorError):

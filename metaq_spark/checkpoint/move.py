@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from metaq.model import PartitionState, TopicPartition
-from metaq_spark.checkpoint.folder import Batch, Checkpoint, CheckpointFolderError
-from metaq_spark.checkpoint.sources import Source, is_move, read_line, read_sources
+from metaq_spark.checkpoint.folder import Checkpoint, CheckpointFolderError, MicroBatch
+from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_line, read_sources
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Progress, incarnations_of, to_json
 from metaq_spark.options.positions import Position, Specific
@@ -50,7 +50,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MoveStep:
     """One partition's move, from and to an offset. ``back`` and ``skipped`` count offsets; one of them is 0.
 
     ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation; ``end`` for one
@@ -77,8 +77,8 @@ class Step:
 class Move:
     """The batch to add, and what it changes."""
 
-    batch: Batch
-    steps: tuple[Step, ...]
+    batch: MicroBatch
+    steps: tuple[MoveStep, ...]
 
 
 def check_movable(checkpoint: Checkpoint, *, keep_state: bool, abandon_planned: bool) -> None:
@@ -129,7 +129,7 @@ def plan_move(
         wanted = _past(checkpoint, source, position, available) if isinstance(position, AfterBatch) else position
         found = _resolve(cluster, wanted, available)
         steps += [
-            Step(source.number, where, _known(source.read_to, where, available), at) for where, at in found.items()
+            MoveStep(source.number, where, _known(source.read_to, where, available), at) for where, at in found.items()
         ]
         lines[source.number - 1] = _line(source.read_to, found, available)
     return _added(checkpoint, lines, steps, now_ms)
@@ -152,20 +152,20 @@ def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
             raise CheckpointFolderError(
                 checkpoint.folder, f"source {source.number} reads nothing else; delete it to begin with other topics"
             )
-        steps += [Step(source.number, where, at, None) for where, at in sorted(gone.items())]
+        steps += [MoveStep(source.number, where, at, None) for where, at in sorted(gone.items())]
         if gone:
             lines[source.number - 1] = _without(source.read_to, gone.keys())
     return _added(checkpoint, lines, steps, now_ms)
 
 
-def _added(checkpoint: Checkpoint, lines: Sequence[str], steps: Sequence[Step], now_ms: int) -> Move:
+def _added(checkpoint: Checkpoint, lines: Sequence[str], steps: Sequence[MoveStep], now_ms: int) -> Move:
     if not steps:
         raise CheckpointFolderError(checkpoint.folder, "no partition of the query is selected")
     assert checkpoint.committed is not None
     metadata = dict(checkpoint.committed.metadata)
     metadata["batchTimestampMs"] = max(now_ms, int(metadata.get("batchTimestampMs", 0)))
     metadata["batchWatermarkMs"] = max(checkpoint.watermark_ms, int(metadata.get("batchWatermarkMs", 0)))
-    return Move(Batch(checkpoint.next_batch_id, metadata, tuple(lines)), tuple(steps))
+    return Move(MicroBatch(checkpoint.next_batch_id, metadata, tuple(lines)), tuple(steps))
 
 
 def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
@@ -175,7 +175,7 @@ def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
     return json.dumps(to_json(offsets, incarnations, last, read_to.since) | {"moved": True})
 
 
-def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
+def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[CheckpointSource]:
     ours = [source for source in read_sources(checkpoint) if source.format == choice.format]
     chosen = [source for source in ours if choice.source in (None, source.number)]
     if not chosen:
@@ -203,7 +203,10 @@ def _available(
 
 
 def _past(
-    checkpoint: Checkpoint, source: Source, position: AfterBatch, available: Mapping[TopicPartition, PartitionState]
+    checkpoint: Checkpoint,
+    source: CheckpointSource,
+    position: AfterBatch,
+    available: Mapping[TopicPartition, PartitionState],
 ) -> Specific:
     """Return the positions after an earlier batch; partitions that were unknown then start at their beginning."""
     lines = checkpoint.batch(position.batch_id).lines

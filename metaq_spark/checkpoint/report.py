@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from metaq.model import TopicPartition
 from metaq_spark.checkpoint.folder import Checkpoint
-from metaq_spark.checkpoint.move import Move, Step
-from metaq_spark.checkpoint.sources import Source, is_move
+from metaq_spark.checkpoint.move import Move, MoveStep
+from metaq_spark.checkpoint.sources import CheckpointSource, is_move
 from metaq_spark.lag.unread import PartitionLag
 from metaq_spark.offsets import unit_of
 
@@ -16,7 +16,9 @@ UNKNOWN: Final = "-"
 _Row = Sequence[object]
 
 
-def checkpoint_tree(checkpoint: Checkpoint, sources: Sequence[tuple[Source, Sequence[PartitionLag] | None]]) -> Any:
+def checkpoint_tree(
+    checkpoint: Checkpoint, sources: Sequence[tuple[CheckpointSource, Sequence[PartitionLag] | None]]
+) -> Any:
     """Return the state of a checkpoint; each source with the lag of its partitions, ``None`` if no broker was asked."""
     committed, planned = checkpoint.committed, checkpoint.planned
     return {
@@ -108,7 +110,7 @@ def move_text(tree: Any) -> str:
     return "\n".join(lines)
 
 
-def _source_tree(source: Source, lags: Sequence[PartitionLag] | None) -> dict[str, Any]:
+def _source_tree(source: CheckpointSource, lags: Sequence[PartitionLag] | None) -> dict[str, Any]:
     if source.read_to is None:
         return {"number": source.number, "metaq": False, "offset": source.line}
     planned = {} if source.planned is None else source.planned.offsets
@@ -152,7 +154,7 @@ def _source_text(source: Any, *, asked: bool) -> list[str]:
     return [f"source {source['number']}", *_table(heads, rows)]
 
 
-def _step_tree(step: Step) -> dict[str, Any]:
+def _step_tree(step: MoveStep) -> dict[str, Any]:
     unit = unit_of(step.where)
     return {
         "source": step.source,

@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 
 from metaq_spark.backend import format_of
-from metaq_spark.checkpoint.folder import Batch, Checkpoint
+from metaq_spark.checkpoint.folder import Checkpoint, MicroBatch
 from metaq_spark.offsets import Progress, read_progress
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CheckpointSource:
     """``number`` counts from 1, in the order of the query's plan. ``line`` is as the last committed batch has it.
 
     ``read_to`` and ``planned`` are ``None`` for the sources of others; ``planned`` also if no batch is planned.
@@ -30,7 +30,7 @@ class Source:
         return format_of(self.read_to if self.read_to.offsets or self.planned is None else self.planned)
 
 
-def read_sources(checkpoint: Checkpoint) -> list[Source]:
+def read_sources(checkpoint: Checkpoint) -> list[CheckpointSource]:
     """The sources, with where the query is in each.
 
     Raises:
@@ -45,7 +45,7 @@ def read_sources(checkpoint: Checkpoint) -> list[Source]:
         at = read_line(line)
         if checkpoint.committed is None and at is not None:
             at = Progress({})  # the first batch is planned: nothing was read yet
-        sources.append(Source(place + 1, line, at, after))
+        sources.append(CheckpointSource(place + 1, line, at, after))
     return sources
 
 
@@ -62,7 +62,7 @@ def read_line(line: str) -> Progress | None:
     return read_progress(tree) if isinstance(tree, dict) and {"v", "topics"} <= tree.keys() else None
 
 
-def is_move(batch: Batch | None) -> bool:
+def is_move(batch: MicroBatch | None) -> bool:
     """Whether a batch only moves the query."""
     found = [] if batch is None else [read_line(line) for line in batch.lines]
     return any(progress is not None and progress.moved for progress in found)

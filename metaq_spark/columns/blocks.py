@@ -25,7 +25,7 @@ _EMPTY: Final = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class EncodedBlock:
     """``count`` whole frames, back to back, and their ``fingerprint``. ``data`` does not change any more."""
 
     data: Buffer
@@ -78,10 +78,10 @@ class OpenBlock:
         self.fingerprint += of_frame(frame)
         return True
 
-    def take(self) -> Block:
+    def take(self) -> EncodedBlock:
         """The frames so far, as a block; the next frame begins another. There has to be one."""
         assert self.count > 0
-        block = Block(self.buffer[: self.used].data, self.count, self.fingerprint & MASK)
+        block = EncodedBlock(self.buffer[: self.used].data, self.count, self.fingerprint & MASK)
         self.buffer, self.used, self.count, self.fingerprint = _EMPTY, 0, 0, 0
         return block
 

@@ -24,7 +24,7 @@ from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.columns.encode import VariableColumn, hash_keys
-from metaq_spark.columns.engine import Engine, numba_kernels
+from metaq_spark.columns.engine import ColumnEngine, numba_kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def compile_kernels() -> Compiled | None:
 
 def _decode(kernels: ModuleType) -> None:
     run = b"".join(encode_frame(1, *encode_body(Message(b"payload", attribute))) for attribute in (None, "type"))
-    decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=Engine(0))
+    decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=ColumnEngine(0))
     rows = sum(batch.num_rows for batch in (*decoder.decode(run, 0), *decoder.flush()))
     assert rows == 2
 
@@ -74,7 +74,7 @@ def _encode(kernels: ModuleType) -> None:
     column = VariableColumn.of(pa.array([b"payload"]))
     for attribute in (VariableColumn.of_nulls, lambda: VariableColumn.of(pa.array(["type"]))):
         _encode_one(kernels, column, attribute())
-    hash_keys(pa.array([b"key"]), Engine(0))
+    hash_keys(pa.array([b"key"]), ColumnEngine(0))
 
 
 def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> None:
@@ -90,19 +90,19 @@ def _records_and_elements() -> None:
     """RocketMQ's loops."""
     from metaq_spark.columns.rocketmq import frame_kernels, record_kernels
     from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
-    from metaq_spark.columns.rocketmq.checks import Queue
+    from metaq_spark.columns.rocketmq.checks import ExpectedQueue
     from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder
     from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
 
     maker = RecordBatchMaker(TopicPartition("t", Partition("b", 0)), pa.schema(list(RAW_TYPES.items())), BinaryType())
-    decoder = CompiledRecordDecoder(Queue(b"t", 0, dense=False), maker, 1, 1)
+    decoder = CompiledRecordDecoder(ExpectedQueue(b"t", 0, dense=False), maker, 1, 1)
     assert list(decoder.decode(b"", 0, 1, lambda *_: None)) == []
     assert list(decoder.decode_frames(FrameRun(0, 0, b"", 0, 0, bytes(8)))) == []
     nothing = np.zeros(0, dtype=np.uint8)
     nothing.flags.writeable = False
     assert frame_kernels.measure_frames(nothing, 1) == (0, 0)
     assert record_kernels.measure_records(nothing, nothing, 0, 0, 1)[2] == 0
-    encoder = ElementEncoder(RowColumns(pa.array([b"payload"])), b"0" * 20, 0, "", Engine(0))
+    encoder = ElementEncoder(RowColumns(pa.array([b"payload"])), b"0" * 20, 0, "", ColumnEngine(0))
     block = OpenBlock(100, 1)
     assert list(encoder.append(np.zeros(1, dtype=np.int64), block)) == []
     assert block.count == 1

@@ -22,7 +22,7 @@ from metaq.formats.message_types import OFFSET_BYTES
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer, TopicPartition
 from metaq_spark.columns.batches import BatchMaker
-from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.engine import ColumnEngine, shared_engine
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.row_layout import RowLayout, message_layout
 from metaq_spark.columns.text import text_of
@@ -46,7 +46,7 @@ class RunDecoder:
         source: TopicPartition,
         rows_max: int = ROWS_MAX,
         bytes_max: int = BYTES_MAX,
-        engine: Engine | None = None,
+        engine: ColumnEngine | None = None,
         layout: RowLayout | None = None,
         types: tuple[str, ...] | None = None,
         end: int = 0,

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from metaq.formats.native_crc import crc32_address
 from metaq_spark.columns import plain
-from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
-from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.blocks import Bytes, EncodedBlock, OpenBlock
+from metaq_spark.columns.engine import ColumnEngine, shared_engine
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -68,7 +68,7 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 class FrameEncoder:
     """Encodes rows of one batch. ``value`` has no nulls; a null ``attribute`` makes a message without one."""
 
-    def __init__(self, value: pa.Array, attribute: pa.Array | None, engine: Engine | None = None) -> None:
+    def __init__(self, value: pa.Array, attribute: pa.Array | None, engine: ColumnEngine | None = None) -> None:
         self._value, self._attribute = value, attribute
         size = value.nbytes
         self._kernels = (engine or shared_engine()).kernels_for(size)
@@ -77,7 +77,7 @@ class FrameEncoder:
             self._attributes = VariableColumn.of_nulls() if attribute is None else VariableColumn.of(attribute)
             self._frame_bytes = size // max(1, len(value)) + _BESIDE_THE_VALUE
 
-    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         """Append the frames of ``rows`` to ``block``, and yield a block each time that it is full.
 
         At the end, ``block`` holds the rest.
@@ -86,7 +86,7 @@ class FrameEncoder:
             return self._append_plain(rows, block)
         return self._append_compiled(rows, block, self._kernels)
 
-    def _append_compiled(self, rows: Int64s, block: OpenBlock, k: ModuleType) -> Iterator[Block]:
+    def _append_compiled(self, rows: Int64s, block: OpenBlock, k: ModuleType) -> Iterator[EncodedBlock]:
         value, attribute = self._values, self._attributes
         state = np.zeros(k.STATE_SIZE, dtype=np.int64)
         crc, done = crc32_address(), 0
@@ -104,7 +104,7 @@ class FrameEncoder:
             if not block.ensure_capacity(int(state[k.NEEDED]), (len(rows) - done) * self._frame_bytes):
                 yield block.take()
 
-    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         selection = pa.array(rows)
         values = self._value.take(selection).cast(pa.large_binary()).to_pylist()
         attributes = [None] * len(rows) if self._attribute is None else self._attribute.take(selection).to_pylist()
@@ -114,7 +114,7 @@ class FrameEncoder:
                 block.add(frame)
 
 
-def hash_keys(keys: pa.Array, engine: Engine | None = None) -> Int64s:
+def hash_keys(keys: pa.Array, engine: ColumnEngine | None = None) -> Int64s:
     """Return the CRC-32 (0..2**32-1) of every key: binary unchanged, strings in UTF-8, integers in decimal. Undefined
     for nulls.
     """

@@ -65,7 +65,7 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Engine:
+class ColumnEngine:
     """Counts the bytes that a process has handled without kernels."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
@@ -85,9 +85,9 @@ class Engine:
         return numba_kernels()
 
 
-_SHARED: Final = Engine()
+_SHARED: Final = ColumnEngine()
 
 
-def shared_engine() -> Engine:
+def shared_engine() -> ColumnEngine:
     """The engine of this process."""
     return _SHARED

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.encode import Int64s
 from metaq_spark.options.parsing import ConnectionOptions, WriteOptions
 from metaq_spark.sink.columns import SinkColumns
@@ -61,11 +61,11 @@ class WriteTask:
 class Encoder(Protocol):
     """Makes messages of the rows of one record batch."""
 
-    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         """Append the messages of ``rows`` to ``block``, and yield a block each time that it is full."""
 
 
-class Delivery(Protocol):
+class TaskDelivery(Protocol):
     """Takes the blocks of one task. ``finish`` or ``give_up`` is called once, at the end."""
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
@@ -88,7 +88,7 @@ class Delivery(Protocol):
     def open_block(self) -> OpenBlock:
         """Return an empty block with the options' limits."""
 
-    def put(self, target: TopicPartition, block: Block) -> None:
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None:
         """Send a block. Blocks of a partition keep their order.
 
         Raises:
@@ -102,7 +102,7 @@ class Delivery(Protocol):
         """Release the connections, because the task failed with ``error``."""
 
 
-class Transaction(Protocol):
+class SinkTransaction(Protocol):
     """The end of an exactly-once write, on the driver."""
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
@@ -136,10 +136,10 @@ class Sink(Protocol):
         """Where the columns are in the DataFrame, when they have been checked."""
 
     @property
-    def transaction(self) -> Transaction | None:
+    def transaction(self) -> SinkTransaction | None:
         """``None`` for at-least-once delivery."""
 
-    def begin(self, task: WriteTask) -> Delivery:
+    def begin(self, task: WriteTask) -> TaskDelivery:
         """The delivery of one task attempt.
 
         Raises:

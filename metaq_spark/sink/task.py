@@ -1,7 +1,7 @@
 """One task of a write: rows in, messages out.
 
 Rows are grouped by partition and encoded into blocks, over several record batches if they are small; full blocks are
-passed to a ``Delivery``, which sends them pipelined. The task reports only when every block is safe.
+passed to a ``TaskDelivery``, which sends them pipelined. The task reports only when every block is safe.
 
 A record batch has too few rows for large blocks as soon as keys spread it over partitions. So a partition's block stays
 open over record batches until it is full, unless all of them together take too much memory or have waited too long.
@@ -17,9 +17,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.garbage_collection import freeze_modules
-from metaq_spark.sink.backend import Delivery, Sink, WriteTask
+from metaq_spark.sink.backend import Sink, TaskDelivery, WriteTask
 from metaq_spark.sink.routing import Router
 
 OPEN_BYTES_MAX: Final = 8 << 20
@@ -50,7 +50,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommit
         raise
 
 
-def _send(batches: Iterable[pa.RecordBatch], sink: Sink, task: WriteTask, delivery: Delivery) -> None:
+def _send(batches: Iterable[pa.RecordBatch], sink: Sink, task: WriteTask, delivery: TaskDelivery) -> None:
     # The turns of rows without a partition begin at another one for every task and every micro-batch.
     first_partition = task.number + (task.batch_id or 0)
     name = f"the input of task {task.number}"
@@ -85,7 +85,7 @@ class OpenBlocks:
             block = self._open[target] = self._new_block()
         return block
 
-    def surplus(self) -> Iterator[tuple[TopicPartition, Block]]:
+    def surplus(self) -> Iterator[tuple[TopicPartition, EncodedBlock]]:
         """Take the blocks that must not wait for more rows: all after ``OPEN_S_MAX``, else the largest ones until half
         of ``OPEN_BYTES_MAX`` is free again.
         """
@@ -102,7 +102,7 @@ class OpenBlocks:
                 if buffered_bytes <= OPEN_BYTES_MAX // 2:
                     return
 
-    def rest(self) -> Iterator[tuple[TopicPartition, Block]]:
+    def rest(self) -> Iterator[tuple[TopicPartition, EncodedBlock]]:
         """Take all blocks, in the order in which their partitions first occurred."""
         blocks, self._open = self._open, {}
         self._since_s = self._clock.monotonic()

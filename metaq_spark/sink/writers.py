@@ -56,7 +56,7 @@ class _Writer:
             raise WriteFailed(str(error), self._sink.reach.advice_after(cause, "")) from error
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class SinkBatchWriter(_Writer, DataSourceArrowWriter):
     """Appends every row to a topic, as a message."""
 
     @plain_errors

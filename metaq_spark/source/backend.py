@@ -44,7 +44,7 @@ class Cuts(NamedTuple):
     offsets: Sequence[int]
 
 
-class Skip(NamedTuple):
+class SkipAhead(NamedTuple):
     """Up to ``messages_max`` (>= 1) messages from the start of ``span``, but none that begins at its end or later.
 
     ``span`` is not empty and begins at a boundary.
@@ -87,7 +87,7 @@ class MessageCounts(Protocol):
     def offsets_per_message_min(self) -> int:
         """The least distance between two messages."""
 
-    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+    def skip(self, asked: Mapping[TopicPartition, SkipAhead]) -> dict[TopicPartition, Skipped]:
         """Where so many messages end, and how many there really are."""
 
 
@@ -113,7 +113,7 @@ class DensePositions:
     def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
         return {(where, offset): offset + 1 for where, offset in starts}
 
-    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+    def skip(self, asked: Mapping[TopicPartition, SkipAhead]) -> dict[TopicPartition, Skipped]:
         counts = {where: min(len(skip.span), skip.messages_max) for where, skip in asked.items()}
         return {where: Skipped(asked[where].span.start + count, count) for where, count in counts.items()}
 
@@ -205,7 +205,7 @@ class Cluster(Protocol):
         """
 
 
-class GroupOffsets(Protocol):
+class CommittedOffsets(Protocol):
     """The offsets of consumer groups. Like Spark's, each is the first one not yet read."""
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
@@ -278,7 +278,7 @@ class Source(Protocol):
         """The brokers; always the same object."""
 
     @property
-    def groups(self) -> GroupOffsets | None:
+    def groups(self) -> CommittedOffsets | None:
         """Where consumer groups are kept, if the options have to do with one."""
 
     def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:

@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import Clock
 from metaq_spark.offsets import Ranges
-from metaq_spark.source.backend import Boundaries, Cuts, MessageCounts, Positions, Skip
+from metaq_spark.source.backend import Boundaries, Cuts, MessageCounts, Positions, SkipAhead
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """Most bytes and most messages of a micro-batch; ``None`` = any number. If both are given, both apply."""
 
     bytes_max: int | None = None
     messages_max: int | None = None
 
 
-def limited(ahead: Ranges, limits: Limits, positions: Positions) -> dict[TopicPartition, int]:
+def limited(ahead: Ranges, limits: BatchLimits, positions: Positions) -> dict[TopicPartition, int]:
     """Where each of the ranges ``ahead`` (from a boundary to a boundary) ends under ``limits``."""
     left = {where: span for where, span in ahead.items() if len(span)}
     if limits.messages_max is not None:
@@ -82,7 +82,9 @@ def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> d
     budget = messages_max
     while any(shares.values()):
         asked = {
-            where: Skip(OffsetRange(ends[where], ahead[where].end), share) for where, share in shares.items() if share
+            where: SkipAhead(OffsetRange(ends[where], ahead[where].end), share)
+            for where, share in shares.items()
+            if share
         }
         for where, skipped in counts.skip(asked).items():
             ends[where] = skipped.offset
@@ -139,7 +141,7 @@ class TriggerDelay:
         if sum(map(len, ahead.values())) < messages_min * counts.offsets_per_message_min:  # no need to ask
             return False
         uncounted = {where: self._behind_counted(where, span) for where, span in ahead.items()}
-        asked = {where: Skip(span, messages_min) for where, span in uncounted.items() if len(span)}
+        asked = {where: SkipAhead(span, messages_min) for where, span in uncounted.items() if len(span)}
         for where, skipped in (counts.skip(asked) if asked else {}).items():
             before = self._counted[where][1] if uncounted[where].start > ahead[where].start else 0
             self._counted[where] = (OffsetRange(ahead[where].start, skipped.offset), before + skipped.messages)

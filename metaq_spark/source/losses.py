@@ -64,7 +64,7 @@ class LossReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class UnreadableRange:
     """Unreadable offsets of ``source``; ``served`` if the broker returns their bytes."""
 
     source: TopicPartition
@@ -96,7 +96,7 @@ class DamageHandler(Protocol):
     fails: bool
     """Whether damage ends the task; then ``handle`` is not called."""
 
-    def handle(self, damage: Damage, read: ReadDamaged) -> None:
+    def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
         """Handle damage before it is skipped; ``read`` returns its bytes."""
 
 
@@ -105,7 +105,7 @@ class Fail:
 
     fails = True
 
-    def handle(self, damage: Damage, read: ReadDamaged) -> None:
+    def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
         """Not called."""
 
 
@@ -114,6 +114,6 @@ class Skip:
 
     fails = False
 
-    def handle(self, damage: Damage, read: ReadDamaged) -> None:
+    def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
         """Warn."""
         _log.warning("%s. Skipped, because onCorrupt is skip", damage)

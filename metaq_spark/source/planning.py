@@ -26,7 +26,7 @@ from typing import Final
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import AvailableRanges, Offsets, Progress, Since
 from metaq_spark.source.backend import LossSentences, Positions
-from metaq_spark.source.limits import Limits, limited
+from metaq_spark.source.limits import BatchLimits, limited
 from metaq_spark.source.losses import ReportLoss
 
 _NONE: Final[Offsets] = MappingProxyType({})
@@ -45,7 +45,7 @@ class Plan:
     passed_over: bool = False
     since: Since | None = None
 
-    def end(self, limits: Limits, positions: Positions) -> Progress:
+    def end(self, limits: BatchLimits, positions: Positions) -> Progress:
         """Where the batch ends under ``limits``."""
         return Progress(self.at | limited(self.ahead, limits, positions), self.incarnations, since=self.since)
 

@@ -38,7 +38,7 @@ from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.appeared import Appeared, since_of
 from metaq_spark.source.backend import Source
 from metaq_spark.source.continuity import Continuity
-from metaq_spark.source.limits import Limits, TriggerDelay
+from metaq_spark.source.limits import BatchLimits, TriggerDelay
 from metaq_spark.source.lookup import IdleBackoff, Lookup, Snapshot
 from metaq_spark.source.losses import LossReport
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
@@ -242,10 +242,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         grace_s = self._options.loss_grace_ms / 1000
         return {where for where, since_s in self._suspect_since_s.items() if snapshot.since_s - since_s >= grace_s}
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> BatchLimits:
         if isinstance(limit, ReadAllAvailable):
-            return Limits()
-        return Limits(
+            return BatchLimits()
+        return BatchLimits(
             limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes_max,
             limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_messages_max,
         )

@@ -10,7 +10,7 @@ from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.filtered import messages_of_types
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.client.consumer import Consumer
 from metaq.client.metaq import MetaQ
 from metaq.client.producer import Producer, encode_block, put
@@ -101,7 +101,7 @@ def test_a_wrong_checksum_and_a_wrong_partition_are_refused(
 def test_a_local_transaction(java_directory: Directory, java_place: TopicPartition, java_broker: Address) -> None:
     start = end_of(java_directory, java_place)
     with closing(Session.connect(java_broker)) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         for outcome, payload in ((transactions.rollback, b"rolled back"), (transactions.commit, b"committed")):
             key = transactions.local_id()
             transactions.begin(key)
@@ -118,14 +118,14 @@ def test_an_xa_branch_is_recovered_and_committed_elsewhere(
     unique = f"metaq-spark-test-{start}"
     xid, empty = (Xid(7, b"%d" % start, branch, unique) for branch in (b"branch", b"empty"))
     with closing(Session.connect(java_broker)) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         transactions.begin(xid)
         put(session, java_place.topic, java_place.partition.index, Message(b"in two phases"), xid)
         assert transactions.prepare(xid) is Vote.PREPARED
         transactions.begin(empty)
         assert transactions.prepare(empty) is Vote.READ_ONLY
     with closing(Session.connect(java_broker)) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         assert transactions.recover(unique) == [xid]
         transactions.commit(xid)
         assert transactions.recover(unique) == []

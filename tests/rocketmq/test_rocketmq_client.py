@@ -14,13 +14,19 @@ import pytest
 from fix_broker import wait_until
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter, SendReceipt
-from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused, SendFailed, TopicListMissing
+from metaq.backends.rocketmq.errors import (
+    AccessDenied,
+    BatchNotStored,
+    OffsetOutOfRange,
+    RequestRefused,
+    TopicListMissing,
+)
 from metaq.backends.rocketmq.messages import read_messages
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings, pull_range
 from metaq.backends.rocketmq.pulls import Subscription
-from metaq.backends.rocketmq.times import Boundary
+from metaq.backends.rocketmq.times import TimeBoundary
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import TopicNotFound
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
@@ -183,7 +189,7 @@ def test_times(client: Client, rocketmq_topic: Topic) -> None:
         lower = min([offset for offset, at in stored.items() if at >= time_ms], default=400)
         upper = max([offset + 1 for offset, at in stored.items() if at <= time_ms], default=0)
         assert client.offsets.at({where: time_ms}) == {where: lower}
-        assert client.offsets.at({where: time_ms}, Boundary.UPPER) == {where: upper}
+        assert client.offsets.at({where: time_ms}, TimeBoundary.UPPER) == {where: upper}
 
 
 def test_positions_of_groups(
@@ -208,7 +214,7 @@ def test_unknown_topics_and_queues(client: Client, rocketmq_topic: Topic) -> Non
         list(pull_range(client.pool, client.directory, topic, beyond.partition, OffsetRange(0, 1)))
     with closing(BatchWriter(client.pool, client.directory, "broker-a")) as writer:
         writer.write(topic, 7, _batch(range(1)), 1)
-        with pytest.raises(SendFailed, match="queueId"):
+        with pytest.raises(BatchNotStored, match="queueId"):
             writer.flush()
 
 
@@ -334,7 +340,7 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
         assert len(client.messages("orders", 100)) == 100
         with closing(BatchWriter(client.pool, client.directory, "broker-a")) as writer:
             writer.send("orders", 0, b"x")  # a batch is not checked by this release
-            with pytest.raises(SendFailed, match="the account has PUB on the topic"):
+            with pytest.raises(BatchNotStored, match="the account has PUB on the topic"):
                 writer.flush()
     with connected(rocketmq_cluster.name_servers, Credentials("reader-key", "reader-secret", "a token")) as client:
         assert len(client.messages("orders", 100)) == 100  # signed, and not looked at
@@ -392,7 +398,7 @@ def test_accounts_of_5x_need_get_to_ask_for_offsets(rocketmq_cluster: Cluster) -
         assert len(client.messages("orders", 50)) == 50
         with closing(BatchWriter(client.pool, client.directory, "broker-a", policy=RetryPolicy(1, 0.1))) as writer:
             writer.send("orders", 0, b"x")
-            with pytest.raises(SendFailed, match="the account has PUB on the topic"):
+            with pytest.raises(BatchNotStored, match="the account has PUB on the topic"):
                 writer.flush()
     with connected(rocketmq_cluster.name_servers, Credentials("puller", "puller-secret")) as client:
         runs = pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50))

@@ -17,7 +17,7 @@ from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import RemotingClient
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.bodies.routes import ClusterInfo, TopicRouteData
-from metaq.protocols.remoting.channel import Response
+from metaq.protocols.remoting.channel import ReceivedResponse
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
 from metaq.protocols.remoting.headers.administration import GetBrokerRuntimeInfo
@@ -196,7 +196,7 @@ class TestOurClientOnRealPeers:
             offsets: dict[int, int] = {}
             while connection.in_flight:
                 for event in connection.receive(30.0):
-                    assert isinstance(event, Response)
+                    assert isinstance(event, ReceivedResponse)
                     assert event.command.code == 0
                     offsets[event.owner] = int(event.command.ext["nextBeginOffset"])
         assert offsets == {start: min(start + 32, 2000) for start in range(0, 2000, 32)}

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from rocketmq_spark import Run, options_for
 
 from metaq import RocketMQ
-from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
@@ -235,7 +235,7 @@ def test_a_broker_that_refuses_is_tried_again_then_the_task_fails(
             sink_of(cluster, patient, "orders", "value", "queue", retries="3"),
         ]
         permit(cluster, broker, READ_ONLY)
-        with pytest.raises(SendFailed, match=r"orders/broker-a:\d were not sent: .*NO_PERMISSION \(16\)"):
+        with pytest.raises(BatchNotStored, match=r"orders/broker-a:\d were not sent: .*NO_PERMISSION \(16\)"):
             write_batches(rows, sinks[0])
         assert clock.pauses == 0
         write_batches(rows, sinks[1])

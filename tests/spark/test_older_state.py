@@ -14,7 +14,7 @@ from fix_broker import RunningBroker, StartBroker
 from pyspark.sql import SparkSession
 
 from metaq.backends.metaq.pool import shared_pool
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address
@@ -49,7 +49,7 @@ def test_messages_and_prepared_branches_are_there(broker: RunningBroker) -> None
     expected = [b"order %03d" % number for first in (0, 1) for number in range(first, 65, 2)]
     assert stored(broker.address, "orders") == expected
     with shared_pool().lease(broker.address) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         [branch] = transactions.recover("before")
         transactions.commit(branch)
         assert transactions.recover("before") == []

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.model import Address
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -36,7 +36,7 @@ def copy(source: Topic, target: Topic, folder: Path) -> StreamingQuery:
 def prepared(topic: Topic) -> list[str]:
     """The branches that lie prepared on the broker."""
     with closing(Session.connect(Address.parse(topic.servers))) as session:
-        return [str(key) for key in Transactions(session).recover()]
+        return [str(key) for key in TransactionSteps(session).recover()]
 
 
 def forget(folder: Path, log: str) -> None:

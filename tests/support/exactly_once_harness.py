@@ -13,7 +13,7 @@ from fix_broker import RunningBroker, StartBroker, broker_command, free_port, wr
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.client.consumer import Run, fetch
 from metaq.errors import TransactionError
 from metaq.formats.frames import walk
@@ -25,7 +25,7 @@ from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation, Co
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
 from metaq_spark.backends.metaq.options import SinkOptions, parse_sink_options
-from metaq_spark.columns.blocks import Block, of_block
+from metaq_spark.columns.blocks import EncodedBlock, of_block
 from metaq_spark.options.table import Use
 
 TOPIC = "t"
@@ -106,7 +106,7 @@ class Harness:
     def roll_back_all(self, broker_id: int) -> int:
         """Roll the prepared branches of a broker back, as another client; return how many there were."""
         with self.session(broker_id) as session:
-            transactions = Transactions(session)
+            transactions = TransactionSteps(session)
             keys = transactions.recover()
             for key in keys:
                 transactions.rollback(key)
@@ -123,7 +123,9 @@ class Harness:
         """One block into a partition such as ``4-0``."""
         where = Partition.parse(partition)
         block, count = encode_block([Message(payload.encode()) for payload in payloads])
-        task.put(TopicPartition(TOPIC, where), self.addresses[where.broker_id], Block(block, count, of_block(block)))
+        task.put(
+            TopicPartition(TOPIC, where), self.addresses[where.broker_id], EncodedBlock(block, count, of_block(block))
+        )
 
     def write(self, batch: BatchName, number: int = 0) -> list[Xid]:
         """All of a task that puts a message into the first partition of every broker; its branches."""
@@ -166,14 +168,14 @@ class Harness:
         found = {}
         for broker_id in self.addresses:
             with self.session(broker_id) as session:
-                found[broker_id] = len(Transactions(session).recover())
+                found[broker_id] = len(TransactionSteps(session).recover())
         return found
 
     def refusal_of_commit(self, broker_id: int, key: Xid) -> int | None:
         """The XA code with which a broker refuses to commit a branch that is not prepared."""
         with self.session(broker_id) as session:
             try:
-                Transactions(session).commit(key)
+                TransactionSteps(session).commit(key)
             except TransactionError as refused:
                 return refused.xa_code
         return None

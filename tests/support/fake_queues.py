@@ -25,7 +25,7 @@ from metaq_spark.options.parsing import ConnectionOptions, ReadOptions, check_ch
 from metaq_spark.options.positions import LATEST_OFFSET
 from metaq_spark.options.selection import Selection, chosen
 from metaq_spark.options.table import OptionTable, Use
-from metaq_spark.source.backend import DensePositions, GroupOffsets, LossSentences, PushedColumns
+from metaq_spark.source.backend import CommittedOffsets, DensePositions, LossSentences, PushedColumns
 
 NOTATION = rocketmq_options.NOTATION
 SENTENCES = LossSentences(
@@ -162,13 +162,13 @@ class FakeCluster:
 
 
 class FakeGroups:
-    """Implements ``GroupOffsets``."""
+    """Implements ``CommittedOffsets``."""
 
     def __init__(self, queues: FakeQueues) -> None:
         self._groups = queues.groups
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> Offsets:
-        """See ``GroupOffsets``; a group begins at the end."""
+        """See ``CommittedOffsets``; a group begins at the end."""
         return dict.fromkeys(partitions, LATEST_OFFSET) | self._groups.get(group, {})
 
     def commit(self, group: str, offsets: Offsets) -> None:
@@ -192,7 +192,7 @@ class FakeSource:
     def __init__(self, queues: FakeQueues, options: FakeOptions, clock: ManualClock) -> None:
         self.queues, self.options, self.clock = queues, options, clock
         self.cluster = FakeCluster(queues)
-        self.groups: GroupOffsets | None = None if options.group is None else FakeGroups(queues)
+        self.groups: CommittedOffsets | None = None if options.group is None else FakeGroups(queues)
         self.together = 0
 
     @property

@@ -15,7 +15,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.outcomes import NothingAt, Refusal
 from metaq_broker.log.engine.stores import TopicStores
-from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import LoopDriver, StateTable
 from metaq_broker.log.sync.flush import GroupCommit
@@ -387,5 +387,5 @@ def play(
     asyncio.run(run())
 
 
-WIDE = TopicSettings(8, 8)
+WIDE = ServedTopic(8, 8)
 """Settings of a topic with eight queues."""

@@ -24,7 +24,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.configuration import read_file
 from metaq_broker.operate.config.following import follow_topics
 from metaq_broker.replication.master_connection import MasterAddress, MasterConnection, MasterNotFound
-from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused
+from metaq_broker.replication.peer import Connect, Peer, PeerLost, PeerRefused
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class ConfigFollower:
             await self._connection.sleep(ASK_S)
 
     def disconnected(self, error: Exception | None) -> None:
-        if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterNotFound):
+        if isinstance(error, PeerLost | PeerRefused | ProtocolError | MasterNotFound):
             _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
         elif error is not None:
             _LOG.error("bug while following the master's topics", exc_info=error)

@@ -20,7 +20,7 @@ from metaq.model import INT64_MAX
 from metaq_broker.log.engine.outcomes import (
     ChecksumMismatch,
     NotMaster,
-    OffsetMoved,
+    OffsetNotStored,
     Refusal,
     StorageFailed,
     TopicUnknown,
@@ -76,7 +76,7 @@ class SyncSlave:
         try:
             log = await self._log_for(copied)
             if log.end_offset != copied.offset:
-                return OffsetMoved(log.end_offset)
+                return OffsetNotStored(log.end_offset)
             if append_run(self._local, log, copied.segment_start, copied.run) != len(copied.run):
                 raise CopyRefused("the last frame of the run is cut")
             await self._local.durable(log)

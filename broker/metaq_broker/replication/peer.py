@@ -94,7 +94,7 @@ class PeerLost(MetaqError):
         return f"broker {self.address}: {self.reason}"
 
 
-class RequestRefused(MetaqError):
+class PeerRefused(MetaqError):
     """The other broker answered a request with the error ``code`` and ``text``."""
 
     def __init__(self, request: str, code: int, text: str) -> None:
@@ -118,7 +118,7 @@ class SlavePromoted(MetaqError):
 
 class Peer(Protocol):
     """A connection to another broker. Every call raises ``PeerLost``; calls about the whole broker also
-    ``RequestRefused``.
+    ``PeerRefused``.
 
     A reply that cannot be decoded raises ``metaq.errors.ProtocolError``.
     """
@@ -159,11 +159,9 @@ class Peer(Protocol):
     async def config_checksum(self) -> str | None:
         """Return a text that changes whenever its configuration changes; ``None`` if it does not report one."""
 
-    async def config_text(self) -> bytes:
-        ...
+    async def config_text(self) -> bytes: ...
 
-    async def stored_ranges(self) -> dict[PartitionKey, StoredRange]:
-        ...
+    async def stored_ranges(self) -> dict[PartitionKey, StoredRange]: ...
 
     async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
         """Return a part of its state file from ``position`` on (``StateTable.part``); ``None`` if there is nothing, or

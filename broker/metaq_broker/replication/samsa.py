@@ -38,7 +38,7 @@ from metaq_broker.replication.peer import (
     PartitionKey,
     Peer,
     PeerLost,
-    RequestRefused,
+    PeerRefused,
     SlavePromoted,
     StoredRange,
 )
@@ -128,7 +128,7 @@ class SyncMaster:
                 self._out_of_step(str(promoted))
                 await self._fence(self._config.slave)
                 return
-            except (PeerLost, RequestRefused, ProtocolError, OutOfSync) as error:
+            except (PeerLost, PeerRefused, ProtocolError, OutOfSync) as error:
                 self._out_of_step(str(error))
             except Exception as defect:  # it must not end the pair forever
                 _LOG.exception("bug in the synchronous pair")

@@ -31,7 +31,7 @@ from metaq_broker.replication.master_connection import (
     require_broker_id,
 )
 from metaq_broker.replication.partition_copy import PartitionCopy
-from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost, RequestRefused, StoredRange
+from metaq_broker.replication.peer import Connect, PartitionKey, Peer, PeerLost, PeerRefused, StoredRange
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class AsyncSlave:
         _LOG.info("copying from the master", extra={"fields": fields})
 
     def disconnected(self, error: Exception | None) -> None:
-        if isinstance(error, PeerLost | RequestRefused | ProtocolError | MasterRefused | MasterNotFound):
+        if isinstance(error, PeerLost | PeerRefused | ProtocolError | MasterRefused | MasterNotFound):
             self._note_trouble(str(error))
         elif error is not None:
             _LOG.error("bug in copying from the master", exc_info=error)

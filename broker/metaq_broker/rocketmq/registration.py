@@ -28,7 +28,7 @@ from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
-    TopicConfig,
+    TopicConfigBody,
     TopicConfigs,
     write_registration,
 )
@@ -37,7 +37,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
 from metaq_broker.rocketmq.name_server_link import NameServerLink
-from metaq_broker.rocketmq.nameserver.routes import Registration, RouteTable
+from metaq_broker.rocketmq.nameserver.routes import BrokerRegistration, RouteTable
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class BrokerIdentity:
     address: Address
     metaq: MetaQBroker
 
-    def registration(self) -> Registration:
+    def registration(self) -> BrokerRegistration:
         """Return the registration for the name server in this process."""
         announced = (self.metaq.announcement(),)
-        return Registration(self.cluster, self.name, str(self.address), MASTER_ID, filter_servers=announced)
+        return BrokerRegistration(self.cluster, self.name, str(self.address), MASTER_ID, filter_servers=announced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class TopicSource:
     """Returns the current topics: all, one (``None`` if unknown), and the version of all."""
 
     all: Callable[[], TopicConfigs]
-    one: Callable[[str], TopicConfig | None]
+    one: Callable[[str], TopicConfigBody | None]
     version: Callable[[], DataVersion]
 
 
@@ -187,7 +187,7 @@ class NameServerRegistration:
             return
         self._register_in_routes({topic: config}, self._version())
 
-    def _register_in_routes(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+    def _register_in_routes(self, topics: Mapping[str, TopicConfigBody], version: DataVersion) -> None:
         try:
             self._routes.register(self._who.registration(), topics, version, self)
         except FieldError as error:  # others have filled the tables, which are limited; the next attempt is in 30 s

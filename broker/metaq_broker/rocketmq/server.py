@@ -16,7 +16,7 @@ from typing import Final
 
 from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.bodies.registration import TopicConfig
+from metaq.protocols.remoting.bodies.registration import TopicConfigBody
 from metaq.protocols.remoting.channel import ChannelLimits
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.log.retention.policy import RetentionPolicy
@@ -368,7 +368,7 @@ def _is_plain(value: object) -> bool:
 def topic_source(topics: Topics) -> TopicSource:
     """Return the topics in the form for registrations."""
 
-    def one(topic: str) -> TopicConfig | None:
+    def one(topic: str) -> TopicConfigBody | None:
         settings = topics.settings(topic)
         return topic_config(topic, settings) if settings is not None and is_listed(topics, topic) else None
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
-from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Response
+from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, ReceivedResponse
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
@@ -243,7 +243,7 @@ class RemotingSession:
                 self._server.dispatcher.carry_out(Call(command, self, counted_bytes))
             return
         event = None if self._channel is None else self._channel.received(command)
-        if isinstance(event, Response) and not event.owner.done():
+        if isinstance(event, ReceivedResponse) and not event.owner.done():
             event.owner.set_result(command)
 
     def _own_channel(self) -> Channel[asyncio.Future[RemotingCommand]]:

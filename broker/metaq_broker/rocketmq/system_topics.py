@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_broker.log.engine.topics import INHERIT, READ, WRITE, TopicSettings
+from metaq_broker.log.engine.topics import INHERIT, READ, WRITE, ServedTopic
 
 TEMPLATE: Final = "TBW102"
 """Clients name it when they send to a topic that may not exist: others are made like it."""
@@ -49,28 +49,28 @@ _ALL: Final = READ | WRITE | INHERIT
 
 def built_in_topics(
     broker_name: str, cluster_name: str, *, create_topics: bool, delay_levels: int = 18, trace_topic: str | None = None
-) -> dict[str, TopicSettings]:
+) -> dict[str, ServedTopic]:
     """Return the system topics of a broker; the template only where topics may be made by sending to them.
 
     ``trace_topic``: where clients send their traces, ``None`` without such a topic.
     """
     topics = {
-        "SELF_TEST_TOPIC": TopicSettings(1, 1),
-        "BenchmarkTest": TopicSettings(1024, 1024),
-        cluster_name: TopicSettings(16, 16, _ALL),
-        broker_name: TopicSettings(1, 1, _ALL),
-        "OFFSET_MOVED_EVENT": TopicSettings(1, 1),
-        SCHEDULE_TOPIC: TopicSettings(delay_levels, delay_levels),
-        TIMER_TOPIC: TopicSettings(1, 1),
-        HALF_TOPIC: TopicSettings(1, 1),
-        NOTE_TOPIC: TopicSettings(1, 1),
-        GIVEN_UP_TOPIC: TopicSettings(1, 1),
-        f"{cluster_name}_REPLY_TOPIC": TopicSettings(1, 1),
+        "SELF_TEST_TOPIC": ServedTopic(1, 1),
+        "BenchmarkTest": ServedTopic(1024, 1024),
+        cluster_name: ServedTopic(16, 16, _ALL),
+        broker_name: ServedTopic(1, 1, _ALL),
+        "OFFSET_MOVED_EVENT": ServedTopic(1, 1),
+        SCHEDULE_TOPIC: ServedTopic(delay_levels, delay_levels),
+        TIMER_TOPIC: ServedTopic(1, 1),
+        HALF_TOPIC: ServedTopic(1, 1),
+        NOTE_TOPIC: ServedTopic(1, 1),
+        GIVEN_UP_TOPIC: ServedTopic(1, 1),
+        f"{cluster_name}_REPLY_TOPIC": ServedTopic(1, 1),
     }
     if trace_topic is not None:
-        topics[trace_topic] = TopicSettings(1, 1)
+        topics[trace_topic] = ServedTopic(1, 1)
     if create_topics:
-        topics[TEMPLATE] = TopicSettings(8, 8, _ALL)
+        topics[TEMPLATE] = ServedTopic(8, 8, _ALL)
     return topics
 
 

@@ -6,10 +6,10 @@ import asyncio
 from typing import Protocol
 
 from metaq_broker.serve.fair_queue import FairQueue
-from metaq_broker.serve.session import Limits, SessionFactory
+from metaq_broker.serve.session import ConnectionLimits, SessionFactory
 
 
-class Peer(Protocol):
+class CountedClient(Protocol):
     """A client that counts as a connection. ``buffered_bytes`` are its buffered input and output."""
 
     peer: str
@@ -18,8 +18,7 @@ class Peer(Protocol):
     def finish(self) -> None:
         """Answer received requests, read no more, then close."""
 
-    def abort(self) -> None:
-        ...
+    def abort(self) -> None: ...
 
     def idle_since(self, monotonic: float, /) -> bool:
         """Return whether it was idle since ``monotonic`` (loop time)."""
@@ -32,7 +31,7 @@ class Host(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> ConnectionLimits: ...
 
     @property
     def sessions(self) -> SessionFactory: ...
@@ -47,14 +46,12 @@ class Host(Protocol):
     def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
         """Return the names in a client's certificate; ``None`` if it need not show one."""
 
-    def opened(self, connection: Peer) -> None:
-        ...
+    def opened(self, connection: CountedClient) -> None: ...
 
-    def closed(self, connection: Peer) -> None:
-        ...
+    def closed(self, connection: CountedClient) -> None: ...
 
-    def replaced(self, connection: Peer) -> None:
+    def replaced(self, connection: CountedClient) -> None:
         """A handshake is done; its connection opens at once."""
 
-    def holds(self, connection: Peer, buffered_bytes: int) -> None:
+    def holds(self, connection: CountedClient, buffered_bytes: int) -> None:
         """Record the number of bytes buffered in a connection."""

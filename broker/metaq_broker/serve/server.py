@@ -15,8 +15,8 @@ from metaq_broker.serve.acceptor import Acceptor
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.serve.first_byte import FirstByte
-from metaq_broker.serve.host import Peer
-from metaq_broker.serve.session import ConnectionCounts, Limits, SessionFactory
+from metaq_broker.serve.host import CountedClient
+from metaq_broker.serve.session import ConnectionCounts, ConnectionLimits, SessionFactory
 from metaq_broker.serve.socket_transport import SocketWatch
 from metaq_broker.serve.tls import TlsHandshake, names_of
 
@@ -59,7 +59,7 @@ class Server:
     def __init__(
         self,
         sessions: SessionFactory,
-        limits: Limits,
+        limits: ConnectionLimits,
         statistics: ConnectionCounts,
         partition_count: Callable[[], int],
         tls: ssl.SSLContext | None = None,
@@ -72,7 +72,7 @@ class Server:
         self.sessions = sessions
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self._connections: set[Peer] = set()
+        self._connections: set[CountedClient] = set()
         self._files = OpenFiles.of_process()
         self.queue: Final = FairQueue.of(self.loop)
         self._whole: Final = memoryview(bytearray(RECEIVE_BYTES))
@@ -153,12 +153,12 @@ class Server:
         fit = self._files.connections_max(self._partition_count())
         return min(self.limits.connections_max, fit)
 
-    def opened(self, connection: Peer) -> None:
+    def opened(self, connection: CountedClient) -> None:
         self._connections.add(connection)
         self._empty.clear()
         self._count()
 
-    def holds(self, connection: Peer, buffered_bytes: int) -> None:
+    def holds(self, connection: CountedClient, buffered_bytes: int) -> None:
         """Record the number of bytes buffered in a connection. Above the common limit, the largest connections are cut.
         """
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
@@ -179,11 +179,11 @@ class Server:
         are_many = self._buffered_bytes > self.limits.buffered_bytes_max // 4
         self.received = self._whole[:RECEIVE_BYTES_LOW] if are_many else self._whole
 
-    def replaced(self, connection: Peer) -> None:
+    def replaced(self, connection: CountedClient) -> None:
         """A handshake is done; its connection opens at once."""
         self._connections.discard(connection)
 
-    def closed(self, connection: Peer) -> None:
+    def closed(self, connection: CountedClient) -> None:
         self._connections.discard(connection)
         self._count()
         if not self._connections:

@@ -26,7 +26,7 @@ class Client:
     nearby: bool = False
 
 
-class Limits(Protocol):
+class ConnectionLimits(Protocol):
     """Limits of connections; times in milliseconds. The broker's configuration has these fields."""
 
     @property
@@ -50,7 +50,7 @@ class ConnectionCounts(Protocol):
     connections_refused: int
 
 
-class Received(Protocol):
+class ReceivedBytes(Protocol):
     """The received bytes of a connection that are not carried out yet: a decoder."""
 
     @property
@@ -68,7 +68,7 @@ class Received(Protocol):
         """Record that ``count`` bytes were received into ``buffer``."""
 
 
-class Session(Protocol):
+class ServerSession(Protocol):
     """One client's conversation in one protocol."""
 
     protocol: str
@@ -78,7 +78,7 @@ class Session(Protocol):
     """Whether the next request most likely has a large body."""
 
     @property
-    def decoder(self) -> Received:
+    def decoder(self) -> ReceivedBytes:
         """Where received bytes go."""
 
     @property
@@ -92,4 +92,4 @@ class Session(Protocol):
         """Release everything that belongs to the connection."""
 
 
-SessionFactory = Callable[[ReplyQueue, Client], Session]
+SessionFactory = Callable[[ReplyQueue, Client], ServerSession]

@@ -34,7 +34,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
 )
 from metaq.statuses import FORBIDDEN
 from metaq_broker.operate.config.configuration import BrokerConfig
@@ -42,7 +42,7 @@ from metaq_broker.serve.accounts.account_list import Account, AccountList, Permi
 from metaq_broker.text.refusals import Refused
 
 _NAMES_SHOWN: Final = 5
-_WITH_ANY_ACCOUNT: Final = (Transaction, Decide, Stats, Oversized)
+_WITH_ANY_ACCOUNT: Final = (TransactionCommand, Decide, Stats, Oversized)
 
 
 class Access:
@@ -76,7 +76,7 @@ class Access:
                 return self.publish(topic)
             case Get(topic=topic) | GetFiltered(topic=topic) | GetOffset(topic=topic):
                 return self.subscribe(topic)
-            case Transaction() | Decide() | Oversized():
+            case TransactionCommand() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
             case Stats():
                 if self._publishes_anywhere() or self._subscribes_anywhere():

@@ -18,7 +18,7 @@ from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
 from metaq.statuses import OK
-from metaq_broker.replication.peer import PeerLost, RequestRefused
+from metaq_broker.replication.peer import PeerLost, PeerRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
 """Limit of a reply's bytes."""
@@ -26,7 +26,7 @@ REPLY_BYTES_MAX: Final = 64 << 20
 _READ_BYTES: Final = 1 << 18
 
 
-class Link:
+class BrokerLink:
     """Open one with ``open``; ``extensions`` has the announcements of the other broker."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Link:
         self._receiving = asyncio.get_running_loop().create_task(self._receive())
 
     @classmethod
-    async def open(cls, address: Address, timeout_s: float) -> Link:
+    async def open(cls, address: Address, timeout_s: float) -> BrokerLink:
         """Connect and ask for the version; ``timeout_s`` limits that and every later request.
 
         Raises:
@@ -110,7 +110,7 @@ class Link:
         reply = await self.ask(make)
         if not isinstance(reply, Result) or reply.code != OK:
             code, text = (reply.code, reply.text) if isinstance(reply, Result) else (OK, "a value")
-            raise RequestRefused(request, code, text)
+            raise PeerRefused(request, code, text)
         return reply.text
 
     async def stats(self, item: str) -> str:

@@ -1,4 +1,4 @@
-"""``Peer`` over MetaQ's text protocol: the requests of replication as typed calls on a ``Link``.
+"""``Peer`` over MetaQ's text protocol: the requests of replication as typed calls on a ``BrokerLink``.
 
 A broker of this project reports its ranges in ``stats segments`` and accepts ``copy``. A Java broker reports less, in
 ``stats offsets``, and accepts ``sync``, message by message.
@@ -30,7 +30,7 @@ from metaq_broker.replication.peer import (
     StoredMessage,
     StoredRange,
 )
-from metaq_broker.text.link import Link
+from metaq_broker.text.link import BrokerLink
 
 _SEGMENTS_LINE: Final = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+) (\d+)")
 _STORED: Final = re.compile(r"(-?\d+) (\d+) (\d+)")
@@ -46,14 +46,14 @@ _WRONG: Final = 1
 class TextPeer:
     """Open one with ``connect``."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: BrokerLink) -> None:
         self._link = link
         self.address, self.gone = link.address, link.gone
         self.check, self.close = link.check, link.close
 
     @classmethod
     async def connect(cls, address: Address, timeout_s: float) -> TextPeer:
-        return cls(await Link.open(address, timeout_s))
+        return cls(await BrokerLink.open(address, timeout_s))
 
     @property
     def takes_copies(self) -> bool:

@@ -22,7 +22,7 @@ from metaq_broker.log.engine.outcomes import (
     InsideMessage,
     NothingAt,
     NotMaster,
-    OffsetMoved,
+    OffsetNotStored,
     PartitionClosed,
     PartitionEmpty,
     PartitionLimit,
@@ -137,7 +137,7 @@ ROWS: Final[dict[type[Refusal], Row]] = {
     ChecksumMismatch: Row(lambda _: "Checksum failure,message may be corrupted when transfering on networking."),
     TooLarge: Row(lambda it: f"message of {it.length} bytes is longer than {it.limit} bytes (maxMessageSize)"),
     SizeInvalid: Row(lambda it: f"Bad request,invalid max size:{it.bytes_max}", BAD_REQUEST),
-    OffsetMoved: Row(lambda it: str(it.offset), MOVED),
+    OffsetNotStored: Row(lambda it: str(it.offset), MOVED),
     NothingAt: Row(lambda it: f"Could not find message at position {it.offset}", NOT_FOUND),
     InsideMessage: Row(
         lambda it: f"offset {it.offset} is inside the message that begins at {it.boundary}", BAD_REQUEST

@@ -32,7 +32,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -178,11 +178,11 @@ class TextSession:
     def _forbidden(self, access: Access, command: Any) -> bool:
         """Refuse a command if the client may not use it; return whether it was refused."""
         refused = access.refusal(command)
-        if refused is None and isinstance(command, Transaction | Decide):
+        if refused is None and isinstance(command, TransactionCommand | Decide):
             refused = access.publish_all(self._services.transactions.topics_of(command))
         if refused is None:
             return False
-        if not (isinstance(command, Transaction) and command.type == "END"):  # the one command without a reply
+        if not (isinstance(command, TransactionCommand) and command.type == "END"):  # the one command without a reply
             self._refuse(refused, command.opaque)
         return True
 
@@ -344,7 +344,7 @@ class TextSession:
             copied = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
             receiver.copy_soon(copied, answer)
 
-    def _transaction(self, command: Transaction) -> None:
+    def _transaction(self, command: TransactionCommand) -> None:
         visible = None if self._access is None else self._access.may_publish_all
         self._services.transactions.transaction(self, command, self._replies, visible)
 
@@ -366,6 +366,6 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Version: TextSession._version,
     Sync: TextSession._from_master,
     Copy: TextSession._from_master,
-    Transaction: TextSession._transaction,
+    TransactionCommand: TextSession._transaction,
     Decide: TextSession._decide,
 }

@@ -21,7 +21,7 @@ from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard
-from metaq_broker.statistics import KINDS, Kind, Realtime
+from metaq_broker.statistics import KINDS, Kind, RealtimeCount
 from metaq_broker.transactions.interfaces import TransactionCounters
 
 _HELP: Final = (
@@ -244,7 +244,7 @@ class StatsReport:
             return f"Invalid keyTwo:{topic}"  # MetaQ's text for "others were counted, this one was not"
         return self._figures(figures)
 
-    def _figures(self, figures: Realtime | None) -> str:
+    def _figures(self, figures: RealtimeCount | None) -> str:
         if figures is None:
             return "null"
         seconds = self._statistics.realtime_s

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
-from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
+from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, TransactionCommand
 from metaq.protocols.text.encode import encode
 from metaq.statuses import OK
 from metaq_broker.log.engine.gates import PutGate
@@ -49,7 +49,7 @@ class TransactionCommands:
         self._gate, self._texts = gate, texts
         self._manager = manager
         self._statistics = statistics
-        self._steps: Final[dict[str, Callable[[object, Transaction, ReplyQueue], None]]] = {
+        self._steps: Final[dict[str, Callable[[object, TransactionCommand, ReplyQueue], None]]] = {
             "BEGIN": self._begin,
             "PREPARE": self._prepare,
             "COMMIT_ONE_PHASE": self._commit,
@@ -61,7 +61,7 @@ class TransactionCommands:
             "DECIDED_CONTENTS": self._decided,
         }
 
-    def topics_of(self, command: Transaction | Decide) -> frozenset[str]:
+    def topics_of(self, command: TransactionCommand | Decide) -> frozenset[str]:
         """Return the topics that a client must be allowed to write to for this command."""
         if isinstance(command, Decide):
             return self._manager.topics_of(command.branches, command.query_id)
@@ -70,7 +70,7 @@ class TransactionCommands:
         return self._manager.topics_of([], command.unique if command.type in _ABOUT_A_QUERY else None)
 
     def transaction(
-        self, connection: object, command: Transaction, replies: ReplyQueue, visible: Visible | None = None
+        self, connection: object, command: TransactionCommand, replies: ReplyQueue, visible: Visible | None = None
     ) -> None:
         """Carry out a ``transaction`` command. RECOVER lists the branches whose topics are ``visible``."""
         if command.type == "RECOVER":
@@ -124,14 +124,14 @@ class TransactionCommands:
 
     # ---- the steps of ``transaction``
 
-    def _begin(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _begin(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         def begin() -> str:
             self._manager.begin(connection, command.key, command.timeout_s, command.unique)
             return ""
 
         _answer(replies, command.opaque, begin, self._texts.step)
 
-    def _prepare(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _prepare(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot = replies.pending()
 
         def voted(vote: PrepareVote | Refusal) -> None:
@@ -142,21 +142,21 @@ class TransactionCommands:
 
         self._manager.prepare(command.key, voted, connection)
 
-    def _commit(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _commit(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot, one_phase = replies.pending(), command.type == "COMMIT_ONE_PHASE"
         self._manager.commit(command.key, one_phase, connection, lambda no: self._complete(slot, command.opaque, no))
 
-    def _rollback(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _rollback(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot = replies.pending()
         self._manager.rollback(command.key, connection, lambda no: self._complete(slot, command.opaque, no))
 
-    def _recover(self, command: Transaction, replies: ReplyQueue, visible: Visible | None) -> None:
+    def _recover(self, command: TransactionCommand, replies: ReplyQueue, visible: Visible | None) -> None:
         keys = self._manager.recover(command.unique)
         if visible is not None:
             keys = [key for key in keys if visible(self._manager.topics_of([key]))]
         replies.add(encode(Result(OK, _KEYS_END.join(map(str, keys)), command.opaque)))
 
-    def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _forget(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:
             slot = replies.pending()
             self._manager.end_query(command.unique, lambda no: self._complete(slot, command.opaque, no))
@@ -168,7 +168,7 @@ class TransactionCommands:
 
         _answer(replies, command.opaque, forget, self._texts.step)
 
-    def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+    def _decided(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot = replies.pending()
 
         def answer(decision: Decision | Refusal | None) -> None:
@@ -182,7 +182,7 @@ class TransactionCommands:
 
         self._manager.last_decided(command.unique or "", answer)
 
-    def _end(self, _connection: object, command: Transaction, _replies: ReplyQueue) -> None:
+    def _end(self, _connection: object, command: TransactionCommand, _replies: ReplyQueue) -> None:
         self._manager.end(command.key)  # END is the one command without a reply
 
     def _count_puts(self, topic: str, count: int, body_bytes: int, stored: bool) -> None:

@@ -45,7 +45,7 @@ class _Retained:
     rewrite: Rewrite | None
 
 
-class Ledger:
+class RecordLedger:
     """Maps slots to the locations of their records. Several slots may share one record."""
 
     def __init__(self) -> None:
@@ -109,11 +109,16 @@ class CheckpointSettings:
     file_bytes: int = 64 * MIB
 
 
-class Checkpoint:
+class JournalCheckpoint:
     """Bounds the size of one journal. At most one pass runs at a time."""
 
     def __init__(
-        self, journal: Journal, sync: GroupSync, ledger: Ledger, call_later: CallLater, settings: CheckpointSettings
+        self,
+        journal: Journal,
+        sync: GroupSync,
+        ledger: RecordLedger,
+        call_later: CallLater,
+        settings: CheckpointSettings,
     ) -> None:
         self._journal = journal
         self._sync = sync

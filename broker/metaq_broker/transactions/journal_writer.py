@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from metaq.model import Xid
-from metaq_broker.transactions.checkpoint import Ledger, Slot
+from metaq_broker.transactions.checkpoint import RecordLedger, Slot
 from metaq_broker.transactions.decisions import Decisions
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalRead, Location
@@ -27,7 +27,7 @@ from metaq_broker.transactions.records import (
     Forgotten,
     Heuristic,
     Messages,
-    Prepared,
+    PreparedRecord,
     Record,
     RolledBack,
     Undecided,
@@ -66,7 +66,9 @@ class JournalWriter:
     changed.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, decisions: Decisions, written: Callable[[], None]) -> None:
+    def __init__(
+        self, journal: Journal, ledger: RecordLedger, decisions: Decisions, written: Callable[[], None]
+    ) -> None:
         self._journal = journal
         self._ledger = ledger
         self._decisions = decisions
@@ -83,7 +85,7 @@ class JournalWriter:
     def prepare(self, transaction: Transaction, at_ms: int) -> None:
         """Write that the transaction is prepared, at ``at_ms`` (wall clock)."""
         key = xid_of(transaction)
-        location = self._write_step(transaction, lambda n: Prepared(transaction.serial, n, key, at_ms))
+        location = self._write_step(transaction, lambda n: PreparedRecord(transaction.serial, n, key, at_ms))
         self._ledger.hold(prepared_slot(transaction.serial), location)
         transaction.prepared_ms = at_ms
 
@@ -226,7 +228,6 @@ class JournalWriter:
         finally:
             units = self.end_read(transaction, job)
         return units
-
 
     def _write_step(self, transaction: Transaction, last: Callable[[int], Record] | None) -> Location:
         """Write the messages that are still in memory, then the record that ``last`` makes of the number of chunks."""

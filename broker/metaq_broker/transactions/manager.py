@@ -33,7 +33,7 @@ from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.sync.group_commit import OnDurable
 from metaq_broker.transactions import recovery, resumption
-from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
+from metaq_broker.transactions.checkpoint import CheckpointSettings, JournalCheckpoint, RecordLedger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
 from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
 from metaq_broker.transactions.folder import claim_folder
@@ -65,7 +65,7 @@ from metaq_broker.transactions.puts import TransactionPuts
 from metaq_broker.transactions.records import NO_SERIAL
 from metaq_broker.transactions.state import Event, State
 from metaq_broker.transactions.taking_over import take_over
-from metaq_broker.transactions.transaction import BufferPool, OpenTransactions, PartitionKey, Transaction
+from metaq_broker.transactions.transaction import OpenTransactions, PartitionKey, Transaction, TransactionMemory
 
 _log = logging.getLogger(__name__)
 
@@ -109,14 +109,14 @@ class TransactionManager:
         self._timeout_s_max = timeout_s_max
         self._call_later = call_later
         self._open = OpenTransactions(limits.open_max)
-        self._pool = BufferPool()
+        self._pool = TransactionMemory()
         self._heuristics = Heuristics()
         self._decisions = Decisions(limits.decision_bytes_max)
         self._ended_queries = EndedQueries()
-        self._ledger = Ledger()
+        self._ledger = RecordLedger()
         self._journal = Journal(files, directory, checkpoint.file_bytes)
         self._sync = GroupSync(self._journal, durability, run_in_worker, call_later)
-        self._checkpoint = Checkpoint(self._journal, self._sync, self._ledger, call_later, checkpoint)
+        self._checkpoint = JournalCheckpoint(self._journal, self._sync, self._ledger, call_later, checkpoint)
         self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._appended)
         self._puts = TransactionPuts(self._writer, store, limits, self._pool)
         self._completion = Completion(
@@ -437,7 +437,7 @@ class TransactionManager:
 
     # ---- start and stop
 
-    def recover_from_journal(self) -> recovery.RecoveryReport:
+    def recover_from_journal(self) -> recovery.JournalReport:
         """Read the journal and continue where the broker stopped; see ``recovery`` and ``taking_over``.
 
         Commits that were interrupted are appended now; they are readable as soon as their partitions are synced.
@@ -454,7 +454,7 @@ class TransactionManager:
             self.close()
             raise
 
-    def _recover(self) -> recovery.RecoveryReport:
+    def _recover(self) -> recovery.JournalReport:
         self._lock_fd = claim_folder(self._files, self._directory)
         replay = recovery.Replay()
         self._journal.load(replay.visit)

@@ -20,7 +20,7 @@ from metaq_broker.transactions.interfaces import TransactionLimits, TransactionS
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import BatchEmpty, PartitionNotNamed, TransactionRefused, TransactionTooLarge
 from metaq_broker.transactions.state import Event
-from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Transaction
+from metaq_broker.transactions.transaction import PartitionKey, Transaction, TransactionMemory
 
 ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
@@ -31,7 +31,7 @@ class TransactionPuts:
     """Adds messages to transactions. ``pool`` counts the memory of all of them."""
 
     def __init__(
-        self, writer: JournalWriter, store: TransactionStore, limits: TransactionLimits, pool: BufferPool
+        self, writer: JournalWriter, store: TransactionStore, limits: TransactionLimits, pool: TransactionMemory
     ) -> None:
         self._writer = writer
         self._store = store

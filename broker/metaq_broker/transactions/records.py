@@ -60,7 +60,7 @@ class Messages(NamedTuple):
     units: tuple[Unit, ...]
 
 
-class Prepared(NamedTuple):
+class PreparedRecord(NamedTuple):
     """The transaction is prepared. ``at_ms`` is wall-clock time."""
 
     serial: int
@@ -136,7 +136,7 @@ class Undecided(NamedTuple):
     query_id: str
 
 
-Record = Messages | Prepared | Committed | RolledBack | Applied | Heuristic | Forgotten | Decided | Undecided
+Record = Messages | PreparedRecord | Committed | RolledBack | Applied | Heuristic | Forgotten | Decided | Undecided
 
 
 # ---- writing
@@ -175,7 +175,7 @@ def _write_messages(r: Messages) -> bytes:
     return b"".join(_messages_parts(r))
 
 
-def _write_prepared(r: Prepared) -> bytes:
+def _write_prepared(r: PreparedRecord) -> bytes:
     return _U64.pack(r.serial) + _U32.pack(r.chunks) + _text(str(r.key)) + _I64.pack(r.at_ms)
 
 
@@ -265,8 +265,8 @@ def _read_messages(r: _Reader) -> Messages:
     return Messages(r.number(_U64), r.number(_U32), r.list(r.unit))
 
 
-def _read_prepared(r: _Reader) -> Prepared:
-    return Prepared(r.number(_U64), r.number(_U32), r.xid(), r.number(_I64))
+def _read_prepared(r: _Reader) -> PreparedRecord:
+    return PreparedRecord(r.number(_U64), r.number(_U32), r.xid(), r.number(_I64))
 
 
 def _read_committed(r: _Reader) -> Committed:
@@ -289,7 +289,7 @@ def _read_decided_contents(r: _Reader) -> Decided:
 
 WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
     Messages: (1, _write_messages),
-    Prepared: (2, _write_prepared),
+    PreparedRecord: (2, _write_prepared),
     Committed: (3, _write_committed),
     RolledBack: (4, _write_serial),
     Applied: (5, _write_serial),

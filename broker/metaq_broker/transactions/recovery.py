@@ -49,7 +49,7 @@ from metaq_broker.transactions.records import (
     Forgotten,
     Heuristic,
     Messages,
-    Prepared,
+    PreparedRecord,
     Record,
     RolledBack,
     Undecided,
@@ -86,7 +86,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryReport:
+class JournalReport:
     """What a restart found: how many transactions are prepared, were completed, or were rolled back."""
 
     prepared: int
@@ -108,7 +108,7 @@ class Replay:
         match record:
             case Messages():
                 self._messages(location, record)
-            case Prepared():
+            case PreparedRecord():
                 found = self._at(record.serial, record.key, record.chunks)
                 found.prepared, found.prepared_ms = location, record.at_ms
             case Committed():
@@ -226,5 +226,5 @@ def _identity(frame: Frame) -> tuple[int, int, int, int]:
     return frame.message_id, frame.flag, frame.checksum, len(frame.body)
 
 
-def report(replay: Replay, recovered: list[Recovered], committed: list[Transaction]) -> RecoveryReport:
-    return RecoveryReport(len(recovered) - len(committed), len(committed), replay.unfinished)
+def report(replay: Replay, recovered: list[Recovered], committed: list[Transaction]) -> JournalReport:
+    return JournalReport(len(recovered) - len(committed), len(committed), replay.unfinished)

@@ -38,7 +38,7 @@ class Content:
 
 
 @dataclass(slots=True)
-class BufferPool:
+class TransactionMemory:
     """How many bytes of frames all transactions together have in memory."""
 
     byte_count: int = 0
@@ -59,7 +59,7 @@ class Transaction:
     serial: int
     begun_ms: int
     owner: object | None = None
-    pool: BufferPool = field(default_factory=BufferPool)
+    pool: TransactionMemory = field(default_factory=TransactionMemory)
     state: State = State.OPEN
     chunks: int = 0
     messages: int = 0

@@ -6,11 +6,10 @@ Source: docs/protocol.md (get). Only codes matter, not texts: 301 moved, 404 not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from metaq.backends.metaq.session import Session
-from metaq.errors import ProtocolError
-from metaq.protocols.text.commands import Command, Get, Reply, Value
+from metaq.protocols.text.commands import Get, Reply, Value
 
 GROUP: Final = "metaq-spark"
 """Consumer group of this client's requests. A broker uses it for statistics and for filters configured for the name."""
@@ -44,14 +43,6 @@ class Moved:
     offset: int
 
 
-class Conversation(Protocol):
-    """What reading a reply needs of the session that received it, sync or asyncio."""
-
-    def text_of(self, reply: Reply, command: Command) -> str: ...
-
-    def protocol_error(self, what: str) -> ProtocolError: ...
-
-
 def fetch(
     session: Session, topic: str, partition_index: int, offset: int, max_bytes: int, group: str = GROUP
 ) -> Run | AtEnd | Moved:
@@ -68,7 +59,7 @@ def fetch(
     return read_outcome(session, command, session.call(command))
 
 
-def read_outcome(session: Conversation, command: Get, reply: Reply) -> Run | AtEnd | Moved:
+def read_outcome(session: Session, command: Get, reply: Reply) -> Run | AtEnd | Moved:
     """Return the meaning of ``reply`` to ``command``; for callers that pipeline. Raises as ``fetch``."""
     if isinstance(reply, Value):
         if len(reply.data) > command.max_bytes:
@@ -82,7 +73,7 @@ def read_outcome(session: Conversation, command: Get, reply: Reply) -> Run | AtE
     raise session.protocol_error("a get was answered with 200 and a text")
 
 
-def _offset_in(session: Conversation, text: str) -> int:
+def _offset_in(session: Session, text: str) -> int:
     try:
         return int(text)
     except ValueError:

@@ -1,14 +1,11 @@
-"""Gets for many partitions of one broker in one round trip, as a consumer polls.
-
-Commands and parsing of replies do no I/O, so that sync and asyncio sessions share them.
-"""
+"""Gets for many partitions of one broker in one round trip, as a consumer polls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metaq.backends.metaq.fetch import AtEnd, Conversation, Moved, Run, read_outcome
+from metaq.backends.metaq.fetch import AtEnd, Moved, Run, read_outcome
 from metaq.backends.metaq.filtered import Filtered
 from metaq.backends.metaq.pipeline import call_all
 from metaq.backends.metaq.session import Session
@@ -51,7 +48,7 @@ def poll_all(session: Session, requests: Sequence[PartitionRequest]) -> list[Pol
     return [read_polled(session, command, reply) for command, reply in zip(commands, replies, strict=True)]
 
 
-def read_polled(session: Conversation, command: Get | GetFiltered, reply: Reply) -> Polled:
+def read_polled(session: Session, command: Get | GetFiltered, reply: Reply) -> Polled:
     """Return the meaning of ``reply`` to ``command``.
 
     Raises:
@@ -66,7 +63,7 @@ def read_polled(session: Conversation, command: Get | GetFiltered, reply: Reply)
         return error
 
 
-def _read_filtered(session: Conversation, command: GetFiltered, reply: Value) -> Filtered:
+def _read_filtered(session: Session, command: GetFiltered, reply: Value) -> Filtered:
     try:
         next_offset, frames = decode_filtered(reply.data)
     except ProtocolError as fault:

@@ -26,7 +26,7 @@ from typing import Final
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
 from metaq.backends.metaq.local_file import LocalFile
 from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
-from metaq.backends.metaq.slices import LentRun, Slices, Source
+from metaq.backends.metaq.slices import LentRun, SlicedPartition, Slices
 from metaq.backends.segment_files import READ_CHUNK_BYTES
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, whole_bytes
@@ -97,7 +97,7 @@ def lend_range(
 ) -> Generator[LentRun, None, None]:
     """Yield runs as ``read_range`` does, without copies: a run is only valid until the next one is requested."""
     reader = RangeReader(
-        session, Source(topic, partition_index, group), offset_range, fetch_bytes, prefetch,
+        session, SlicedPartition(topic, partition_index, group), offset_range, fetch_bytes, prefetch,
         policy=RetryPolicy(retries, retry_interval_s), local=local,
     )  # fmt: skip
     return _whole_runs(reader, measure)
@@ -125,7 +125,7 @@ class RangeReader:
     def __init__(
         self,
         session: Session,
-        source: Source,
+        source: SlicedPartition,
         offset_range: OffsetRange,
         fetch_bytes: int = 1 << 20,
         prefetch: int = 2,

@@ -8,11 +8,10 @@ closed until ``reopen``. A refusal (code other than 200) is an ordinary reply an
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from metaq.errors import BrokerError, ProtocolError
+from metaq.errors import BrokerError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import METAQ
@@ -34,7 +33,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -62,30 +61,7 @@ _HEAD_BYTES: Final = 4 << 10
 """Bytes received at a time while buffers wait for bodies: the line in front of one, so that little is copied twice."""
 
 
-class TextReplies(ABC):
-    """Interprets text replies; shared by threads and asyncio."""
-
-    address: Address
-
-    @abstractmethod
-    def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an invalid answer; return the error to raise."""
-
-    def text_of(self, reply: Reply, command: Command) -> str:
-        """Return the text of a reply to ``command`` with code 200.
-
-        Raises:
-            BrokerError: Any other code.
-            ProtocolError: The reply is not a result; the session is closed.
-        """
-        if not isinstance(reply, Result):
-            raise self.protocol_error(f"message bytes were received as the reply to {describe(command)}")
-        if reply.code != 200:
-            raise BrokerError(self.address, describe(command), reply.code, reply.text)
-        return reply.text
-
-
-class Session(RequestSession[Command, Reply | Filled], TextReplies):
+class Session(RequestSession[Command, Reply | Filled]):
     """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
 
     protocol, server, response, kind = "MetaQ's protocol", "broker", "reply", METAQ
@@ -115,6 +91,19 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
             ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer within ``timeouts.connect_s``.
         """
         return cls(address, timeouts, transport, clock)
+
+    def text_of(self, reply: Reply, command: Command) -> str:
+        """Return the text of a reply to ``command`` with code 200.
+
+        Raises:
+            BrokerError: Any other code.
+            ProtocolError: The reply is not a result; the session is closed.
+        """
+        if not isinstance(reply, Result):
+            raise self.protocol_error(f"message bytes were received as the reply to {describe(command)}")
+        if reply.code != 200:
+            raise BrokerError(self.address, describe(command), reply.code, reply.text)
+        return reply.text
 
     def _open(self) -> None:
         self._stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
@@ -220,7 +209,7 @@ class Session(RequestSession[Command, Reply | Filled], TextReplies):
 
     def _numbered(self, command: Command, count: int = 1) -> tuple[int, Command]:
         """Return a new opaque and ``command`` with it, after checking that ``count`` more requests may be sent."""
-        if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
+        if isinstance(command, Quit) or (isinstance(command, TransactionCommand) and command.type == "END"):
             raise ValueError(f"{describe(command)} has no reply; use send")
         if len(self._waiting) + len(self._answered) + count > OUTSTANDING_MAX:
             raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are in flight; wait for one first")
@@ -327,7 +316,7 @@ def describe(command: Command) -> str:
             return f"lookup of the incarnation of {command.topic} partition {command.partition}"
         case GetOffset():
             return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
-        case Transaction():
+        case TransactionCommand():
             return f"transaction {command.type}" + (f" of {command.key}" if command.key else "")
         case Decide():
             return f"decision on batch {command.batch_id} of query {command.query_id}"

@@ -26,7 +26,7 @@ _LEARNED_BYTES_MIN: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SlicedPartition:
     """The partition that is read, and the group named in requests."""
 
     topic: str
@@ -73,7 +73,7 @@ class _Asked(NamedTuple):
 class Slices:
     """The requests of one reader. ``end`` is the offset behind the received bytes."""
 
-    def __init__(self, session: Session, source: Source, start: int, fetch_bytes: int, prefetch: int) -> None:
+    def __init__(self, session: Session, source: SlicedPartition, start: int, fetch_bytes: int, prefetch: int) -> None:
         self._session, self._source = session, source
         self._fetch_bytes, self._prefetch = fetch_bytes, prefetch
         self.end = start

@@ -25,7 +25,7 @@ from uuid import uuid4
 from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ExtensionMissing, TransactionError
 from metaq.model import LocalTransactionId, TransactionId, Xid, parse_transaction_id
-from metaq.protocols.text.commands import Decide, Transaction, TransactionType
+from metaq.protocols.text.commands import Decide, TransactionCommand, TransactionType
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS
 
 _XA_EXCEPTION: Final = re.compile(r"XAException:code=(-?\d+),msg=.*", re.DOTALL)
@@ -43,7 +43,7 @@ class Posted(NamedTuple):
     """A step that was sent and is not answered yet."""
 
     opaque: int
-    command: Transaction | Decide
+    command: TransactionCommand | Decide
 
 
 class DecidedBatch(NamedTuple):
@@ -62,7 +62,7 @@ class LastDecision(NamedTuple):
     contents: str
 
 
-class Transactions:
+class TransactionSteps:
     """The transaction steps over one session. Every refusal is a ``TransactionError`` with the XA code, if there is
     one.
 
@@ -133,7 +133,7 @@ class Transactions:
 
     def end(self, transaction: TransactionId) -> None:
         """Announce that this session will send no more puts. The broker does not reply."""
-        self._session.send(Transaction(transaction, self._session_id, "END", 0))
+        self._session.send(TransactionCommand(transaction, self._session_id, "END", 0))
 
     def decide(self, query_id: str, batch_id: int, branches: Sequence[Xid]) -> tuple[Xid, ...]:
         """Record durably that batch ``batch_id`` of a query consists of ``branches``, and commit this broker's.
@@ -230,7 +230,7 @@ class Transactions:
 
         Every posted step counts as one of the session's ``OUTSTANDING_MAX`` requests until it is settled.
         """
-        command = Transaction(key, self._session_id, type_, 0, timeout_s, unique)
+        command = TransactionCommand(key, self._session_id, type_, 0, timeout_s, unique)
         return Posted(self._session.post(command), command)
 
     def settle(self, posted: Posted) -> str:
@@ -247,9 +247,9 @@ class Transactions:
         timeout_s: int | None = None,
         unique: str | None = None,
     ) -> str:
-        return self._ask(Transaction(key, self._session_id, type_, 0, timeout_s, unique))
+        return self._ask(TransactionCommand(key, self._session_id, type_, 0, timeout_s, unique))
 
-    def _ask(self, command: Transaction | Decide) -> str:
+    def _ask(self, command: TransactionCommand | Decide) -> str:
         try:
             return self._session.ask(command)
         except BrokerError as error:

@@ -14,8 +14,8 @@ stored 10, 11, 12                     stored, less durable than configured; a wa
 unacknowledged batches are sent again; the first copies stay in order another code                   an error
 =============================  =========================================================================
 
-After an error, or when retries did not help, the writer raises ``SendFailed`` from every further call. Unacknowledged
-messages may or may not be stored.
+After an error, or when retries did not help, the writer raises ``BatchNotStored`` from every further call.
+Unacknowledged messages may or may not be stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 
 from metaq.backends.rocketmq.answers import one_line
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
-from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
+from metaq.backends.rocketmq.errors import BUSY_TEXTS, BatchNotStored, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP
@@ -348,10 +348,10 @@ class BatchWriter:
         except MetaqError:
             return False
 
-    def _failed(self, error: MetaqError) -> SendFailed:
+    def _failed(self, error: MetaqError) -> BatchNotStored:
         units = self._units.values()
         where = ", ".join(dict.fromkeys(str(unit.queue) for unit in units)) or f"broker {self._broker_name}"
-        return SendFailed(where, sum(unit.count for unit in units), str(error))
+        return BatchNotStored(where, sum(unit.count for unit in units), str(error))
 
     def _warn(self, response: RemotingCommand) -> None:
         if not self._warned:

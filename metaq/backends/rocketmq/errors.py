@@ -106,7 +106,7 @@ class OffsetOutOfRange(MetaqError):
         return f"{self.where} has offsets {self.first} to {self.end}, not {self.asked}: {why}"
 
 
-class SendFailed(MetaqError):
+class BatchNotStored(MetaqError):
     """``count`` messages for ``where`` are not stored, or not known to be; ``reason`` says why."""
 
     def __init__(self, where: str, count: int, reason: str) -> None:

@@ -20,7 +20,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, PulledQueue
 from metaq.backends.rocketmq.routes import SLAVE_ID, Routes
 from metaq.backends.rocketmq.session import Session
-from metaq.backends.rocketmq.times import Boundary, TimeSearch
+from metaq.backends.rocketmq.times import TimeBoundary, TimeSearch
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy, TimeLimit, persist
@@ -88,10 +88,10 @@ class Offsets:
         return found, away
 
     def at(
-        self, times_ms: Mapping[TopicPartition, int], boundary: Boundary = Boundary.LOWER
+        self, times_ms: Mapping[TopicPartition, int], boundary: TimeBoundary = TimeBoundary.LOWER
     ) -> dict[TopicPartition, int]:
         """Return where a time (milliseconds since 1970, brokers' clocks) begins or ends in each queue; see
-        ``Boundary``.
+        ``TimeBoundary``.
         """
 
         def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

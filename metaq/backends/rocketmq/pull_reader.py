@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 from metaq.backends.rocketmq.errors import BrokerAway, OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_window import Asked, PullWindow
-from metaq.backends.rocketmq.pulls import ALL, GROUP, Found, Moved, NotYet, PulledQueue, Subscription
-from metaq.backends.rocketmq.record_walk import Measure, Measured, Wanted, measure_records, store_times
+from metaq.backends.rocketmq.pull_window import PullWindow, SentPull
+from metaq.backends.rocketmq.pulls import ALL, GROUP, Moved, NotYet, PulledQueue, PulledRecords, Subscription
+from metaq.backends.rocketmq.record_walk import Measure, MeasuredRecords, WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.routes import MASTER_ID, SLAVE_ID, Routes
 from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DataMissing, DeadlineExceeded, MetaqError
@@ -135,7 +135,7 @@ class _QueueReader:
         names = [with_namespace(name, routes.namespace) for name in (topic, settings.group)]
         self._pulled = PulledQueue(names[0], queue.broker_name, queue.index, names[1], settings.subscription)
         self._where = f"{topic} queue {queue}"
-        self._wanted = Wanted(names[0].encode(), queue.index, offset_range.start, offset_range.end)
+        self._wanted = WantedRecords(names[0].encode(), queue.index, offset_range.start, offset_range.end)
         self._settings, self._measure = settings, measure
         self._clock = pool.clock
         self._limit = TimeLimit.of(settings.within_s, pool.clock)
@@ -170,7 +170,7 @@ class _QueueReader:
         except MetaqError as error:
             self._recover(error)
             return None
-        if isinstance(outcome, Found):
+        if isinstance(outcome, PulledRecords):
             return self._run_of(session, outcome)
         if isinstance(outcome, NotYet):
             self._wait(outcome.text)
@@ -178,7 +178,7 @@ class _QueueReader:
             self._moved(asked, outcome)
         return None
 
-    def _run_of(self, session: Session, found: Found) -> RecordRun | None:
+    def _run_of(self, session: Session, found: PulledRecords) -> RecordRun | None:
         start = self._window.position
         if found.removed and found.next_offset > start:  # with a filter, only ``removed`` shows it
             raise OffsetOutOfRange(self._where, start, found.next_offset, max(found.next_offset, found.max_offset))
@@ -199,14 +199,14 @@ class _QueueReader:
         self._progressed(session, end, found.broker_id)
         return RecordRun(start, end, measured.records, data)
 
-    def _measured(self, session: Session, found: Found, wanted: Wanted) -> Measured:
+    def _measured(self, session: Session, found: PulledRecords, wanted: WantedRecords) -> MeasuredRecords:
         measured = self._measure(found.data, wanted)
         if measured.problem is not None:
             at = measured.last + 1 if measured.records else wanted.start
             raise session.protocol_error(f"{self._where}, the record at offset {at} or behind: {measured.problem}")
         return measured
 
-    def _check_front(self, found: Found, measured: Measured) -> None:
+    def _check_front(self, found: PulledRecords, measured: MeasuredRecords) -> None:
         """Without a filter, check that the first message of a response is the requested one, else data was lost."""
         start = self._window.position
         first = measured.first if measured.records else found.next_offset
@@ -231,7 +231,7 @@ class _QueueReader:
         self._pause_s = min(2 * self._pause_s, _WAIT_S_MAX)
         self._prefer(MASTER_ID)
 
-    def _moved(self, asked: Asked, moved: Moved) -> None:
+    def _moved(self, asked: SentPull, moved: Moved) -> None:
         """Handle 21: accept it if no earlier pull was in flight, and it is from the master or there is none."""
         if not asked.is_first:
             self._window.abandon(self._server.current)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, PulledQueue, describe, read_outcome
+from metaq.backends.rocketmq.pulls import Moved, NotYet, PulledQueue, PulledRecords, describe, read_outcome
 from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.command import RemotingCommand
 
@@ -27,7 +27,7 @@ _GROW_AFTER: Final = 16
 _ANSWER_BYTES_START: Final = 256 << 10
 
 
-class Asked(NamedTuple):
+class SentPull(NamedTuple):
     """A pull in flight, and its offsets; ``is_first``: everything before them was collected when it was sent."""
 
     opaque: int
@@ -59,7 +59,7 @@ class RequestWindow:
         self._messages_max, self._in_flight, self._bytes_max = messages_max, in_flight, bytes_max
         self._stride = stride
         self._answer_bytes = float(answer_bytes)
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[SentPull] = deque()
 
     def ask(self, session: Session, end: int) -> None:
         """Send pulls: for the gap after a short response, and ahead when half of those in flight are answered."""
@@ -79,14 +79,14 @@ class RequestWindow:
         opaques = session.post_all(commands, describe(commands[0]))
         is_first = not self._asked
         sent = [
-            Asked(opaque, command, offset, count, is_first and number == 0)
+            SentPull(opaque, command, offset, count, is_first and number == 0)
             for number, (opaque, command, (offset, count)) in enumerate(zip(opaques, commands, planned, strict=True))
         ]
         if has_gap:
             self._asked.appendleft(sent.pop(0))
         self._asked.extend(sent)
 
-    def take(self, session: Session) -> tuple[Asked, RemotingCommand]:
+    def take(self, session: Session) -> tuple[SentPull, RemotingCommand]:
         """Wait for the response to the first request. Raises as ``Session.wait``."""
         first = self._asked[0]
         response = session.wait(first.opaque)
@@ -117,11 +117,11 @@ class PullWindow(RequestWindow):
         self._queue = queue
         self._full_answers = 0
 
-    def collect(self, session: Session) -> tuple[Asked, Found | NotYet | Moved]:
+    def collect(self, session: Session) -> tuple[SentPull, PulledRecords | NotYet | Moved]:
         """Wait for the response to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
         first, response = self.take(session)
         outcome = read_outcome(session, first.command, response)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, PulledRecords):
             self._learn(first, outcome)
         return first, outcome
 
@@ -129,7 +129,7 @@ class PullWindow(RequestWindow):
         # A filter drops most messages, so its pulls always ask for the maximum.
         return self._queue.pull(offset, count if self._queue.subscription.is_all else self._messages_max)
 
-    def _learn(self, asked: Asked, found: Found) -> None:
+    def _learn(self, asked: SentPull, found: PulledRecords) -> None:
         if found.data:
             self.note_bytes(len(found.data))
         covered = found.next_offset - asked.offset

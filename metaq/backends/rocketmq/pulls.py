@@ -117,7 +117,7 @@ class PulledQueue:
         return f"queue {self.queue_id} of topic {self.topic} at broker {self.broker_name}"
 
 
-class Found(NamedTuple):
+class PulledRecords(NamedTuple):
     """Records, or none that match; continue at ``next_offset``. ``broker_id``: which server the broker suggests next.
 
     ``removed``: there are no records because retention has deleted them, although the queue's index still has them.
@@ -145,7 +145,9 @@ class Moved(NamedTuple):
     end: int
 
 
-def read_outcome(session: AnswerReader, command: RemotingCommand, response: RemotingCommand) -> Found | NotYet | Moved:
+def read_outcome(
+    session: AnswerReader, command: RemotingCommand, response: RemotingCommand
+) -> PulledRecords | NotYet | Moved:
     """Return the meaning of ``response`` to a pull.
 
     Raises:
@@ -171,7 +173,7 @@ def read_outcome(session: AnswerReader, command: RemotingCommand, response: Remo
         raise session.protocol_error(what)
     removed = code == ResponseCode.PULL_RETRY_IMMEDIATELY and response.remark == _REMOVED
     broker_id, data = fields.suggest_which_broker_id, memoryview(response.body)
-    return Found(fields.next_begin_offset, data, broker_id, fields.max_offset, removed)
+    return PulledRecords(fields.next_begin_offset, data, broker_id, fields.max_offset, removed)
 
 
 def describe(command: RemotingCommand) -> str:

@@ -39,7 +39,7 @@ _UNUSUAL: Final = _BORN_V6 | _STORE_V6 | _INNER_BATCH
 _V6_MORE: Final = 12
 
 
-class Wanted(NamedTuple):
+class WantedRecords(NamedTuple):
     """Records of ``topic`` (full name, encoded) and ``queue_id`` with offsets in ``[start, end)``."""
 
     topic: bytes
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
     end: int
 
 
-class Measured(NamedTuple):
+class MeasuredRecords(NamedTuple):
     """``data[begin:stop]`` are ``records`` whole, wanted records. Earlier ones are older, later ones newer.
 
     ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` describes the fault of the
@@ -65,10 +65,10 @@ class Measured(NamedTuple):
     ends_early: bool = False
 
 
-Measure = Callable[[memoryview, Wanted], Measured]
+Measure = Callable[[memoryview, WantedRecords], MeasuredRecords]
 
 
-def measure_records(data: memoryview, wanted: Wanted) -> Measured:
+def measure_records(data: memoryview, wanted: WantedRecords) -> MeasuredRecords:
     """Find the wanted records in a pull's response: whole records in ascending order of their offsets."""
     topic, queue_id, start, end = wanted
     position = begin = count = 0
@@ -96,7 +96,7 @@ def measure_records(data: memoryview, wanted: Wanted) -> Measured:
         else:
             first = first if count else offset
             count += 1
-    return Measured(begin, position, count, first, last, problem)
+    return MeasuredRecords(begin, position, count, first, last, problem)
 
 
 def _misfit(magic: int, record_bytes: int, available: int) -> str | None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
-from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
+from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, read_outcome
+from metaq.backends.rocketmq.record_walk import WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange
@@ -30,7 +30,7 @@ from metaq.protocols.remoting.headers.offsets import SearchOffsetByTimestamp, Se
 WINDOW: Final = 32
 
 
-class Boundary(Enum):
+class TimeBoundary(Enum):
     """Which boundary of a time is searched for."""
 
     LOWER = "lower"
@@ -45,7 +45,7 @@ class TimeSearch:
     def __init__(self, session: Session, queue: PulledQueue, available: OffsetRange) -> None:
         self._session, self._queue, self._available = session, queue, available
 
-    def find(self, time_ms: int, boundary: Boundary) -> int:
+    def find(self, time_ms: int, boundary: TimeBoundary) -> int:
         """Return the offset of ``boundary`` for a time in milliseconds since 1970, by the broker's clock.
 
         Raises:
@@ -53,7 +53,7 @@ class TimeSearch:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
             MetaqError: The broker's range is no longer, or not yet, ``available`` (retryable).
         """
-        if boundary is Boundary.UPPER:
+        if boundary is TimeBoundary.UPPER:
             time_ms += 1  # the boundary behind a time is the one before the next millisecond
         low, high = self._available.start, self._available.end
         guess = self._guess(time_ms) if low < high else low
@@ -93,9 +93,9 @@ class TimeSearch:
         while position < end:
             command = self._queue.pull(position, WINDOW)
             outcome = read_outcome(self._session, command, self._session.call(command, f"the store times of {command}"))
-            if not isinstance(outcome, Found):
+            if not isinstance(outcome, PulledRecords):
                 raise _NotThere(str(self._queue), position, end)
-            wanted = Wanted(self._queue.topic.encode(), self._queue.queue_id, position, end)
+            wanted = WantedRecords(self._queue.topic.encode(), self._queue.queue_id, position, end)
             measured = measure_records(outcome.data, wanted)
             if measured.problem is not None:
                 raise self._session.protocol_error(f"record {measured.records} of {self._queue}: {measured.problem}")

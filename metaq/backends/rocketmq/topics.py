@@ -8,7 +8,7 @@ from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address
-from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.registration import TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import READABLE, WRITABLE
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
@@ -23,7 +23,7 @@ from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
 __all__ = [
     "READABLE",
     "WRITABLE",
-    "TopicConfig",
+    "TopicConfigBody",
     "create_topic",
     "delete_topic",
     "forget_route",
@@ -46,11 +46,11 @@ def create_topic(
         RequestRefused, AccessDenied: The broker refuses, for example for reserved topics.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
-    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+    config = TopicConfigBody(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
     write_topic(pool, broker_name, address, config)
 
 
-def write_topic(pool: SessionPool, broker_name: str, address: Address, config: TopicConfig) -> None:
+def write_topic(pool: SessionPool, broker_name: str, address: Address, config: TopicConfigBody) -> None:
     """Create or change a topic according to ``config``; its attributes of 5.x are kept. Raises as ``create_topic``."""
     header = UpdateAndCreateTopic(
         topic=config.topic_name,
@@ -66,7 +66,7 @@ def write_topic(pool: SessionPool, broker_name: str, address: Address, config: T
         session.ask(to_request(header, broker_name=broker_name), f"setting up topic {config.topic_name!r}")
 
 
-def read_topic(pool: SessionPool, broker_name: str, address: Address, topic: str) -> TopicConfig | None:
+def read_topic(pool: SessionPool, broker_name: str, address: Address, topic: str) -> TopicConfigBody | None:
     """Return the settings of a topic at the broker at ``address``; ``None`` if it does not have it.
 
     Brokers of 4.x do not know the request for one topic: they are asked for all. Raises as ``create_topic``.
@@ -81,7 +81,7 @@ def read_topic(pool: SessionPool, broker_name: str, address: Address, topic: str
             return None
         try:
             if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return TopicConfig.from_json(session.accepted(response, one, action).body)
+                return TopicConfigBody.from_json(session.accepted(response, one, action).body)
             return TopicConfigs.from_json(session.ask(every, action).body).topic_config_table.get(topic)
         except FieldError as error:
             raise ProtocolError(f"an answer in which {error}", address=address) from None

@@ -8,7 +8,7 @@ from typing import Final
 
 from metaq.backends.rocketmq.answers import Answers
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
-from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, PulledQueue, read_outcome
+from metaq.backends.rocketmq.pulls import Moved, NotYet, PulledQueue, PulledRecords, read_outcome
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
@@ -22,7 +22,7 @@ ANSWER_S: Final = SUSPEND_S + 15.0
 MESSAGES_MAX: Final = 256
 """Messages requested by a pull. Brokers return 32 by default."""
 
-Outcome = Found | NotYet | Moved
+Outcome = PulledRecords | NotYet | Moved
 
 _LASTING: Final = (ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 

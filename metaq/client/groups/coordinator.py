@@ -35,8 +35,8 @@ from metaq.client.groups.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.saving import PositionSaver
-from metaq.client.groups.schedule import Schedule
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.schedule import StepSchedule
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import OffsetStorage
 from metaq.discovery.zk_groups import GroupView
 from metaq.discovery.zk_layout import GroupOffset, is_further
@@ -75,12 +75,12 @@ class CoordinatorSettings:
     """Sort order of the partitions before they are assigned."""
 
 
-class Coordinator:
+class MemberCoordinator:
     """Keeps a consumer in its group. Call ``start``, and ``close`` at the end; all work happens in its thread."""
 
     def __init__(
         self,
-        state: GroupState[Any, Any, Any],
+        state: ConsumerState[Any, Any, Any],
         membership: Membership,
         storage: OffsetStorage,
         starts: Starts,
@@ -99,7 +99,7 @@ class Coordinator:
         self._saving = threading.Lock()  # held while positions are saved and partitions are released
         self._wake = threading.Event()
         self._stopping = False
-        self._schedule = Schedule(settings.save_s, clock)
+        self._schedule = StepSchedule(settings.save_s, clock)
         self._claimed: set[TopicPartition] = set()
         """Partitions that the membership has assigned to this consumer in this session."""
         self._waits_since_s: float | None = None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Protocol
 
-from metaq.client.groups.coordinator import Coordinator
+from metaq.client.groups.coordinator import MemberCoordinator
 from metaq.client.groups.deliveries import D, D_contra, HandedOut
 from metaq.client.groups.options import GroupOptions
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.errors import MetaqError, PartitionLost, SendFailed
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
@@ -47,8 +47,8 @@ class Parts(Generic[D]):
     """The parts of a consumer."""
 
     consumer_id: str
-    state: GroupState[D, Any, Any]
-    coordinator: Coordinator
+    state: ConsumerState[D, Any, Any]
+    coordinator: MemberCoordinator
     parking: ParkedSink[D]
     clock: Clock
 

@@ -17,8 +17,8 @@ from metaq.backends.metaq.polls import PartitionRequest, Polled, poll_all
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.owned import Jump, O, Owned, Q
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.owned import O, OffsetJump, Owned, Q
+from metaq.client.groups.state import ConsumerState
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError
 from metaq.model import TopicPartition
@@ -54,7 +54,7 @@ class FetchLog:
             _LOG.info("group %s, broker %s answers again", self._group, self._broker)
             self._said = ""
 
-    def jumped(self, jumps: Sequence[Jump]) -> None:
+    def jumped(self, jumps: Sequence[OffsetJump]) -> None:
         """Offsets are not stored any more."""
         for jump in jumps:
             _LOG.warning(
@@ -78,7 +78,7 @@ class PartitionsChanged(MetaqError):
 class FetchThreads(ABC, Generic[Q, O]):
     """One thread per broker; ``close`` ends them. A subclass implements the requests."""
 
-    def __init__(self, state: GroupState[Any, Q, O], group: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, state: ConsumerState[Any, Q, O], group: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state, self._group, self._clock = state, group, clock
         self._threads: dict[int | str, threading.Thread] = {}
         state.on_brokers = self._start
@@ -130,7 +130,7 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
 
     def __init__(
         self,
-        state: GroupState[Delivery, PartitionRequest, Polled],
+        state: ConsumerState[Delivery, PartitionRequest, Polled],
         directory: Directory,
         pool: SessionPool,
         group: str,

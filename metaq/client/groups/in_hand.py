@@ -25,7 +25,7 @@ from metaq.client.groups.deliveries import D, HandedOut
 from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
 
 
-class Block(Generic[D]):
+class MessageBlock(Generic[D]):
     """Messages in order; a reader continues at the offset ``end`` behind them."""
 
     __slots__ = ("end", "is_streamed", "messages", "settled", "stream_end", "taken")
@@ -51,7 +51,7 @@ class InHand(Generic[D]):
     """The unsettled messages of one partition. Not thread-safe, except for the streamed count."""
 
     def __init__(self, start: GroupOffset) -> None:
-        self._blocks: deque[Block[D]] = deque()
+        self._blocks: deque[MessageBlock[D]] = deque()
         self._early: set[int] = set()
         """Offsets of messages that were settled before an earlier one."""
         self._end, self._last_id = start.offset, start.message_id
@@ -61,7 +61,7 @@ class InHand(Generic[D]):
     def add(self, messages: list[D], end: int) -> None:
         """Append ``messages``, when all earlier ones were taken; the next block begins at ``end``."""
         if messages:
-            self._blocks.append(Block(messages, end))
+            self._blocks.append(MessageBlock(messages, end))
         elif self._blocks:
             self._blocks[-1].end = end
         else:
@@ -101,7 +101,7 @@ class InHand(Generic[D]):
             del block.messages[block.taken]
         self._drop_settled()
 
-    def stream(self, behind: HandedOut) -> Block[D] | None:
+    def stream(self, behind: HandedOut) -> MessageBlock[D] | None:
         """Return the block of ``behind`` for an iteration that continues there. Returns ``None`` unless ``behind`` was
         taken last and nothing else is in hand.
         """
@@ -217,7 +217,7 @@ class InHand(Generic[D]):
             self._blocks.popleft()
 
 
-def _holds(block: Block[D], offset: int) -> bool:
+def _holds(block: MessageBlock[D], offset: int) -> bool:
     messages, settled, taken = block.messages, block.settled, block.taken
     return settled < taken and messages[settled].offset <= offset <= messages[taken - 1].offset
 

@@ -8,7 +8,7 @@ from typing import Generic
 from metaq.client.forks import forked_text
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
-from metaq.client.groups.in_hand import Block, Span
+from metaq.client.groups.in_hand import MessageBlock, Span
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
 
@@ -23,7 +23,7 @@ class GroupMember(Generic[D]):
         """How many delivered messages precede the current call."""
         self._is_calling = False
         """Whether a call takes messages, or has taken some that the program may not have received."""
-        self._streamed: Block[D] | None = None
+        self._streamed: MessageBlock[D] | None = None
         self._streamed_since = 0  # version of the state
         self._streamed_until_s = 0.0
         self._is_handled = False
@@ -136,7 +136,7 @@ class GroupMember(Generic[D]):
         if error is not None:
             raise error
 
-    def _begin_stream(self) -> Block[D] | None:
+    def _begin_stream(self) -> MessageBlock[D] | None:
         """Return messages behind the delivered one, for an iteration to take one by one without a lock.
 
         The iteration may continue while the version of the state is ``_streamed_since``, and until

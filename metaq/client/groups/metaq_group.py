@@ -12,7 +12,7 @@ from pathlib import Path
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.bounded import bounded
-from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings, Starts
+from metaq.client.groups.coordinator import CoordinatorSettings, MemberCoordinator, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import Fetchers
@@ -23,7 +23,7 @@ from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.groups.partition import OwnedPartition
 from metaq.client.groups.starts import StartResolver
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import FileOffsets, OffsetStorage
 from metaq.client.producer import Producer
 from metaq.client.sql_offsets import SqliteOffsets
@@ -35,7 +35,7 @@ from metaq.net.transport import own_ip
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class MetaqCluster:
     """The parts of a cluster that consumers use; ``name`` is the cluster argument of the program."""
 
     name: str
@@ -95,12 +95,12 @@ class MetaqCore(ConsumerCore[Delivery]):
     """One consumer of MetaQ brokers."""
 
     options: ConsumerOptions
-    state: GroupState[Delivery, PartitionRequest, Polled]
+    state: ConsumerState[Delivery, PartitionRequest, Polled]
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+    def __init__(self, cluster: MetaqCluster, options: ConsumerOptions) -> None:
         self.cluster = cluster
         clock, group = cluster.pool.clock, options.group
-        state: GroupState[Delivery, PartitionRequest, Polled] = GroupState(
+        state: ConsumerState[Delivery, PartitionRequest, Polled] = ConsumerState(
             retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
         )
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
@@ -114,7 +114,7 @@ class MetaqCore(ConsumerCore[Delivery]):
             begin = StartResolver(cluster.directory, cluster.pool, start).resolve
             incarnations = Incarnations(cluster.directory, storage, group, topics, begin, last)
         read = options.read_settings(group)
-        coordinator = Coordinator(
+        coordinator = MemberCoordinator(
             state,
             membership,
             storage,
@@ -171,7 +171,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         return {where: (offsets.start, offsets.end) for where, offsets in ends.items()}
 
 
-def broadcast(options: ConsumerOptions, cluster: Cluster) -> ConsumerOptions:
+def broadcast(options: ConsumerOptions, cluster: MetaqCluster) -> ConsumerOptions:
     """Return the options of a consumer that reads all partitions: its group is private to this machine."""
     group = broadcast_group(options.group)
     offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from metaq.client.groups.deliveries import D, HandedOut, ReadEpoch, Settler
-from metaq.client.groups.in_hand import Block, InHand, Span
+from metaq.client.groups.in_hand import InHand, MessageBlock, Span
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.model import TopicPartition
 
@@ -36,7 +36,7 @@ O = TypeVar("O")  # noqa: E741 - the letter of "outcome"
 
 
 @dataclass(frozen=True, slots=True)
-class Jump:
+class OffsetJump:
     """The broker does not store offset ``asked`` any more; its data continues at ``to``."""
 
     where: TopicPartition
@@ -100,7 +100,7 @@ class Owned(ABC, Generic[D, Q, O]):
         """Return when to call ``request`` again; ``None`` if another event must happen first."""
 
     @abstractmethod
-    def fetched(self, request: Q, outcome: O | None, now_s: float) -> Jump | None:
+    def fetched(self, request: Q, outcome: O | None, now_s: float) -> OffsetJump | None:
         """Process the outcome of ``request``; ``None`` if its broker could not be asked."""
 
     def _share_of(self, fetch_bytes: int) -> int:
@@ -151,7 +151,7 @@ class Owned(ABC, Generic[D, Q, O]):
             self._call_first = offset
             self._call = call
 
-    def stream(self, behind: HandedOut) -> Block[D] | None:
+    def stream(self, behind: HandedOut) -> MessageBlock[D] | None:
         """Return messages that an iteration may take itself, behind the only one in hand; see ``in_hand``."""
         if self.rests or self._again:
             return None

@@ -8,7 +8,7 @@ from metaq.backends.metaq.fetch import AtEnd, Moved, Run
 from metaq.backends.metaq.filtered import Filtered
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.client.groups.deliveries import Delivery, Settler
-from metaq.client.groups.owned import POLL_STEPS, Chunk, Jump, Owned
+from metaq.client.groups.owned import POLL_STEPS, Chunk, OffsetJump, Owned
 from metaq.client.groups.runs import FetchedRuns
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import CorruptFrame
@@ -65,7 +65,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
         waits = self.rests or self._asked is not None or self._runs.is_waiting
         return None if waits else self._not_before
 
-    def fetched(self, request: PartitionRequest, outcome: Polled | None, now_s: float) -> Jump | None:
+    def fetched(self, request: PartitionRequest, outcome: Polled | None, now_s: float) -> OffsetJump | None:
         if request is not self._asked:
             return None  # rolled back meanwhile
         self._asked = None
@@ -77,7 +77,7 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
             case Moved(offset) if offset != request.offset:
                 self._runs.add(outcome)  # data fetched before is decoded first
                 self._fetched = offset
-                return Jump(self.where, request.offset, offset)
+                return OffsetJump(self.where, request.offset, offset)
             case CorruptFrame() | Moved() | AtEnd() | _:
                 self._pause_s = min(self._settings.poll_max_s, self._pause_s + self._settings.poll_max_s / POLL_STEPS)
                 self._not_before = now_s + self._pause_s

@@ -14,7 +14,7 @@ from weakref import ref
 
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
-from metaq.client.groups.in_hand import Block
+from metaq.client.groups.in_hand import MessageBlock
 from metaq.client.groups.steps import ReadingSteps, completed
 from metaq.client.groups.workers import Workers
 from metaq.model import TopicPartition
@@ -186,7 +186,7 @@ class GroupReader(ReadingSteps[D]):
         finally:
             self._is_handled = False
 
-    def _handle_block(self, handler: Callable[[D], object], delivery: D, block: Block[D]) -> None:
+    def _handle_block(self, handler: Callable[[D], object], delivery: D, block: MessageBlock[D]) -> None:
         """Handle a message and the streamed ones behind it: taking one settles the one before."""
         state, since, where = self._state, self._streamed_since, self._options.where
         until_s, monotonic = self._streamed_until_s, self._core.clock.monotonic

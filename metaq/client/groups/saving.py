@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import ConditionalStorage, OffsetStorage
 from metaq.discovery.zk_layout import GroupOffset, is_further, is_unchanged
 from metaq.errors import MetaqError, ZooKeeperAway
@@ -45,7 +45,7 @@ class _Kept(NamedTuple):
 class PositionSaver:
     """Saves the positions of one consumer. One thread at a time."""
 
-    def __init__(self, state: GroupState[Any, Any, Any], membership: Membership, storage: OffsetStorage) -> None:
+    def __init__(self, state: ConsumerState[Any, Any, Any], membership: Membership, storage: OffsetStorage) -> None:
         self._state, self._membership, self._storage = state, membership, storage
         self._kept: dict[TopicPartition, _Kept] = {}
         """Unsaved positions of partitions that this consumer has lost."""

@@ -26,7 +26,7 @@ LOOK_S: Final = 5.0
 """Longest time for which a consumer that the program has dropped stays in its group."""
 
 
-class Schedule:
+class StepSchedule:
     """Due times of the steps. ``note_change`` is thread-safe; the rest is for one thread."""
 
     def __init__(self, save_s: float, clock: Clock) -> None:

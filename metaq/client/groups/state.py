@@ -18,8 +18,8 @@ from math import inf
 from typing import Final, Generic, Literal
 
 from metaq.client.groups.deliveries import D, HandedOut
-from metaq.client.groups.in_hand import Block, Span
-from metaq.client.groups.owned import POLL_STEPS, Jump, O, Owned, Q
+from metaq.client.groups.in_hand import MessageBlock, Span
+from metaq.client.groups.owned import POLL_STEPS, O, OffsetJump, Owned, Q
 from metaq.client.groups.round_robin import RoundRobin
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError, PartitionLost
@@ -27,14 +27,14 @@ from metaq.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AssignmentChange:
     """Partitions that were gained, or are about to be released."""
 
     kind: Literal["assigned", "revoked"]
     partitions: tuple[TopicPartition, ...]
 
 
-class GroupState(Generic[D, Q, O]):
+class ConsumerState(Generic[D, Q, O]):
     """The state of a consumer. ``changed`` is notified whenever something may have become possible."""
 
     def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
@@ -48,7 +48,7 @@ class GroupState(Generic[D, Q, O]):
         """Until when a partition is proven to belong to this consumer; later, none of its messages is delivered."""
         self.failure: BaseException | None = None
         """The error that ends the consumer; its reader raises it."""
-        self.changes: deque[Change] = deque()
+        self.changes: deque[AssignmentChange] = deque()
         self.callbacks_running = 0
         self.closing = False
         self.version = 0
@@ -81,7 +81,7 @@ class GroupState(Generic[D, Q, O]):
             for partition in partitions:
                 self.partitions[partition.where] = partition
             self._divide_memory()
-            self.changes.append(Change("assigned", tuple(sorted(one.where for one in partitions))))
+            self.changes.append(AssignmentChange("assigned", tuple(sorted(one.where for one in partitions))))
             self.on_brokers({one.where.partition.broker for one in partitions})
             self.notify()
 
@@ -94,7 +94,7 @@ class GroupState(Generic[D, Q, O]):
                 self.partitions[where].revoking = self.partitions[where].suspended = False
                 self._order.add(self.partitions[where])
             if kept:
-                self.changes.append(Change("assigned", tuple(sorted(kept))))
+                self.changes.append(AssignmentChange("assigned", tuple(sorted(kept))))
             if is_changed:
                 self.notify()
 
@@ -113,7 +113,7 @@ class GroupState(Generic[D, Q, O]):
             for where in new:
                 self.partitions[where].revoking = True
             if new:
-                self.changes.append(Change("revoked", tuple(new)))
+                self.changes.append(AssignmentChange("revoked", tuple(new)))
                 self.notify()
 
     def remove(self, places: Collection[TopicPartition]) -> list[Owned[D, Q, O]]:
@@ -208,7 +208,7 @@ class GroupState(Generic[D, Q, O]):
 
     def fetched(
         self, asked: Sequence[tuple[Owned[D, Q, O], Q]], outcomes: Sequence[O | None], now_s: float
-    ) -> list[Jump]:
+    ) -> list[OffsetJump]:
         """Process the outcomes of requests; return the offsets that the broker does not store any more."""
         with self.lock:
             jumps = [
@@ -304,7 +304,7 @@ class GroupState(Generic[D, Q, O]):
                 order.go_on(stays=True)  # ``take`` may find a message
         return []
 
-    def stream(self, behind: HandedOut) -> Block[D] | None:
+    def stream(self, behind: HandedOut) -> MessageBlock[D] | None:
         """Return messages that an iteration may take itself; see ``Owned.stream``. The caller has the lock."""
         partition = self._order.front
         if partition is None or partition.where != behind.where or self.paused is not None or self._seen_max:

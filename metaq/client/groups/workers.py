@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic
 
 from metaq.client.groups.deliveries import D
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.net.clock import Clock
 
 _QUANTUM: Final = 64
@@ -19,7 +19,9 @@ _LOOK_S: Final = 0.5
 class Workers(Generic[D]):
     """``count`` daemon threads that call ``handle``: a handler that never returns does not keep the program alive."""
 
-    def __init__(self, state: GroupState[D, Any, Any], count: int, handle: Callable[[D], object], clock: Clock) -> None:
+    def __init__(
+        self, state: ConsumerState[D, Any, Any], count: int, handle: Callable[[D], object], clock: Clock
+    ) -> None:
         self._state, self._handle, self._clock = state, handle, clock
         self._stopped = False
         self._failure: BaseException | None = None

@@ -19,10 +19,10 @@ from metaq.client.rocketmq.group_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import broadcast
-from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.lookup import MessageLookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
-from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.shells import AsyncClient, behind_loop
 from metaq.client.thread_calls import InThreads, awaited
@@ -183,17 +183,17 @@ class AsyncRocketClusterView(InThreads[RocketClusterView]):
     delete_topic = awaited(RocketClusterView.delete_topic)
 
 
-class AsyncLookup(InThreads[Lookup]):
-    """``Lookup`` for asyncio."""
+class AsyncLookup(InThreads[MessageLookup]):
+    """``MessageLookup`` for asyncio."""
 
-    by_id = awaited(Lookup.by_id)
-    by_key = awaited(Lookup.by_key)
+    by_id = awaited(MessageLookup.by_id)
+    by_key = awaited(MessageLookup.by_key)
 
 
-class AsyncTopics(InThreads[Topics]):
-    """``Topics`` for asyncio."""
+class AsyncTopics(InThreads[TopicAdministration]):
+    """``TopicAdministration`` for asyncio."""
 
-    create = awaited(Topics.create)
-    settings = awaited(Topics.settings)
-    alter = awaited(Topics.alter)
-    delete = awaited(Topics.delete)
+    create = awaited(TopicAdministration.create)
+    settings = awaited(TopicAdministration.settings)
+    alter = awaited(TopicAdministration.alter)
+    delete = awaited(TopicAdministration.delete)

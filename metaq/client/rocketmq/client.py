@@ -20,19 +20,19 @@ from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, broadcast
-from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.lookup import MessageLookup
 from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
-from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
-from metaq.client.shells import Client
+from metaq.client.shells import BlockingClient
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 
-class RocketMQ(Client):
+class RocketMQ(BlockingClient):
     """A client of the brokers registered at ``name_servers``, ``host:port;host:port``.
 
     A proxy's remoting port also works as a name server. ``credentials`` are an account's keys; ``namespace`` prefixes
@@ -199,13 +199,13 @@ class RocketMQ(Client):
         return RocketClusterView(self._directory, self._pool)
 
     @property
-    def lookup(self) -> Lookup:
+    def lookup(self) -> MessageLookup:
         """Finds single messages by id or by key."""
         self._require_open()
-        return Lookup(self._directory, self._pool)
+        return MessageLookup(self._directory, self._pool)
 
     @property
-    def topics(self) -> Topics:
+    def topics(self) -> TopicAdministration:
         """Creates, changes and deletes topics."""
         self._require_open()
-        return Topics(self._directory, self._pool)
+        return TopicAdministration(self._directory, self._pool)

@@ -18,7 +18,7 @@ from metaq.client.rocketmq.statistics import (
     broker_statistics,
     topic_statistics,
 )
-from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
@@ -197,12 +197,12 @@ class RocketClusterView:
         self._groups.reset(group, changes)
 
     def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
-        """Create a topic at every broker; see ``Topics.create``."""
-        return Topics(self._directory, self._pool).create(topic, queues)
+        """Create a topic at every broker; see ``TopicAdministration.create``."""
+        return TopicAdministration(self._directory, self._pool).create(topic, queues)
 
     def delete_topic(self, topic: str) -> dict[str, Address]:
-        """Delete a topic at every broker; see ``Topics.delete``."""
-        return Topics(self._directory, self._pool).delete(topic)
+        """Delete a topic at every broker; see ``TopicAdministration.delete``."""
+        return TopicAdministration(self._directory, self._pool).delete(topic)
 
     def _ranges(self, topic: str) -> dict[TopicPartition, OffsetRange]:
         return self._offsets.ranges(TopicPartition(topic, queue) for queue in self._directory.queues(topic))

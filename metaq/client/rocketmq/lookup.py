@@ -14,7 +14,7 @@ from metaq.formats.rocketmq.records import Record
 from metaq.model import INT64_MAX, Address, Partition
 
 
-class Lookup:
+class MessageLookup:
     """Asks the brokers of a topic, which use their indexes; nothing is scanned.
 
     Methods raise ``TopicNotFound`` for a topic that no name server knows, ``RequestRefused`` or ``AccessDenied`` if a

@@ -13,7 +13,7 @@ from metaq.backends.rocketmq.names import PRODUCERS_BYTES_MAX, check_group, with
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, request_properties, send_reply
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
-from metaq.client.batches import Batch
+from metaq.client.batches import MessageBatch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import require_list
@@ -357,7 +357,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         """Return a message in the form for ``submissions``, which use one queue for all. Raises as ``send``."""
         return self._sender.row(topic, message, partition, key)
 
-    def _store(self, topic: str, batches: Sequence[Batch[Row, RocketSent]]) -> None:
+    def _store(self, topic: str, batches: Sequence[MessageBatch[Row, RocketSent]]) -> None:
         """Store batches and settle each."""
         for batch in batches:
             try:

@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX, body_bytes_max
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
-from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
+from metaq.backends.rocketmq.errors import BatchNotStored as WriterFailed
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.forks import notify_after_fork

@@ -12,7 +12,7 @@ from metaq.backends.rocketmq.topics import (
     QUEUES_MAX,
     READABLE,
     WRITABLE,
-    TopicConfig,
+    TopicConfigBody,
     create_topic,
     delete_topic,
     forget_route,
@@ -37,7 +37,7 @@ class TopicSettings:
     permissions: str
 
 
-class Topics:
+class TopicAdministration:
     """Settings of topics; ``brokers`` limits a change to brokers of these names.
 
     Methods raise ``RequestRefused`` or ``AccessDenied`` if a broker refuses, ``NameServersAway`` if no name server
@@ -114,7 +114,7 @@ class Topics:
         self._directory.invalidate()
         return masters
 
-    def _read(self, topic: str, brokers: Collection[str] | None) -> list[tuple[str, Address, TopicConfig]]:
+    def _read(self, topic: str, brokers: Collection[str] | None) -> list[tuple[str, Address, TopicConfigBody]]:
         masters = self._masters(brokers)
         found = [(name, at, read_topic(self._pool, name, at, self._name(topic))) for name, at in masters.items()]
         present = [(name, address, config) for name, address, config in found if config is not None]
@@ -151,7 +151,7 @@ def _perm(permissions: str) -> int:
     return PERMISSIONS[permissions]
 
 
-def _settings(broker: str, config: TopicConfig) -> TopicSettings:
+def _settings(broker: str, config: TopicConfigBody) -> TopicSettings:
     perm = config.perm & PERMISSIONS["rw"]
     return TopicSettings(
         broker=broker,

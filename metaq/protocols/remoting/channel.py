@@ -88,7 +88,7 @@ class Pending(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Response(Generic[T]):
+class ReceivedResponse(Generic[T]):
     """``command`` answers ``request``. A code other than 0 is not an error here."""
 
     owner: T
@@ -97,7 +97,7 @@ class Response(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReceivedRequest:
     """A request of the peer, which waits for a response unless ``command.is_oneway``."""
 
     command: RemotingCommand
@@ -173,15 +173,15 @@ class Channel(Generic[T]):
         """A oneway that was started is no longer in flight."""
         self._oneways.give()
 
-    def received(self, command: RemotingCommand) -> Response[T] | Request | None:
+    def received(self, command: RemotingCommand) -> ReceivedResponse[T] | ReceivedRequest | None:
         """Return the meaning of a command from the peer; ``None`` for an unexpected response."""
         if not command.is_response:
-            return Request(command)
+            return ReceivedRequest(command)
         pending = self._end(command.opaque)
         if pending is None:
             self.late_responses += 1
             return None
-        return Response(pending.owner, pending.request, command)
+        return ReceivedResponse(pending.owner, pending.request, command)
 
     def forget(self, opaque: int) -> bool:
         """Stop waiting for a response; return whether the request was pending."""

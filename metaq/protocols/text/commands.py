@@ -124,7 +124,7 @@ class Quit(NamedTuple):
     """``quit``: close this connection, no reply."""
 
 
-class Transaction(NamedTuple):
+class TransactionCommand(NamedTuple):
     """``transaction KEY SESSIONID TYPE [TIMEOUT] [UNIQUE] OPAQUE``; ``key`` is ``None`` for the wire's ``null``."""
 
     key: TransactionId | None
@@ -223,5 +223,7 @@ class Oversized(NamedTuple):
     opaque: int
 
 
-Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Copy | Decide
+Command = (
+    Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | TransactionCommand | Sync | Copy | Decide
+)
 Reply = Result | Value

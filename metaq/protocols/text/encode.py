@@ -25,7 +25,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     TransactionType,
     Value,
     Version,
@@ -154,7 +154,7 @@ def _quit(_quit: Quit) -> bytes:
     return b"quit\r\n"
 
 
-def _transaction(transaction: Transaction) -> bytes:
+def _transaction(transaction: TransactionCommand) -> bytes:
     key, session_id, type_, opaque, timeout_s, unique = transaction
     if type_ not in _TRANSACTION_TYPES:
         raise ValueError(f"transaction type {type_!r}: expected one of {', '.join(sorted(_TRANSACTION_TYPES))}")
@@ -194,7 +194,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Stats: _stats,
     Version: _version,
     Quit: _quit,
-    Transaction: _transaction,
+    TransactionCommand: _transaction,
     Result: _result,
     Value: _value,
 }

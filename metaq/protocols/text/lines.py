@@ -38,7 +38,7 @@ from metaq.protocols.text.commands import (
     Quit,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     TransactionType,
     Version,
 )
@@ -271,7 +271,7 @@ def _quit(_tokens: list[bytes]) -> Quit:
     return Quit()
 
 
-def _transaction(tokens: list[bytes]) -> Transaction:
+def _transaction(tokens: list[bytes]) -> TransactionCommand:
     """``transaction KEY SESSIONID TYPE [TIMEOUT] [UNIQUE] OPAQUE``; with one of the two, all digits mean TIMEOUT."""
     _count_must_be("transaction", tokens, 5, 7)
     key = None if tokens[1] == NULL_KEY.encode() else _key(tokens[1])
@@ -289,7 +289,7 @@ def _transaction(tokens: list[bytes]) -> Transaction:
         if not unique:
             raise ValueError("empty unique qualifier")
     session_id, opaque = _name("session id", tokens[2]), _int32("opaque", tokens[-1])
-    return Transaction(key, session_id, type_, opaque, timeout_s, unique)
+    return TransactionCommand(key, session_id, type_, opaque, timeout_s, unique)
 
 
 _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {

@@ -21,7 +21,7 @@ from metaq.model import OffsetRange, TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
 from metaq_spark.offsets import Ranges
-from metaq_spark.source.backend import Cuts, MessageStart, Skip, Skipped
+from metaq_spark.source.backend import Cuts, MessageStart, SkipAhead, Skipped
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class FrameLookup:
         found = self._ask_each(offsets, partial(_frame_ends, offsets))
         return {(where, at): end for where in found for at, end in zip(offsets[where], found[where], strict=True)}
 
-    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+    def skip(self, asked: Mapping[TopicPartition, SkipAhead]) -> dict[TopicPartition, Skipped]:
         return self._ask_each(asked, partial(_skip, asked))
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -121,7 +121,7 @@ def _frame_end(session: Session, where: TopicPartition, get: Get, reply: Reply) 
 
 
 def _skip(
-    asked: Mapping[TopicPartition, Skip], session: Session, partitions: Sequence[TopicPartition]
+    asked: Mapping[TopicPartition, SkipAhead], session: Session, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Skipped]:
     if EXT_ORDINAL in session.extensions:
         return _skip_by_ordinals(asked, session, partitions)
@@ -132,7 +132,7 @@ def _skip(
 
 
 def _skip_by_ordinals(
-    asked: Mapping[TopicPartition, Skip], session: Session, partitions: Sequence[TopicPartition]
+    asked: Mapping[TopicPartition, SkipAhead], session: Session, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Skipped]:
     spans = {where: asked[where].span for where in partitions}
     marks = [(where, offset) for where, span in spans.items() for offset in (span.start, span.end)]
@@ -181,7 +181,7 @@ _LARGE_MESSAGE_BYTES: Final = 64 << 10
 
 
 def skip_messages(session: Session, topic: str, partition_index: int, span: OffsetRange, count: int) -> Skipped:
-    """The boundary behind up to ``count`` (>= 1) messages from the start of the non-empty ``span``; see ``Skip``.
+    """The boundary behind up to ``count`` (>= 1) messages from the start of the non-empty ``span``; see ``SkipAhead``.
 
     Raises:
         CorruptFrame: The walk met a negative length.

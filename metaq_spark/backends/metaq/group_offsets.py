@@ -19,13 +19,13 @@ from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
 from metaq_spark.options.positions import LATEST_OFFSET, Group
-from metaq_spark.source.backend import GroupOffsets
+from metaq_spark.source.backend import CommittedOffsets
 
 _log = logging.getLogger(__name__)
 
 
 class ZooKeeperGroups:
-    """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step.
+    """Implements ``CommittedOffsets``, in the tree at ``address``; ``timeout_s`` for each step.
 
     A failed commit is logged once; a later one replaces it: the query's own offsets are in its checkpoint, and must not
     wait for this copy. A write that takes longer than ``REFRESH_WAIT_S`` is not waited for; while ZooKeeper is away, a
@@ -85,7 +85,7 @@ class ZooKeeperGroups:
         self._looked = True
 
 
-def required_groups(options: SourceOptions, groups: GroupOffsets | None) -> GroupOffsets | None:
+def required_groups(options: SourceOptions, groups: CommittedOffsets | None) -> CommittedOffsets | None:
     """Return ``groups`` or the groups in the options; ``None`` if the options need none.
 
     Raises:

@@ -21,7 +21,7 @@ from metaq.backends.metaq.positions import lookup
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.range_reader import RangeReader
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.slices import Source
+from metaq.backends.metaq.slices import SlicedPartition
 from metaq.backends.metaq.type_reader import read_types
 from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, MetaqError, OffsetMoved
 from metaq.model import Message, OffsetRange, TopicPartition
@@ -33,7 +33,15 @@ from metaq_spark.backends.metaq.resync import next_frame, read_slice
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.errors import OptionError
 from metaq_spark.sink.first_look import wait_for_offer
-from metaq_spark.source.losses import LETTER_BYTES_MAX, Damage, DamageHandler, Fail, ReadDamaged, Skip, report_data_loss
+from metaq_spark.source.losses import (
+    LETTER_BYTES_MAX,
+    DamageHandler,
+    Fail,
+    ReadDamaged,
+    Skip,
+    UnreadableRange,
+    report_data_loss,
+)
 
 T = TypeVar("T")
 
@@ -79,7 +87,7 @@ class RangeTask:
         yield from self._decoder.flush()
 
     def _plain(self) -> Iterator[pa.RecordBatch]:
-        options, source = self._options, Source(*self._topic_and_index, GROUP)
+        options, source = self._options, SlicedPartition(*self._topic_and_index, GROUP)
         reader = RangeReader(
             self._session, source, OffsetRange(self.position, self._end), options.fetch_bytes,
             policy=self._policy, local=options.local_reads,
@@ -144,7 +152,7 @@ class RangeTask:
         if self._handler.fails:
             raise CorruptFrame(str(self._source), found.offset, found.reason) from found
         following = self._ask(lambda: next_frame(self._session, self._source, found.offset, self._end))
-        damage = Damage(self._source, OffsetRange(found.offset, following), found.reason)
+        damage = UnreadableRange(self._source, OffsetRange(found.offset, following), found.reason)
         self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
         self.position = following
 
@@ -152,7 +160,7 @@ class RangeTask:
         """Handle bytes that the broker does not serve: known damage, or deleted bytes."""
         at = moved.asked
         if moved.to > at and not self._handler.fails and self._ask(self._first_offset) <= at:
-            damage = Damage(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
+            damage = UnreadableRange(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
             self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
         else:
             self._report_loss(f"{self._source}: {moved}")
@@ -187,7 +195,7 @@ class DeadLetters:
         self._topic, self._options, self._pool = topic, options, pool
         self._cluster = Cluster(options, pool, pool.clock, options.waiting_policy)
 
-    def handle(self, damage: Damage, read: ReadDamaged) -> None:
+    def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
         """Store a letter; returns when the broker has acknowledged it.
 
         Raises:

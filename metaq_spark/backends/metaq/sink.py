@@ -31,7 +31,7 @@ from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import BrokerOptions, SinkOptions
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.errors import PartitionAway
 from metaq_spark.sink.backend import WriteTask
@@ -53,10 +53,10 @@ SINK_COLUMNS: Final[ColumnTypes] = {
 """Every column of a write. Only ``value`` is required."""
 
 
-class Puts(Protocol):
+class BlockPuts(Protocol):
     """The delivery of a task's blocks to their brokers, and its guarantees."""
 
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+    def put(self, target: TopicPartition, address: Address, block: EncodedBlock) -> None:
         """Send a block to a partition of the broker at ``address``. Blocks of a partition keep their order.
 
         Raises:
@@ -146,10 +146,10 @@ class TaskRoutes:
 
 
 class MetaQDelivery:
-    """Implements ``Delivery`` on ``puts``. ``batch`` and ``run`` of an exactly-once write are reported with it."""
+    """Implements ``TaskDelivery`` on ``puts``. ``batch`` and ``run`` of an exactly-once write are reported with it."""
 
     def __init__(
-        self, columns: SinkColumns, routes: TaskRoutes, puts: Puts, batch: BatchName | None = None, run: str = ""
+        self, columns: SinkColumns, routes: TaskRoutes, puts: BlockPuts, batch: BatchName | None = None, run: str = ""
     ) -> None:
         self._columns, self._routes, self._puts = columns, routes, puts
         self._batch, self._run = batch, run
@@ -164,7 +164,7 @@ class MetaQDelivery:
     def open_block(self) -> OpenBlock:
         return OpenBlock(self._routes.options.block_bytes, self._routes.options.block_messages)
 
-    def put(self, target: TopicPartition, block: Block) -> None:
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None:
         self._puts.put(target, self._routes.address_of(target), block)
         self._count, self._size = self._count + block.count, self._size + len(block.data)
         if self._batch is not None:
@@ -186,7 +186,7 @@ class AcknowledgedPuts:
         self._sessions = ExitStack()
         self._writers: dict[Address, BatchWriter] = {}
 
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+    def put(self, target: TopicPartition, address: Address, block: EncodedBlock) -> None:
         writer = self._writers.get(address) or self._connect(target, address)
         writer.write(target.partition.index, block.data, block.count, target.topic)
 

@@ -33,7 +33,7 @@ from metaq_spark.backends.metaq.partition_reader import RangePartition, read_par
 from metaq_spark.offsets import AvailableRanges
 from metaq_spark.options.positions import Specific, Timestamps
 from metaq_spark.options.selection import Assigned, Selection, topics_of
-from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
+from metaq_spark.source.backend import CommittedOffsets, LossSentences, PushedColumns
 from metaq_spark.source.losses import report_data_loss
 
 SENTENCES: Final = LossSentences(
@@ -85,7 +85,7 @@ class MetaQSource:
         options: SourceOptions,
         pool: SessionPool | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        groups: GroupOffsets | None = None,
+        groups: CommittedOffsets | None = None,
     ) -> None:
         self.options, self.clock, self._pool = options, clock, pool
         self.groups = required_groups(options, groups)

@@ -11,48 +11,48 @@ import zlib
 from typing import Protocol
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
-from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptFrame, TopicNotFound
 from metaq.model import Partition, TopicPartition
 from metaq_spark.backends.rocketmq.options import SourceOptions
-from metaq_spark.columns.rocketmq.checks import CorruptRecord
+from metaq_spark.columns.rocketmq.checks import UnusableRecord
 from metaq_spark.errors import OptionError
 from metaq_spark.sink.first_look import wait_for_offer
 
 _log = logging.getLogger(__name__)
 
 
-class DamageHandler(Protocol):
+class BadRecordHandler(Protocol):
     """A value of the option. ``fails``: damage ends the task, and ``handle`` is not called."""
 
     fails: bool
 
-    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+    def handle(self, source: TopicPartition, found: UnusableRecord) -> None:
         """Handle a record before it is skipped."""
 
 
-class Fail:
+class FailRecords:
     """``fail``."""
 
     fails = True
 
-    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+    def handle(self, source: TopicPartition, found: UnusableRecord) -> None:
         """Not called."""
 
 
-class Skip:
+class SkipRecords:
     """``skip``."""
 
     fails = False
 
-    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+    def handle(self, source: TopicPartition, found: UnusableRecord) -> None:
         """Warn."""
         _log.warning("%s. Skipped, because onCorrupt is skip", found)
 
 
-class DeadLetters:
+class RecordDeadLetters:
     """``deadletter``: stores bad records in ``topic``; all from one queue go to the same queue."""
 
     fails = False
@@ -60,7 +60,7 @@ class DeadLetters:
     def __init__(self, topic: str, options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> None:
         self._topic, self._options, self._pool, self._directory = topic, options, pool, directory
 
-    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+    def handle(self, source: TopicPartition, found: UnusableRecord) -> None:
         """Store a letter; returns when a broker has acknowledged it.
 
         Raises:
@@ -76,7 +76,7 @@ class DeadLetters:
         try:
             writer.send(self._topic, queue.index, found.record or b" ", _properties(source, found))
             (receipt,) = writer.flush()
-        except SendFailed as refusal:
+        except BatchNotStored as refusal:
             raise OptionError("deadLetterTopic", f"{found}; that could not be stored: {refusal}") from refusal
         finally:
             writer.close()
@@ -99,8 +99,8 @@ def _properties(source: TopicPartition, found: CorruptFrame) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
 
 
-def damage_handler(options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> DamageHandler:
+def damage_handler(options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> BadRecordHandler:
     """The handler that the options ask for."""
     if options.dead_letter_topic is not None:
-        return DeadLetters(options.dead_letter_topic, options, pool, directory)
-    return Skip() if options.on_corrupt == "skip" else Fail()
+        return RecordDeadLetters(options.dead_letter_topic, options, pool, directory)
+    return SkipRecords() if options.on_corrupt == "skip" else FailRecords()

@@ -37,7 +37,7 @@ from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_t
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import SinkOptions as MetaQOptions
 from metaq_spark.backends.rocketmq.options import SinkOptions
-from metaq_spark.columns.blocks import MASK, Block, of_header
+from metaq_spark.columns.blocks import MASK, EncodedBlock, of_header
 from metaq_spark.errors import ExactlyOnceError, ParticipantMissing
 from metaq_spark.options.parsing import ConnectionOptions, TransactionOptions
 from metaq_spark.sink.backend import Messages, WriteTask
@@ -119,7 +119,7 @@ class BundledPlan:
 
 
 class BundledTransaction:
-    """Implements ``Transaction`` for a write of ``format("rocketmq")``; made on the driver.
+    """Implements ``SinkTransaction`` for a write of ``format("rocketmq")``; made on the driver.
 
     ``connections`` returns the pool and the directory of the calling process.
     """
@@ -218,8 +218,8 @@ class BranchedBlocks:
         self._counts: dict[TopicPartition, Count] = {}
         self._count = self._size = 0
 
-    def put(self, target: TopicPartition, block: Block) -> None:
-        """Send the elements in ``block`` as frames. Raises as ``Delivery.put``.
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None:
+        """Send the elements in ``block`` as frames. Raises as ``TaskDelivery.put``.
 
         Raises:
             ExactlyOnceError: The broker was not there when the write began, and is not the bundled one.
@@ -245,14 +245,14 @@ class BranchedBlocks:
         self._attempt.puts.give_up(error)
 
 
-def to_frames(block: Block, born_ms: int = 0) -> Block:
+def to_frames(block: EncodedBlock, born_ms: int = 0) -> EncodedBlock:
     """Convert a block of elements into frames in the stored form; its fingerprint excludes UNIQ_KEYs."""
     fingerprint, frames = 0, []
     head = encode_head(0, 0, born_ms, NO_HOST)
     for body, properties, _ in decode_batch(block.data):
         frames.append(encode_stored(tag_of(properties), head, properties, body))
         fingerprint += _fingerprint(body, properties)
-    return Block(b"".join(frames), block.count, fingerprint & MASK)
+    return EncodedBlock(b"".join(frames), block.count, fingerprint & MASK)
 
 
 def _fingerprint(body: bytes, properties: bytes) -> int:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerGroups:
-    """Implements ``GroupOffsets``. A failed commit is logged once; a later one replaces it."""
+    """Implements ``CommittedOffsets``. A failed commit is logged once; a later one replaces it."""
 
     def __init__(self, offsets: Offsets, clock: Clock) -> None:
         self._offsets, self._clock = offsets, clock

@@ -15,8 +15,8 @@ from typing import Final
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
-from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
+from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, read_outcome
+from metaq.backends.rocketmq.record_walk import WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Buffer, TopicPartition
@@ -73,7 +73,7 @@ class StoredMessages:
                 for (where, at), command, response in zip(offsets.items(), commands, responses, strict=True):
                     with suppress(RequestRefused):  # for example a slave that does not know the topic yet
                         outcome = read_outcome(session, command, response)
-                        message = self._message(where, at, outcome.data) if isinstance(outcome, Found) else None
+                        message = self._message(where, at, outcome.data) if isinstance(outcome, PulledRecords) else None
                         found |= {} if message is None else {where: message}
                 return found
         except (ConnectionFailed, DeadlineExceeded):
@@ -82,7 +82,7 @@ class StoredMessages:
 
     def _message(self, where: TopicPartition, at: int, data: memoryview) -> str | None:
         name = with_namespace(where.topic, self._routes.namespace).encode()
-        measured = measure_records(data, Wanted(name, where.partition.index, at, at + 1))
+        measured = measure_records(data, WantedRecords(name, where.partition.index, at, at + 1))
         record = data[measured.begin : measured.stop]
         return _message(record) if measured.records == 1 else None
 

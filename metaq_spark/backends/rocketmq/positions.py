@@ -10,8 +10,8 @@ from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import NOT_AT_SLAVE
-from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_outcome
-from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
+from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, describe, read_outcome
+from metaq.backends.rocketmq.record_walk import WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
@@ -85,11 +85,11 @@ class QueuePositions(DensePositions):
                     command = self._pulled(where).pull(at, 1)
                     response = session.call(command, describe(command))
                     outcome = read_outcome(session, command, response)
-                    data = outcome.data if isinstance(outcome, Found) else memoryview(b"")
+                    data = outcome.data if isinstance(outcome, PulledRecords) else memoryview(b"")
             except MetaqError:
                 continue
             name = with_namespace(where.topic, self._routes.namespace).encode()
-            measured = measure_records(data, Wanted(name, where.partition.index, at, at + 1))
+            measured = measure_records(data, WantedRecords(name, where.partition.index, at, at + 1))
             for _, stored_ms in store_times(data[measured.begin : measured.stop]):
                 found[where] = stored_ms
         return found
@@ -122,7 +122,7 @@ class QueuePositions(DensePositions):
             outcomes = [read_outcome(session, *pair) for pair in zip(commands, responses, strict=True)]
             asked, left = left, {}
             for (where, span), outcome in zip(asked.items(), outcomes, strict=True):
-                if isinstance(outcome, Found) and outcome.data:
+                if isinstance(outcome, PulledRecords) and outcome.data:
                     sizes[where] += (size for at, size in _records(outcome.data) if span.start <= at < span.end)
                     if outcome.next_offset < span.end:
                         left[where] = OffsetRange(outcome.next_offset, span.end)

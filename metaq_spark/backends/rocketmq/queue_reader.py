@@ -32,11 +32,11 @@ from metaq.errors import DataMissing, MetaqError, ProtocolError
 from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.backends.rocketmq.connections import connections_of
-from metaq_spark.backends.rocketmq.damage import DamageHandler, damage_handler
+from metaq_spark.backends.rocketmq.damage import BadRecordHandler, damage_handler
 from metaq_spark.backends.rocketmq.options import SourceOptions
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure, measure_frames
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker, RepeatedMessages
-from metaq_spark.columns.rocketmq.checks import CorruptRecord, FrameUnusable, Queue
+from metaq_spark.columns.rocketmq.checks import ExpectedQueue, FrameUnusable, UnusableRecord
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.schema import arrow_schema
 from metaq_spark.errors import ConnectorError, ReadFailed
@@ -74,7 +74,7 @@ def read_queue(
     task = QueueTask(part.source, part.offsets, options, pool, directory)
     try:
         yield from task.batches()
-    except (CorruptRecord, ConnectorError):
+    except (UnusableRecord, ConnectorError):
         raise
     except MetaqError as error:
         raise ReadFailed(str(part.source), task.position, str(error), _advice(error, options)) from error
@@ -94,10 +94,12 @@ class QueueTask:
         self._source, self._options, self._pool, self._directory = source, options, pool, directory
         self.position, self._end, self._pulled_until = offsets.start, offsets.end, 0
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
-        self._handler: DamageHandler = damage_handler(options, pool, directory)
+        self._handler: BadRecordHandler = damage_handler(options, pool, directory)
         subscription = options.subscription
         dense = subscription.is_all and not options.compacted_topics
-        self._queue = Queue(with_namespace(source.topic, directory.namespace).encode(), source.partition.index, dense)
+        self._queue = ExpectedQueue(
+            with_namespace(source.topic, directory.namespace).encode(), source.partition.index, dense
+        )
         self._measure = RecordMeasure(str(source), self._queue)
         self._settings = _settings(options, subscription)
         schema = arrow_schema(options.row_layout)
@@ -125,7 +127,7 @@ class QueueTask:
             except FrameUnusable as found:
                 self.position = found.offset
                 self._pulled_until = found.offset + PULLED_AFTER_FAULT
-            except CorruptRecord as damage:
+            except UnusableRecord as damage:
                 if self._handler.fails:
                     raise
                 self._handler.handle(self._source, damage)
@@ -159,7 +161,7 @@ class QueueTask:
         """Record the keys of the messages before the range, as far as they are stored."""
         start = max(0, self.position - repeated.within)
         maker = RecordBatchMaker(self._source, repeated.key_schema, None, self._options.subscription.tags)
-        queue = Queue(self._queue.topic, self._queue.queue_id, dense=False)
+        queue = ExpectedQueue(self._queue.topic, self._queue.queue_id, dense=False)
         decoder = RecordDecoder(queue, maker, lambda *_: None)
         while start < self.position:
             try:
@@ -174,7 +176,7 @@ class QueueTask:
                         start = run.end
             except OffsetOutOfRange as moved:
                 start = max(start + 1, moved.first) if moved.lost else self.position
-            except CorruptRecord as damage:
+            except UnusableRecord as damage:
                 start = damage.offset + damage.count
         for batch in decoder.flush():
             repeated.note(batch)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from metaq.backends.rocketmq import frame_pulls
-from metaq.backends.rocketmq.record_walk import Measured, Wanted, measure_records
+from metaq.backends.rocketmq.record_walk import MeasuredRecords, WantedRecords, measure_records
 from metaq.model import Buffer
 from metaq_spark.columns.engine import shared_engine
-from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue
+from metaq_spark.columns.rocketmq.checks import REASONS, ExpectedQueue, UnusableRecord
 from metaq_spark.columns.rocketmq.record import Unusable, offsets_of, read_record
 
 
@@ -31,16 +31,16 @@ class RecordMeasure:
         CorruptRecord: The first requested record is not valid.
     """
 
-    def __init__(self, where: str, queue: Queue) -> None:
+    def __init__(self, where: str, queue: ExpectedQueue) -> None:
         self._where, self._queue = where, queue
 
-    def __call__(self, data: memoryview, wanted: Wanted) -> Measured:
+    def __call__(self, data: memoryview, wanted: WantedRecords) -> MeasuredRecords:
         found = self._measured(data, wanted)
         if found.begin and (not found.records or found.first > wanted.start):
             self._require_before(bytes(data[: found.begin]), wanted)
         return found
 
-    def _require_before(self, older: bytes, wanted: Wanted) -> None:
+    def _require_before(self, older: bytes, wanted: WantedRecords) -> None:
         """Check an older record: a broker sends a batch that is stored as one record with the offset of its first
         message, so a later requested message is inside it, and not deleted.
         """
@@ -50,9 +50,9 @@ class RecordMeasure:
         last = offsets_of(older, at)
         if wanted.start in last:
             count = min(last.stop, wanted.end) - wanted.start
-            raise CorruptRecord(self._where, wanted.start, REASONS["kind"], older[at:], count)
+            raise UnusableRecord(self._where, wanted.start, REASONS["kind"], older[at:], count)
 
-    def _measured(self, data: memoryview, wanted: Wanted) -> Measured:
+    def _measured(self, data: memoryview, wanted: WantedRecords) -> MeasuredRecords:
         kernels = shared_engine().kernels_for(0)
         if kernels is None:
             found = measure_records(data, wanted)
@@ -66,9 +66,9 @@ class RecordMeasure:
         begin, stop, count, first, last, own_offset, reason = map(int, numbers)
         if reason and not count:
             raise self._corrupt(bytes(data[stop:]), own_offset, wanted, REASONS[_WORDS[reason - 1]])
-        return Measured(begin, stop, count, first, last, ends_early=reason != 0)
+        return MeasuredRecords(begin, stop, count, first, last, ends_early=reason != 0)
 
-    def _walked(self, data: memoryview, wanted: Wanted) -> Measured:
+    def _walked(self, data: memoryview, wanted: WantedRecords) -> MeasuredRecords:
         """Measure in plain Python, which reports the fault of a record."""
         run = bytes(data)
         position = begin = count = 0
@@ -96,12 +96,12 @@ class RecordMeasure:
                 begin = position
             else:
                 first, count = (first if count else record.offset), count + 1
-        return Measured(begin, position, count, first, last, ends_early=ends_early)
+        return MeasuredRecords(begin, position, count, first, last, ends_early=ends_early)
 
-    def _corrupt(self, record: bytes, own_offset: int, wanted: Wanted, reason: str) -> CorruptRecord:
+    def _corrupt(self, record: bytes, own_offset: int, wanted: WantedRecords, reason: str) -> UnusableRecord:
         offset = own_offset if not self._queue.dense and wanted.start <= own_offset < wanted.end else wanted.start
         size = int.from_bytes(record[:4], signed=True)
-        return CorruptRecord(self._where, offset, reason, record[: size if size > 0 else len(record)])
+        return UnusableRecord(self._where, offset, reason, record[: size if size > 0 else len(record)])
 
 
 _WORDS = ("length", "magic", "topic", "queue", "offset")

@@ -27,7 +27,7 @@ from metaq_spark.backends.rocketmq.background import BackgroundWriter, Send
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction
 from metaq_spark.backends.rocketmq.options import SinkOptions
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix
 from metaq_spark.errors import ColumnError
@@ -211,9 +211,9 @@ def _check_nested(schema: StructType) -> None:
 
 
 class Blocks(Protocol):
-    """The delivery of a task's blocks to their brokers, and its guarantees: the rest of ``Delivery``."""
+    """The delivery of a task's blocks to their brokers, and its guarantees: the rest of ``TaskDelivery``."""
 
-    def put(self, target: TopicPartition, block: Block) -> None: ...
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None: ...
 
     def finish(self) -> WriterCommitMessage: ...
 
@@ -221,7 +221,7 @@ class Blocks(Protocol):
 
 
 class RocketMQDelivery:
-    """Implements ``Delivery``: rows become elements, which ``blocks`` takes."""
+    """Implements ``TaskDelivery``: rows become elements, which ``blocks`` takes."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class AcknowledgedBlocks:
         self._writers: dict[str, BackgroundWriter] = {}
         self._count = self._size = 0
 
-    def put(self, target: TopicPartition, block: Block) -> None:
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None:
         topic, queue = target.topic, target.partition.index
         if isinstance(block, SingleMessage) or (block.count == 1 and len(block.data) > self._options.block_bytes):
             element = Element.of(block.data)
@@ -304,5 +304,5 @@ def _send(topic: str, queue: int, element: Element, writer: BatchWriter) -> None
     writer.send(topic, queue, element.body, element.properties.decode())
 
 
-def _write(topic: str, queue: int, block: Block, writer: BatchWriter) -> None:
+def _write(topic: str, queue: int, block: EncodedBlock, writer: BatchWriter) -> None:
     writer.write(topic, queue, block.data, block.count)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
-from metaq.backends.rocketmq.record_walk import Wanted
+from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, read_outcome
+from metaq.backends.rocketmq.record_walk import WantedRecords
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import OffsetRange, TopicPartition
@@ -25,7 +25,7 @@ from metaq_spark.backends.rocketmq.options import SourceOptions
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.checks import Queue
+from metaq_spark.columns.rocketmq.checks import ExpectedQueue
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.schema import arrow_schema
 
@@ -109,7 +109,7 @@ def _pulled(
                     outcome = read_outcome(session, command, response)
                 except RequestRefused:
                     outcome = None
-                if isinstance(outcome, Found) and part in found:
+                if isinstance(outcome, PulledRecords) and part in found:
                     found[part].append((offsets, outcome.data))
                 else:
                     found.pop(part, None)
@@ -129,7 +129,7 @@ def _rows(
     part: QueuePartition, answers: Sequence[Answer], options: SourceOptions, space: str | None, bytes_max: int
 ) -> list[pa.RecordBatch] | None:
     """The rows of a range; ``None`` if a message is missing, a record is cut or damaged, or they are too large."""
-    queue = Queue(with_namespace(part.source.topic, space).encode(), part.source.partition.index)
+    queue = ExpectedQueue(with_namespace(part.source.topic, space).encode(), part.source.partition.index)
     layout = options.row_layout
     maker = RecordBatchMaker(part.source, arrow_schema(layout), layout.type_of("value"))
     measure = RecordMeasure(str(part.source), queue)
@@ -137,7 +137,7 @@ def _rows(
     rows: list[pa.RecordBatch] = []
     try:
         for offsets, data in answers:
-            measured = measure(data, Wanted(queue.topic, queue.queue_id, offsets.start, offsets.end))
+            measured = measure(data, WantedRecords(queue.topic, queue.queue_id, offsets.start, offsets.end))
             # Offsets ascend, so that as many as there are numbers are all of them.
             if measured.records != len(offsets) or measured.problem is not None:
                 return None

@@ -24,7 +24,7 @@ from metaq_spark.backends.rocketmq.options import NOTATION, SourceOptions
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
 from metaq_spark.backends.rocketmq.small_ranges import read_small
 from metaq_spark.offsets import AvailableRanges
-from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
+from metaq_spark.source.backend import CommittedOffsets, LossSentences, PushedColumns
 
 SENTENCES: Final = LossSentences(
     not_listed=(
@@ -93,7 +93,7 @@ class RocketMQSource:
         return Cluster(self.options, self._pool, self._directory, self.clock)
 
     @cached_property
-    def groups(self) -> GroupOffsets | None:
+    def groups(self) -> CommittedOffsets | None:
         return None if self.options.group is None else BrokerGroups(self.cluster.offsets, self.clock)
 
     def check(self, *, streaming: bool, read: Collection[str] = ()) -> None:

@@ -23,7 +23,7 @@ REASONS: Final = {
 """Descriptions of a record's fault, by keyword."""
 
 
-class CorruptRecord(CorruptFrame):
+class UnusableRecord(CorruptFrame):
     """A record of queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened.
 
     ``count``: how many queue offsets it covers; a batch stored as one record has several.
@@ -52,7 +52,7 @@ ReportGap = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ExpectedQueue:
     """The expected topic, as on the wire, and queue of records. ``dense``: no offset may be missing."""
 
     topic: bytes

@@ -22,15 +22,15 @@ from metaq.errors import CorruptFrame
 from metaq.formats.native_crc import crc32_address
 from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import Buffer
-from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.engine import ColumnEngine, shared_engine
 from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import (
     REASONS,
     RECORD_BYTES_KEPT,
-    CorruptRecord,
+    ExpectedQueue,
     FrameUnusable,
-    Queue,
     ReportGap,
+    UnusableRecord,
 )
 from metaq_spark.columns.rocketmq.fields import decompressed, host_texts
 from metaq_spark.columns.rocketmq.layout import FROM_PROPERTIES
@@ -53,12 +53,12 @@ class RecordDecoder:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: ExpectedQueue,
         maker: RecordBatchMaker,
         report_gap: ReportGap,
         rows_max: int = ROWS_MAX,
         bytes_max: int = BYTES_MAX,
-        engine: Engine | None = None,
+        engine: ColumnEngine | None = None,
     ) -> None:
         self._queue, self._maker, self._report_gap = queue, maker, report_gap
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
@@ -108,7 +108,7 @@ class RecordDecoder:
         end = run.start + collected.looked_at
         try:
             yield from decoder.decode(b"".join(collected.records), run.start, end, self._report_gap)
-        except CorruptRecord as error:
+        except UnusableRecord as error:
             raise FrameUnusable(error.offset) from None
         if end < run.end:
             raise FrameUnusable(end)
@@ -121,7 +121,7 @@ class RecordDecoder:
 class CompiledRecordDecoder:
     """The decoder that runs ``kernels``."""
 
-    def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
+    def __init__(self, queue: ExpectedQueue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
         from metaq.compiled.addresses import CRC_TABLES
         from metaq_spark.columns.rocketmq import record_kernels as kernels
 
@@ -247,14 +247,14 @@ class CompiledRecordDecoder:
         state[k.INFLATED_AT] = np.frombuffer(inflated or b"\0", np.uint8).ctypes.data
         state[k.INFLATED_BYTES] = len(inflated)
 
-    def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> CorruptRecord:
+    def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> UnusableRecord:
         k, state = self._k, self._state
         own_offset, expected = int(state[k.RECORD_OFFSET]), int(state[k.NEXT])
         offset = own_offset if not self._queue.dense and expected <= own_offset < state[k.END] else expected
         size = int.from_bytes(run[position : position + 4].tobytes(), signed=True)
         record = run[position : position + size if size > 0 else len(run)]
         count = len(offsets_of(record.tobytes(), 0)) if reason == REASONS["kind"] else 1
-        return CorruptRecord(str(self._maker.source), offset, reason, record[:RECORD_BYTES_KEPT].tobytes(), count)
+        return UnusableRecord(str(self._maker.source), offset, reason, record[:RECORD_BYTES_KEPT].tobytes(), count)
 
     def _run_kernel(self, run: np.ndarray[Any, Any]) -> int:
         status: int = self._k.decode_records(run, self._topic, self._crc, self._tables, self._table, self._state)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from metaq.formats.rocketmq.properties import RESERVED
 from metaq.model import Buffer
-from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
+from metaq_spark.columns.blocks import Bytes, EncodedBlock, OpenBlock
 from metaq_spark.columns.encode import Int64s, VariableColumn
-from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.engine import ColumnEngine, shared_engine
 from metaq_spark.columns.rocketmq.plain import encode_element
 from metaq_spark.columns.rocketmq.unique_keys import unique_key
 from metaq_spark.errors import RowError
@@ -95,7 +95,7 @@ class RowColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class SingleMessage(Block):
+class SingleMessage(EncodedBlock):
     """A single element that must be sent alone."""
 
 
@@ -127,7 +127,7 @@ class ElementEncoder:
         prefix: bytes,
         first_row: int,
         place: str,
-        engine: Engine | None = None,
+        engine: ColumnEngine | None = None,
         value_bytes_max: Callable[[], int] = lambda: BODY_BYTES_MAX,
     ) -> None:
         self._value_bytes_max: Callable[[], int] | None = value_bytes_max
@@ -141,7 +141,7 @@ class ElementEncoder:
         if self._kernels is not None:
             self._lay_out()
 
-    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         """Append the elements of ``rows`` to ``block``, and yield a block each time that it is full.
 
         Messages with a delay are yielded one by one. At the end, ``block`` holds the rest.
@@ -215,7 +215,7 @@ class ElementEncoder:
 
         return kernels
 
-    def _append_compiled(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def _append_compiled(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         k = self._kernels_of()
         state = np.zeros(k.STATE_SIZE, dtype=np.int64)
         expected = self._value.nbytes // max(1, len(self._value)) + _BESIDE_THE_VALUE
@@ -235,7 +235,7 @@ class ElementEncoder:
             if not block.ensure_capacity(int(state[k.NEEDED]), (len(rows) - done) * expected):
                 yield block.take()
 
-    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[EncodedBlock]:
         for row in rows.tolist():
             element = self._element(row)
             if not block.add(element):

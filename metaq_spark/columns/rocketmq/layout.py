@@ -20,11 +20,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from metaq_spark.columns.rocketmq.record import Record, host_text
+from metaq_spark.columns.rocketmq.record import RecordParts, host_text
 from metaq_spark.columns.row_layout import Column
 
 Pairs = Mapping[str, str]
-Read = Callable[[Record, Pairs, bytes], Any]
+Read = Callable[[RecordParts, Pairs, bytes], Any]
 """The value of a column, from a record, its properties and its decompressed body."""
 
 _TIME_MS_MAX: Final = 253402300799999
@@ -50,7 +50,7 @@ def _time_us(time_ms: int) -> int | None:
     return time_ms * 1000 if 0 <= time_ms <= _TIME_MS_MAX else None
 
 
-def _offset_message_id(record: Record, _pairs: Pairs, _body: bytes) -> str:
+def _offset_message_id(record: RecordParts, _pairs: Pairs, _body: bytes) -> str:
     return (record.store_host + record.physical_offset.to_bytes(8, signed=True)).hex().upper()
 
 

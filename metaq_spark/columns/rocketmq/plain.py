@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from metaq.model import Buffer
 from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
-from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue, ReportGap
+from metaq_spark.columns.rocketmq.checks import REASONS, ExpectedQueue, ReportGap, UnusableRecord
 from metaq_spark.columns.rocketmq.fields import decompressed
 from metaq_spark.columns.rocketmq.layout import FROM_PROPERTIES, RAW_COLUMNS, READERS
-from metaq_spark.columns.rocketmq.record import Record, Unusable, offsets_of, parse_properties, read_record
+from metaq_spark.columns.rocketmq.record import RecordParts, Unusable, offsets_of, parse_properties, read_record
 
 _COMPRESSED, _UNREADABLE = 0x01, 0xC0
 _CHECKSUM_MASK: Final = 0x7FFFFFFF
@@ -24,7 +24,7 @@ _ELEMENT: Final = struct.Struct(">iiiii")
 class PlainRecordDecoder:
     """A ``RecordDecoder`` over ``read_record``."""
 
-    def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
+    def __init__(self, queue: ExpectedQueue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
         self._queue, self._maker, self._rows_max, self._bytes_max = queue, maker, rows_max, bytes_max
         self._names = [name for name in RAW_COLUMNS if name in maker.needed]
         self._readers = [READERS[name] for name in self._names]
@@ -54,11 +54,11 @@ class PlainRecordDecoder:
             damaged = run[found.position : found.position + size if size > 0 else len(run)]
             offset = found.own_offset if trusted else expected
             count = len(offsets_of(damaged, 0)) if found.reason == REASONS["kind"] else 1
-            raise CorruptRecord(str(self._maker.source), offset, found.reason, damaged, count) from None
+            raise UnusableRecord(str(self._maker.source), offset, found.reason, damaged, count) from None
         if self._queue.dense and expected < end:
             report_gap(expected, end)
 
-    def _check(self, record: Record, position: int, expected: int) -> None:
+    def _check(self, record: RecordParts, position: int, expected: int) -> None:
         for fits, word in (
             (record.topic == self._queue.topic, "topic"),
             (record.queue_id == self._queue.queue_id, "queue"),
@@ -67,13 +67,13 @@ class PlainRecordDecoder:
             if not fits:
                 raise Unusable(position, record.offset, REASONS[word])
 
-    def _check_body(self, record: Record, position: int) -> None:
+    def _check_body(self, record: RecordParts, position: int) -> None:
         if (zlib.crc32(record.body) ^ record.checksum) & _CHECKSUM_MASK:
             raise Unusable(position, record.offset, REASONS["checksum"])
         if record.sys_flag & _UNREADABLE:
             raise Unusable(position, record.offset, REASONS["kind"])
 
-    def _add(self, record: Record, position: int) -> Iterator[pa.RecordBatch]:
+    def _add(self, record: RecordParts, position: int) -> Iterator[pa.RecordBatch]:
         body = record.body
         if record.sys_flag & _COMPRESSED and self._is_value_needed:
             try:
@@ -98,7 +98,7 @@ class PlainRecordDecoder:
                 yield batch
 
 
-def _text_pairs(record: Record) -> dict[str, str]:
+def _text_pairs(record: RecordParts) -> dict[str, str]:
     return {_text(name): _text(value) for name, value in parse_properties(record.properties).items()}
 
 

@@ -24,7 +24,7 @@ class Unusable(Exception):
         super().__init__(position, own_offset, reason)
 
 
-class Record(NamedTuple):
+class RecordParts(NamedTuple):
     """A record's parts; times in ms."""
 
     size: int
@@ -44,7 +44,7 @@ class Record(NamedTuple):
     properties: bytes
 
 
-def read_record(data: bytes, at: int) -> Record:
+def read_record(data: bytes, at: int) -> RecordParts:
     """The record at a position.
 
     Raises:
@@ -70,7 +70,7 @@ def read_record(data: bytes, at: int) -> Record:
         properties, _ = _part(record, at_properties + 2, length)
     except (struct.error, IndexError):
         raise Unusable(at, own_offset, REASONS["length"]) from None
-    return Record(
+    return RecordParts(
         size, queue_id, flag, offset, physical, sys_flag, crc, born_ms, record[48:born_end],
         int.from_bytes(record[born_end : born_end + 8], signed=True), record[born_end + 8 : host_end],
         reconsume_times, body, topic, properties,

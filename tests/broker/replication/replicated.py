@@ -12,7 +12,7 @@ from typing import Any
 from fix_broker import system_section
 from metaq_broker.app import Broker
 from metaq_broker.operate.config.configuration import BrokerConfig, parse
-from metaq_broker.text.link import Link
+from metaq_broker.text.link import BrokerLink
 from waiting import until
 
 from metaq.formats.frames import encode_frame
@@ -50,8 +50,8 @@ async def running(config: BrokerConfig, file: Path | None = None) -> AsyncIterat
 
 
 @asynccontextmanager
-async def client(broker: Broker) -> AsyncIterator[Link]:
-    link = await Link.open(Address("127.0.0.1", broker.port), DEADLINE_S)
+async def client(broker: Broker) -> AsyncIterator[BrokerLink]:
+    link = await BrokerLink.open(Address("127.0.0.1", broker.port), DEADLINE_S)
     try:
         yield link
     finally:
@@ -62,14 +62,14 @@ def bodies(count: int, size: int = 100, mark: int = 0) -> list[bytes]:
     return [f"{mark}-{number}-".encode().ljust(size, b"x") for number in range(count)]
 
 
-async def put(link: Link, body: bytes, topic: str = "t", partition: int = 0) -> tuple[int, str]:
+async def put(link: BrokerLink, body: bytes, topic: str = "t", partition: int = 0) -> tuple[int, str]:
     """Put one message; return code and text of the reply."""
     reply = await link.ask(lambda opaque: Put(topic, partition, body, 0, opaque))
     assert isinstance(reply, Result)
     return reply.code, reply.text
 
 
-async def put_many(link: Link, bodies: list[bytes], topic: str = "t", partition: int = 0) -> None:
+async def put_many(link: BrokerLink, bodies: list[bytes], topic: str = "t", partition: int = 0) -> None:
     """Put messages and make sure that all are acknowledged."""
     futures = [link.send(lambda opaque, b=body: Put(topic, partition, b, 0, opaque)) for body in bodies]
     for future in futures:
@@ -78,7 +78,7 @@ async def put_many(link: Link, bodies: list[bytes], topic: str = "t", partition:
         assert reply.code == 200, reply
 
 
-async def put_block(link: Link, bodies: list[bytes], topic: str = "t", partition: int = 0) -> tuple[int, str]:
+async def put_block(link: BrokerLink, bodies: list[bytes], topic: str = "t", partition: int = 0) -> tuple[int, str]:
     """Put messages as one block; return code and text of the reply."""
     block = b"".join(encode_frame(-1, 0, body) for body in bodies)
     reply = await link.ask(lambda opaque: PutBatch(topic, partition, block, len(bodies), opaque))
@@ -86,7 +86,7 @@ async def put_block(link: Link, bodies: list[bytes], topic: str = "t", partition
     return reply.code, reply.text
 
 
-async def read_all(link: Link, topic: str = "t", partition: int = 0, offset: int = 0) -> bytes:
+async def read_all(link: BrokerLink, topic: str = "t", partition: int = 0, offset: int = 0) -> bytes:
     """Return all bytes of a partition from ``offset`` on."""
     found = b""
     while True:
@@ -118,7 +118,7 @@ async def until_same(original: Path, copy: Path) -> dict[str, bytes]:
 
 
 @asynccontextmanager
-async def fed_master(folder: Path, bodies: list[bytes]) -> AsyncIterator[tuple[Broker, Link]]:
+async def fed_master(folder: Path, bodies: list[bytes]) -> AsyncIterator[tuple[Broker, BrokerLink]]:
     """Run a broker, to which ``bodies`` were put, and a connection to it."""
     async with running(configured(folder)) as master, client(master) as producer:
         await put_many(producer, bodies)

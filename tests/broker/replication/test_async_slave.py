@@ -13,7 +13,7 @@ from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.control.measures import Measure, gather
-from metaq_broker.text.link import Link
+from metaq_broker.text.link import BrokerLink
 from replicated import (
     bodies,
     client,
@@ -34,13 +34,13 @@ from replicated import (
 from stored import drop_segments
 from waiting import in_loop, until
 
-from metaq.protocols.text.commands import GetOffset, Transaction
+from metaq.protocols.text.commands import GetOffset, TransactionCommand
 
 FIGURES = ("lag_bytes", "partitions_refused", "broken")
 
 
 @asynccontextmanager
-async def read_slave(folder: Path, master: Broker) -> AsyncIterator[tuple[Broker, Link]]:
+async def read_slave(folder: Path, master: Broker) -> AsyncIterator[tuple[Broker, BrokerLink]]:
     """Run a slave, and a connection to it."""
     async with running(configured(folder, role=slave_of(master))) as slave, client(slave) as reader:
         yield slave, reader
@@ -78,7 +78,7 @@ async def test_a_slave_answers_reads_as_its_master_and_takes_no_messages(tmp_pat
         code, text = await put(reader, b"no")
         assert (code, "this broker is a slave" in text) == (403, True)
         assert (await put_block(reader, [b"no"]))[0] == 403
-        begun = await reader.ask(lambda opaque: Transaction(None, "S", "BEGIN", opaque, 10))
+        begun = await reader.ask(lambda opaque: TransactionCommand(None, "S", "BEGIN", opaque, 10))
         assert begun.code == 403  # type: ignore[union-attr]
 
 

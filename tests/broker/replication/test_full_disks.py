@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from metaq_broker import app
 from metaq_broker.log.files.files import Files
-from metaq_broker.text.link import Link
+from metaq_broker.text.link import BrokerLink
 from replicated import client, configured, put, read_all, running, samsa, until_in_sync, until_same
 from waiting import in_loop, until
 
 from metaq.model import Buffer, LocalTransactionId, TransactionId, Xid
-from metaq.protocols.text.commands import Put, Result, Transaction, TransactionType
+from metaq.protocols.text.commands import Put, Result, TransactionCommand, TransactionType
 
 BRANCH = Xid(1, b"batch", b"b1", "q1")
 LOCAL = LocalTransactionId("S", 1)
@@ -41,13 +41,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
     return made
 
 
-async def step(link: Link, key: TransactionId, kind: TransactionType) -> Result:
-    reply = await link.ask(lambda opaque: Transaction(key, "S", kind, opaque, 10 if kind == "BEGIN" else None))
+async def step(link: BrokerLink, key: TransactionId, kind: TransactionType) -> Result:
+    reply = await link.ask(lambda opaque: TransactionCommand(key, "S", kind, opaque, 10 if kind == "BEGIN" else None))
     assert isinstance(reply, Result)
     return reply
 
 
-async def begun(link: Link, key: TransactionId, body: bytes) -> None:
+async def begun(link: BrokerLink, key: TransactionId, body: bytes) -> None:
     assert (await step(link, key, "BEGIN")).code == 200
     reply = await link.ask(lambda opaque: Put("t", 0, body, 0, opaque, -1, key))
     assert isinstance(reply, Result)

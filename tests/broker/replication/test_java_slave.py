@@ -16,7 +16,7 @@ from metaq_broker.replication import java_slave
 from metaq_broker.replication.gregor import Answer, SyncSlave
 from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import CopiedMessage, Declined, PartitionKey, Peer, StoredRange
-from metaq_broker.text.link import Link
+from metaq_broker.text.link import BrokerLink
 from metaq_broker.text.peer import TextPeer
 from replicated import (
     bodies,
@@ -77,7 +77,7 @@ async def trouble(master: Broker, words: str) -> None:
 
 
 @asynccontextmanager
-async def pair_with(folder: Path, slave: Broker) -> AsyncIterator[tuple[Broker, Link]]:
+async def pair_with(folder: Path, slave: Broker) -> AsyncIterator[tuple[Broker, BrokerLink]]:
     """Run the master of a running slave, and a connection to it."""
     async with running(configured(folder / "m", role=samsa(slave))) as master, client(master) as producer:
         yield master, producer

@@ -28,7 +28,7 @@ from waiting import in_loop, until
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
 from metaq.model import LocalTransactionId
-from metaq.protocols.text.commands import Put, Result, Sync, Transaction
+from metaq.protocols.text.commands import Put, Result, Sync, TransactionCommand
 
 GREGOR = "[gregor]"
 
@@ -57,9 +57,9 @@ async def test_acknowledged_puts_blocks_and_transactions_are_on_both(tmp_path: P
         assert (await put_block(producer, bodies(50), "blocks"))[0] == 200
         key = LocalTransactionId("S", 1)
         for command in (
-            lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10),
+            lambda opaque: TransactionCommand(key, "S", "BEGIN", opaque, 10),
             lambda opaque: Put("tx", 0, b"in a transaction", 0, opaque, -1, key),
-            lambda opaque: Transaction(key, "S", "COMMIT_ONE_PHASE", opaque),
+            lambda opaque: TransactionCommand(key, "S", "COMMIT_ONE_PHASE", opaque),
         ):
             reply = await producer.ask(command)
             assert isinstance(reply, Result)
@@ -83,7 +83,7 @@ async def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None
             assert (code, "Slave is disconnected " in text) == (500, True)
             assert (await put_block(producer, [b"no"]))[0] == 500
             key = LocalTransactionId("S", 1)
-            begun = await producer.ask(lambda opaque: Transaction(key, "S", "BEGIN", opaque, 10))
+            begun = await producer.ask(lambda opaque: TransactionCommand(key, "S", "BEGIN", opaque, 10))
             assert begun.code == 500  # type: ignore[union-attr]
             again = configured(tmp_path / "s", role=GREGOR, port=port)
             async with running(again), client(master) as other:

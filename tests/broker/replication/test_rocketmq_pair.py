@@ -17,7 +17,7 @@ from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.replication import samsa as samsa_module
 from metaq_broker.rocketmq.nameserver.app import NameServer
 from metaq_broker.rocketmq.nameserver.config import load
-from metaq_broker.rocketmq.nameserver.routes import Registration
+from metaq_broker.rocketmq.nameserver.routes import BrokerRegistration
 from remoting_headers import send_header
 from replicated import client, configured, holding_copies, put, running, samsa, slave_of, until_in_sync, until_same
 from request_replay import Asker
@@ -220,7 +220,7 @@ async def name_server(folder: Path) -> AsyncIterator[tuple[Address, list[str]]]:
     heard: list[str] = []
     register = server.routes.register
 
-    def registered(who: Registration, *rest: object) -> object:
+    def registered(who: BrokerRegistration, *rest: object) -> object:
         heard.append(who.address)
         return register(who, *rest)  # type: ignore[arg-type]
 

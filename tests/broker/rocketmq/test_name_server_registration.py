@@ -19,7 +19,7 @@ from waiting import in_loop, until
 
 from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.command import RemotingCommand
 
 HERE: Final = Address("127.0.0.1", 10911)
@@ -67,7 +67,7 @@ def test_lying_name_servers_hinder_neither_others_nor_the_stop(
 ) -> None:
     monkeypatch.setattr("metaq_broker.rocketmq.registration.TIMEOUT_S", 0.5)
     caplog.set_level(logging.INFO)
-    table = {"t": TopicConfig(topic_name="t", read_queue_nums=4)}
+    table = {"t": TopicConfigBody(topic_name="t", read_queue_nums=4)}
     topics = TopicConfigs(topic_config_table=table, data_version=DataVersion(timestamp=1, counter=1))
     source = TopicSource(lambda: topics, lambda _topic: None, lambda: topics.data_version)
 

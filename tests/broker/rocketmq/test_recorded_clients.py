@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.pulls.filters import filter_checker
 from recordings import lines
 from remoting_brokers import FakeSession, Front
@@ -30,7 +30,7 @@ Key = tuple[str, int]
 def recorded_front(root: Path) -> Front:
     """A broker with the recorded topic and its messages. SQL is known to it, as it was to the recorded one."""
     front = Front(root, check_filter=filter_checker(True))
-    front.topics.create("CT", TopicSettings(2, 2))
+    front.topics.create("CT", ServedTopic(2, 2))
     front.store.times = {("CT", 0): [FIRST_MS] * 5, ("CT", 1): [FIRST_MS] * 6}
     return front
 

@@ -18,7 +18,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.range_reader import read_range
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.errors import TlsRefused
 from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange
@@ -62,7 +62,7 @@ class TestTheProtocolOverTls:
         assert [frame.message for run in runs for frame in walk(run.data)] == messages
 
     def test_a_committed_transaction_is_readable_a_rolled_back_one_is_not(self, session: Session) -> None:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         for number, end in enumerate((transactions.commit, transactions.rollback)):
             key = transactions.local_id()
             transactions.begin(key)

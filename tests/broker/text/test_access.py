@@ -28,7 +28,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -178,21 +178,21 @@ def test_transactions_are_for_those_who_may_publish_something(tmp_path: Path, ce
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
     refused = "client billing may not use transactions (allowPublish)"
     steps: list[Command] = [
-        Transaction(XID, "s", "BEGIN", 0),
-        Transaction(LocalTransactionId("s", 1), "s", "BEGIN", 0),
-        Transaction(None, "s", "RECOVER", 0),
+        TransactionCommand(XID, "s", "BEGIN", 0),
+        TransactionCommand(LocalTransactionId("s", 1), "s", "BEGIN", 0),
+        TransactionCommand(None, "s", "RECOVER", 0),
         Decide("q", 1, (), 0),
     ]
     assert [reported(billing, step) for step in steps] == [refused] * 4
     assert [reported(shop, step) for step in steps] == [200] * 4
-    billing.send(Transaction(XID, "s", "END", 5))
+    billing.send(TransactionCommand(XID, "s", "END", 5))
     assert reported(billing, Version(0)) == 200, "the refused END has no reply either"
     assert reported(shop, put("orders")._replace(transaction=XID)) == 200
-    assert reported(billing, Transaction(XID, "s", "ROLLBACK", 0)) == refused
+    assert reported(billing, TransactionCommand(XID, "s", "ROLLBACK", 0)) == refused
     assert reported(billing, put("orders")._replace(transaction=XID)) == (
         "client billing may not publish to topic orders (allowPublish)"
     )
-    assert reported(shop, Transaction(XID, "s", "COMMIT_ONE_PHASE", 0)) == 200
+    assert reported(shop, TransactionCommand(XID, "s", "COMMIT_ONE_PHASE", 0)) == 200
     assert reported(billing, Stats("", 0)) == 200
     stranger = tls_session(broker, certificates.client("stranger"))
     assert reported(stranger, Stats("config", 0)) == 200, "everyone may subscribe to other topics"
@@ -209,17 +209,20 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
     broker = launch_with(tmp_path, lines, topics)
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
     refused = "client billing may not publish to topic orders (allowPublish)"
-    steps: list[Command] = [Transaction(XID, "s", "BEGIN", 0, None, "u"), put("orders")._replace(transaction=XID)]
-    assert [reported(shop, step) for step in (*steps, Transaction(XID, "s", "PREPARE", 0))] == [200] * 3
+    steps: list[Command] = [
+        TransactionCommand(XID, "s", "BEGIN", 0, None, "u"),
+        put("orders")._replace(transaction=XID),
+    ]
+    assert [reported(shop, step) for step in (*steps, TransactionCommand(XID, "s", "PREPARE", 0))] == [200] * 3
     ends: list[Command] = [
-        Transaction(XID, "s", "ROLLBACK", 0),
-        Transaction(XID, "s", "COMMIT_TWO_PHASE", 0),
+        TransactionCommand(XID, "s", "ROLLBACK", 0),
+        TransactionCommand(XID, "s", "COMMIT_TWO_PHASE", 0),
         Decide("other", 1, (XID,), 0),
         Decide("u", 2**63 - 1, (), 0),
-        Transaction(None, "s", "FORGET", 0, None, "u"),
+        TransactionCommand(None, "s", "FORGET", 0, None, "u"),
     ]
     assert [reported(billing, step) for step in ends] == [refused] * 5
-    listed = Transaction(None, "s", "RECOVER", 0)
+    listed = TransactionCommand(None, "s", "RECOVER", 0)
     assert (billing.ask(listed), shop.ask(listed)) == ("", str(XID))
     assert reported(shop, Decide("u", 1, (XID,), 0)) == 200
     assert [reported(billing, step) for step in ends[3:]] == [refused] * 2

@@ -16,7 +16,17 @@ from metaq.backends.metaq.session import Session
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, Xid
 from metaq.net.tls import TlsSettings
-from metaq.protocols.text.commands import Command, Get, GetOffset, Put, PutBatch, Stats, Transaction, Value, Version
+from metaq.protocols.text.commands import (
+    Command,
+    Get,
+    GetOffset,
+    Put,
+    PutBatch,
+    Stats,
+    TransactionCommand,
+    Value,
+    Version,
+)
 
 pytestmark = pytest.mark.process
 
@@ -115,7 +125,7 @@ def test_an_address_has_its_account_and_changes_count_at_once(tmp_path: Path) ->
 
 def test_a_branch_is_ended_by_who_may_publish_to_its_topics(tmp_path: Path, certificates: Certificates) -> None:
     broker = launched(tmp_path, ACCOUNTS, with_certificates(certificates))
-    begin, end = (Transaction(XID, "s", step, 0) for step in ("BEGIN", "ROLLBACK"))
+    begin, end = (TransactionCommand(XID, "s", step, 0) for step in ("BEGIN", "ROLLBACK"))
     with closing(tls_session(broker, certificates.client("boss"))) as boss:
         assert reported(boss, begin) == 200
         assert reported(boss, publishing("bills")[0]._replace(transaction=XID)) == 200

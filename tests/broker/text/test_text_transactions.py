@@ -11,7 +11,7 @@ from text_protocol import block_of, bodies, get, placed
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdRange
 from metaq.model import LocalTransactionId, TransactionId, Xid
-from metaq.protocols.text.commands import Decide, Put, PutBatch, Transaction, TransactionType
+from metaq.protocols.text.commands import Decide, Put, PutBatch, TransactionCommand, TransactionType
 from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
@@ -22,7 +22,7 @@ XIDS = [Xid(1, b"query", b"branch-%d" % number, "job") for number in range(3)]
 def step(
     client: WireClient, type_: TransactionType, key: TransactionId | None, unique: str | None = None
 ) -> tuple[int, str]:
-    return client.result(encode(Transaction(key, "s", type_, 7, None, unique)))
+    return client.result(encode(TransactionCommand(key, "s", type_, 7, None, unique)))
 
 
 def tx_put(client: WireClient, key: TransactionId, body: bytes, topic: str = "t") -> tuple[int, str]:
@@ -102,10 +102,10 @@ def test_a_lost_connection_rolls_its_local_transactions_back(dev_broker: Running
 def test_steps_may_be_sent_without_waiting(dev_broker: RunningBroker) -> None:
     client, key = dev_broker.client(), LocalTransactionId("s", 1)
     client.send(
-        encode(Transaction(key, "s", "BEGIN", 1))
+        encode(TransactionCommand(key, "s", "BEGIN", 1))
         + encode(Put("t", 0, b"one", 0, 2, -1, key))
-        + encode(Transaction(key, "s", "END", 3))
-        + encode(Transaction(key, "s", "COMMIT_ONE_PHASE", 4))
+        + encode(TransactionCommand(key, "s", "END", 3))
+        + encode(TransactionCommand(key, "s", "COMMIT_ONE_PHASE", 4))
         + get("t", 0, 5)
     )
     assert [reply.opaque for reply in client.replies(3)] == [1, 2, 4]

@@ -12,7 +12,7 @@ from promoted_pair import TIMEOUTS, PromotedPair
 from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.formats.frames import walk
 from metaq.model import Message, Xid
 
@@ -24,7 +24,7 @@ def test_the_committed_ones_are_readable(role: str, start_broker: StartBroker, t
     pair = PromotedPair(start_broker, tmp_path, is_pair=role == "pair")
     prepared = Xid(1, b"g", b"prepared", "u")
     with closing(Session.connect(pair.addresses[0], TIMEOUTS)) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         local, branch = transactions.local_id(), Xid(1, b"g", b"committed", "u")
         for key, body in ((local, b"local"), (branch, b"branch"), (prepared, b"prepared")):
             transactions.begin(key)
@@ -35,7 +35,7 @@ def test_the_committed_ones_are_readable(role: str, start_broker: StartBroker, t
         transactions.commit(branch)
     pair.promote()
     with closing(Session.connect(pair.addresses[1], TIMEOUTS)) as session:
-        assert Transactions(session).recover() == [], "branches that are prepared are in the master's journal only"
+        assert TransactionSteps(session).recover() == [], "branches that are prepared are in the master's journal only"
         run = fetch(session, "t", 0, 0, 1 << 20)
         assert isinstance(run, Run)
         assert [frame.body for frame in walk(run.data)] == [b"local", b"branch"]

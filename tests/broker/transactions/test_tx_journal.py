@@ -25,7 +25,7 @@ from metaq_broker.transactions.records import (
     Forgotten,
     Heuristic,
     Messages,
-    Prepared,
+    PreparedRecord,
     Record,
     RecordDamaged,
     RolledBack,
@@ -48,7 +48,7 @@ def message(serial: int, body: bytes = b"frame bytes") -> Messages:
 
 RECORDS: list[Record] = [
     message(1),
-    Prepared(1, 1, xid("b1"), 1_700_000_000_000),
+    PreparedRecord(1, 1, xid("b1"), 1_700_000_000_000),
     message(2, b""),
     Committed(2, 1, local(7), {("orders", 0): 177, ("payments", 3): 0}),
     Applied(2),
@@ -104,7 +104,7 @@ branches = st.builds(Branch, serials, counts, xids)
 @given(
     st.one_of(
         st.builds(Messages, serials, counts, st.lists(units, max_size=4).map(tuple)),
-        st.builds(Prepared, serials, counts, xids, st.integers(-(2**63), 2**63 - 1)),
+        st.builds(PreparedRecord, serials, counts, xids, st.integers(-(2**63), 2**63 - 1)),
         st.builds(Committed, serials, counts, st.one_of(xids, locals_), ends),
         st.builds(Heuristic, st.integers(0, 255), xids, serials, counts, ends),
         st.builds(

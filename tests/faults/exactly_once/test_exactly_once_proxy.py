@@ -21,13 +21,13 @@ from faults.exactly_once.processes import members, port_owner, signal_all, task_
 from faults.exactly_once.proxy import Cut, InspectingProxy, ObservedStep, Units
 from faults.exactly_once.steps import Moment, Step
 from metaq.model import Xid
-from metaq.protocols.text.commands import Put, Quit, Reply, Result, Transaction, Version
+from metaq.protocols.text.commands import Put, Quit, Reply, Result, TransactionCommand, Version
 from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
 from metaq.protocols.text.encode import encode
 
 XID = Xid(1, b"batch", b"branch", "query")
 BEGIN, PREPARE, COMMIT = (
-    encode(Transaction(XID, "s", type_, number))
+    encode(TransactionCommand(XID, "s", type_, number))
     for number, type_ in enumerate(("BEGIN", "PREPARE", "COMMIT_TWO_PHASE"), 1)
 )
 PUT = encode(Put("out", 0, b"\r\nput trap 0 4 0 1\r\n", 0, 4, -1, XID))
@@ -108,7 +108,7 @@ def test_a_cut_drops_the_request_or_its_answer(
         client.send(PREPARE)
         assert client.rest() == b""
     with contextlib.closing(dev_broker.client()) as direct:
-        recover = encode(Transaction(None, "s", "RECOVER", 9, unique="query"))
+        recover = encode(TransactionCommand(None, "s", "RECOVER", 9, unique="query"))
         assert direct.result(recover) == (200, str(XID) if reached else "")
 
 
@@ -184,7 +184,7 @@ def test_a_request_that_is_held_arrives_late(rig: Range, dev_broker: RunningBrok
         client.send(COMMIT)
         assert caught.get(timeout=10).sighting.step is Step.COMMIT
         with contextlib.closing(dev_broker.client()) as other:
-            assert other.result(encode(Transaction(XID, "t", "ROLLBACK", 9)))[0] == 200
+            assert other.result(encode(TransactionCommand(XID, "t", "ROLLBACK", 9)))[0] == 200
         assert hold.heard == []
         assert hold.release(10)
         reply = client.reply()

@@ -19,7 +19,7 @@ from metaq.cli.consume import uninterrupted
 from metaq.cli.main import EXIT_FAILED, EXIT_PIPE, EXIT_USAGE, main
 from metaq.cli.message_form import compile_format
 from metaq.cli.output import json_value, print_rows, time_text
-from metaq.cli.profile import Profile, ProfileError, read_profile
+from metaq.cli.profile import CommandProfile, ProfileError, read_profile
 from metaq.client.records import Received
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.model import Partition
@@ -111,12 +111,12 @@ class TestProfiles:
         return path
 
     def test_the_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert read_profile(None, None) == Profile()
-        assert read_profile("staging", None) == Profile("zk://zk1:2181/meta", "ca.pem")
+        assert read_profile(None, None) == CommandProfile()
+        assert read_profile("staging", None) == CommandProfile("zk://zk1:2181/meta", "ca.pem")
         monkeypatch.setenv("METAQ_PROFILE", "staging")
         monkeypatch.setenv("METAQ_CLUSTER", "a:1")
-        assert read_profile(None, None) == Profile("a:1", "ca.pem")
-        assert read_profile(None, "b:2") == Profile("b:2", "ca.pem")
+        assert read_profile(None, None) == CommandProfile("a:1", "ca.pem")
+        assert read_profile(None, "b:2") == CommandProfile("b:2", "ca.pem")
 
     @pytest.mark.parametrize("client", [MetaQ, AsyncMetaQ])
     def test_a_program_takes_its_cluster_from_the_environment(

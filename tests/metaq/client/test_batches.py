@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from metaq.client.batches import Batch, OpenBatches
+from metaq.client.batches import MessageBatch, OpenBatches
 
 
-def contents(batches: list[Batch[str, int]]) -> list[tuple[str, Any, list[str]]]:
+def contents(batches: list[MessageBatch[str, int]]) -> list[tuple[str, Any, list[str]]]:
     return [(batch.topic, batch.queue, batch.messages) for batch in batches]
 
 

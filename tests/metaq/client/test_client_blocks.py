@@ -6,7 +6,7 @@ import pytest
 from fix_client import memory_session
 
 from metaq.backends.metaq.puts import Receipt
-from metaq.client.blocks import Block, BlockWriter, StoredMessages
+from metaq.client.blocks import Block, BlockOutcomes, BlockWriter
 from metaq.client.records import Sent
 from metaq.errors import BrokerError, SendFailed
 from metaq.formats.frames import encode_message, walk
@@ -28,7 +28,7 @@ def block_of(texts: list[bytes], queue: Partition = WHERE) -> Block:
 @pytest.mark.parametrize("sequence", [0, 4093], ids=["within a millisecond", "over its end"])
 def test_each_message_follows_the_one_before(sequence: int) -> None:
     ids = IdRange(1_700_000_000_000, sequence, 4, 7)
-    stored = StoredMessages("t", WHERE, Receipt(ids.first, 1, 1000), [20, 30, 40, 50])
+    stored = BlockOutcomes("t", WHERE, Receipt(ids.first, 1, 1000), [20, 30, 40, 50])
     expected = [
         Sent(topic="t", partition=WHERE, offset=offset, message_id=message_id)
         for offset, message_id in zip([1000, 1020, 1050, 1090], ids, strict=True)
@@ -38,7 +38,7 @@ def test_each_message_follows_the_one_before(sequence: int) -> None:
 
 
 def test_the_id_of_one_message_may_be_of_any_form() -> None:
-    stored = StoredMessages("t", WHERE, Receipt(-5468928970998000897, 1, 25), [20])
+    stored = BlockOutcomes("t", WHERE, Receipt(-5468928970998000897, 1, 25), [20])
     assert [one.message_id for one in stored] == [-5468928970998000897]
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from metaq.client.batches import Batch
+from metaq.client.batches import MessageBatch
 from metaq.client.futures import future_of
 
 
@@ -40,7 +40,7 @@ class Row:
     """That of a message in a batch."""
 
     def __init__(self) -> None:
-        self.batch: Batch[str, int] = Batch("orders", 0)
+        self.batch: MessageBatch[str, int] = MessageBatch("orders", 0)
         self.batch.messages = ["before", "it", "behind"]
         self.future = future_of((self.batch, 1))
 

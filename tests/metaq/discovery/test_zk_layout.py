@@ -6,9 +6,9 @@ import pytest
 
 from metaq.discovery.zk_layout import (
     GroupOffset,
-    Layout,
     Registrant,
     ZooKeeperAddress,
+    ZooKeeperLayout,
     address_text,
     parse_address,
     parse_broker_id,
@@ -20,7 +20,7 @@ from metaq.discovery.zk_layout import (
 )
 from metaq.model import Address, Partition, TopicPartition
 
-LAYOUT = Layout("/meta")
+LAYOUT = ZooKeeperLayout("/meta")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ LAYOUT = Layout("/meta")
         (LAYOUT.config_checksum(3), "/meta/brokers/ids/3/master_config_checksum"),
         (f"{LAYOUT.topics}/wild*/{Registrant(3)}", "/meta/brokers/topics/wild*/3-m"),
         (f"{LAYOUT.topics_pub}/t/{Registrant(3, 12)}", "/meta/brokers/topics-pub/t/3-s12"),
-        (f"{Layout('/a/b').topics_sub}/t", "/a/b/brokers/topics-sub/t"),
+        (f"{ZooKeeperLayout('/a/b').topics_sub}/t", "/a/b/brokers/topics-sub/t"),
         (LAYOUT.member(3), "/meta/members/3"),
         (LAYOUT.consumer_ids("g"), "/meta/consumers/g/ids"),
         (LAYOUT.offset("g", TopicPartition("a-b", Partition(3, 1))), "/meta/consumers/g/offsets/a-b/3-1"),

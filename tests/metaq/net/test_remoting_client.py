@@ -28,7 +28,7 @@ from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.channel import ChannelLimits, Expired, Response
+from metaq.protocols.remoting.channel import ChannelLimits, Expired, ReceivedResponse
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
 from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.protocols.remoting.headers.sends import SendMessage
@@ -356,7 +356,7 @@ class TestWithoutThreads:
             owners: list[object] = []
             while connection.in_flight:
                 for event in connection.receive(20.0):
-                    assert isinstance(event, Response)
+                    assert isinstance(event, ReceivedResponse)
                     assert event.command.body == b"%d" % event.owner
                     owners.append(event.owner)
             assert owners == list(range(100))

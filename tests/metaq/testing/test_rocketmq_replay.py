@@ -9,7 +9,7 @@ from recordings import content
 from request_replay import SendPullReplay, steps
 
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.testing.rocketmq_answers import BrokerAnswers, Peer
+from metaq.testing.rocketmq_answers import BrokerAnswers, Endpoints
 from metaq.testing.rocketmq_store import Store, Topic
 
 DIFFERENCES: Final = {
@@ -28,7 +28,7 @@ class Scripted:
 
     def ask(self, command: RemotingCommand) -> RemotingCommand:
         self.now_ms += 1
-        return self.broker.answer(command, Peer(("127.0.0.1", 54064), 35911))
+        return self.broker.answer(command, Endpoints(("127.0.0.1", 54064), 35911))
 
     def sleep(self, seconds: float) -> None:
         self.now_ms += int(seconds * 1000)

@@ -14,8 +14,8 @@ from checkpoints import CONF, commit, offset, plan, query
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.checkpoint.folder import (
-    Batch,
     CheckpointFolderError,
+    MicroBatch,
     add_batch,
     local_folder,
     read_checkpoint,
@@ -35,7 +35,9 @@ def at(offset_: int) -> str:
 def test_a_query_between_two_batches(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(query(tmp_path, at(21), at(42)))
     assert checkpoint.committed is not None
-    assert checkpoint.committed == Batch(1, {"batchWatermarkMs": 5, "batchTimestampMs": 1001, "conf": CONF}, (at(42),))
+    assert checkpoint.committed == MicroBatch(
+        1, {"batchWatermarkMs": 5, "batchTimestampMs": 1001, "conf": CONF}, (at(42),)
+    )
     assert (checkpoint.planned, checkpoint.next_batch_id, checkpoint.watermark_ms) == (None, 2, 9)
     assert (checkpoint.query_id, checkpoint.stateful, checkpoint.quiet_s < 600) == ("query-id", False, True)
     assert checkpoint.batch(0).lines == (at(21),)
@@ -107,7 +109,7 @@ def test_a_batch_is_added_whole_and_taken_back(tmp_path: Path) -> None:
     before = checkpoints.files(tmp_path)
     (tmp_path / "offsets" / ".2.crc").write_bytes(b"of another file that had this name")
     os.chmod(tmp_path / "offsets" / "1", 0o640)
-    batch = Batch(2, {"batchTimestampMs": 7, "conf": CONF}, (offset(moved=True, orders={"0-0": 0}), "-"))
+    batch = MicroBatch(2, {"batchTimestampMs": 7, "conf": CONF}, (offset(moved=True, orders={"0-0": 0}), "-"))
     path = add_batch(checkpoint, batch)
     assert path.read_text().split("\n") == [
         "v1",
@@ -126,7 +128,7 @@ def test_a_batch_is_added_whole_and_taken_back(tmp_path: Path) -> None:
 def test_a_new_file_can_be_read_by_whoever_reads_the_others(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(query(tmp_path, at(21)))
     os.chmod(tmp_path / "offsets" / "0", 0o604)
-    assert add_batch(checkpoint, Batch(1, {}, ())).stat().st_mode & 0o777 == 0o604
+    assert add_batch(checkpoint, MicroBatch(1, {}, ())).stat().st_mode & 0o777 == 0o604
 
 
 def test_a_query_that_runs_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_a_query_that_runs_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     plan(tmp_path, 1, at(42))
     before = checkpoints.files(tmp_path)
     with pytest.raises(CheckpointFolderError, match="1 has just been planned: the query runs"):
-        add_batch(checkpoint, Batch(1, {}, (at(0),)))
+        add_batch(checkpoint, MicroBatch(1, {}, (at(0),)))
     assert checkpoints.files(tmp_path) == before
 
 

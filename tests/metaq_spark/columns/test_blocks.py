@@ -12,12 +12,12 @@ from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
 from metaq_spark.columns.blocks import MASK, OpenBlock, of_block
 from metaq_spark.columns.encode import FrameEncoder
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.engine import ColumnEngine
 
 ROWS = st.lists(st.tuples(st.binary(max_size=40), st.none() | st.text(max_size=5)), min_size=1, max_size=30)
 
 
-def written(rows: list[tuple[bytes, str | None]], engine: Engine, bytes_max: int = 200) -> int:
+def written(rows: list[tuple[bytes, str | None]], engine: ColumnEngine, bytes_max: int = 200) -> int:
     """The sum of the fingerprints of the blocks that the rows become."""
     values = pa.array([row[0] for row in rows], pa.binary())
     attributes = pa.array([row[1] for row in rows], pa.string())
@@ -34,7 +34,11 @@ def written(rows: list[tuple[bytes, str | None]], engine: Engine, bytes_max: int
 def test_any_order_and_both_engines_give_the_same(rows: list[tuple[bytes, str | None]], random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert written(rows, Engine(0)) == written(shuffled, Engine()) == written(shuffled, Engine(0), 100_000)
+    assert (
+        written(rows, ColumnEngine(0))
+        == written(shuffled, ColumnEngine())
+        == written(shuffled, ColumnEngine(0), 100_000)
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import BatchMaker
-from metaq_spark.columns.blocks import Block, OpenBlock, of_block
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock, of_block
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
 from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
-from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, Engine, numba_kernels
+from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, ColumnEngine, numba_kernels
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA
@@ -47,11 +47,11 @@ messages = st.lists(st.tuples(st.binary(max_size=300), attributes), max_size=40)
 ids = st.integers(-(2**63), 2**63 - 1)
 
 
-ENGINES = {"compiled": lambda: Engine(0), "plain": lambda: Engine(1 << 60)}
+ENGINES = {"compiled": lambda: ColumnEngine(0), "plain": lambda: ColumnEngine(1 << 60)}
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> ColumnEngine:
     """An engine that uses the compiled loops from the start, and one that never does."""
     return ENGINES[request.param]()
 
@@ -180,13 +180,13 @@ def test_an_impossible_frame_is_named(name: str, bad: bytes, reason: str) -> Non
 
 
 def encode(
-    engine: Engine,
+    engine: ColumnEngine,
     value: pa.Array,
     attribute: pa.Array | None,
     selection: Sequence[int],
     block_bytes: int = 1000,
     block_messages: int = 1000,
-) -> list[Block]:
+) -> list[EncodedBlock]:
     encoder, block = FrameEncoder(value, attribute, engine), OpenBlock(block_bytes, block_messages)
     blocks = list(encoder.append(np.array(selection, dtype=np.int64), block))
     return [*blocks, block.take()] if block.count else blocks
@@ -223,7 +223,7 @@ def test_any_rows_become_the_frames_of_the_codec(
     ],
 )
 def test_a_block_is_bounded_in_bytes_and_in_messages(
-    engine: Engine, block_bytes: int, block_messages: int, counts: list[int]
+    engine: ColumnEngine, block_bytes: int, block_messages: int, counts: list[int]
 ) -> None:
     value = pa.array([b"a", b"b", b"c", b"L" * 100, b"d"])
     blocks = encode(engine, value, None, range(5), block_bytes, block_messages)
@@ -232,21 +232,21 @@ def test_a_block_is_bounded_in_bytes_and_in_messages(
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
-def test_every_type_of_value_column_and_slices_of_it(engine: Engine, kind: pa.DataType) -> None:
+def test_every_type_of_value_column_and_slices_of_it(engine: ColumnEngine, kind: pa.DataType) -> None:
     column = pa.array(["left out", "a", "", "ccc", "left out"]).cast(kind).slice(1, 3)
     (block,) = encode(engine, column, None, [0, 1, 2])
     assert [one.body for one in walk(block.data)] == [b"a", b"", b"ccc"]
     assert {one.flag for one in walk(block.data)} == {0}
 
 
-def test_an_empty_attribute_is_not_a_missing_one(engine: Engine) -> None:
+def test_an_empty_attribute_is_not_a_missing_one(engine: ColumnEngine) -> None:
     (block,) = encode(engine, pa.array([b"v", b"v"]), pa.array(["", None]), [0, 1])
     assert [one.message for one in walk(block.data)] == [Message(b"v", ""), Message(b"v", None)]
 
 
-def test_a_column_of_empty_values(engine: Engine) -> None:
+def test_a_column_of_empty_values(engine: ColumnEngine) -> None:
     (block,) = encode(engine, pa.array([b"", b""]), None, [0, 1])
-    assert block == Block(encode_frame(0, 0, b"") * 2, 2, of_block(encode_frame(0, 0, b"") * 2))
+    assert block == EncodedBlock(encode_frame(0, 0, b"") * 2, 2, of_block(encode_frame(0, 0, b"") * 2))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_column_of_empty_values(engine: Engine) -> None:
         (pa.array([-1], pa.int64()), 0x302D482A),
     ],
 )
-def test_keys_hash_alike_everywhere_and_for_ever(engine: Engine, keys: pa.Array, digest: int) -> None:
+def test_keys_hash_alike_everywhere_and_for_ever(engine: ColumnEngine, keys: pa.Array, digest: int) -> None:
     # The digests are crcmod's. A key that moved to another partition would lose its order.
     assert hash_keys(keys, engine).tolist() == [digest]
 
@@ -289,18 +289,18 @@ def test_the_table_and_the_c_function_agree_with_zlib(length: int) -> None:
 def test_a_process_starts_plain_and_goes_on_compiled() -> None:
     items = [(b"%03d" % n, None) for n in range(100)]
     runs = [(run_of([item]), n * 23) for n, item in enumerate(items)]
-    decoder = RunDecoder(SOURCE, 10, 1000, Engine(plain_bytes_max=1000))
+    decoder = RunDecoder(SOURCE, 10, 1000, ColumnEngine(plain_bytes_max=1000))
     assert [row["value"] for row in rows(decoder, runs)] == [payload for payload, _ in items]
     assert isinstance(decoder._decoder, CompiledDecoder)
 
 
 def test_a_task_with_much_before_it_goes_on_compiled_behind_its_first_rows() -> None:
-    engine = Engine()
+    engine = ColumnEngine()
     assert engine.kernels_for(FIRST_BYTES, 1 << 30) is None
     assert engine.kernels_for(1, TASK_BYTES_MIN - 1) is None
     assert engine.kernels_for(1, TASK_BYTES_MIN) is not None
     assert engine.kernels_for(1) is not None
-    assert Engine().kernels_for(1, 1 << 30) is None
+    assert ColumnEngine().kernels_for(1, 1 << 30) is None
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def fresh_process() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh_process")
 def test_a_process_that_may_not_use_numba_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NO_NUMBA, "1")
-    decoder = RunDecoder(SOURCE, 10, 1000, Engine(0))
+    decoder = RunDecoder(SOURCE, 10, 1000, ColumnEngine(0))
     assert rows(decoder, [(run_of([(b"x", "y")]), 0)])[0]["attribute"] == "y"
     assert isinstance(decoder._decoder, PlainDecoder)
 
@@ -326,7 +326,7 @@ def test_a_process_where_numba_is_missing_says_so_once_and_stays_plain(
     monkeypatch.delattr("metaq_spark.columns.kernels")
     monkeypatch.setitem(sys.modules, "metaq_spark.columns.kernels", None)
     for _ in range(2):
-        assert rows(RunDecoder(SOURCE, 10, 1000, Engine(0)), [(run_of([(b"x", "y")]), 0)])[0]["value"] == b"x"
+        assert rows(RunDecoder(SOURCE, 10, 1000, ColumnEngine(0)), [(run_of([(b"x", "y")]), 0)])[0]["value"] == b"x"
     (warning,) = caplog.records
     assert "numba cannot be used" in warning.getMessage()
 

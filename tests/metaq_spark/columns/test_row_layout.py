@@ -19,7 +19,7 @@ from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.engine import ColumnEngine
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, message_layout
 from metaq_spark.columns.schema import arrow_schema
@@ -180,7 +180,7 @@ def test_json_values_on_both_paths_and_across_the_change_of_engines() -> None:
     payloads = [b'{"id": %d, "name": "n%d"}' % (n, n) if n % 3 else b"{not json" for n in range(40)]
     want = [{"id": n, "name": f"n{n}"} if n % 3 else None for n in range(40)]
     for plain_bytes in (0, 300, 1 << 30):
-        decoder = RunDecoder(SOURCE, 7, 200, Engine(plain_bytes), layout)
+        decoder = RunDecoder(SOURCE, 7, 200, ColumnEngine(plain_bytes), layout)
         batches = []
         for n, frame in enumerate(frames_of((payload, "k=v") for payload in payloads)):
             batches += decoder.decode(frame, n * 1000)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from metaq.formats.frames import HEADER_BYTES, encode_frame, walk
 from metaq.model import Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
-from metaq_spark.columns.blocks import Block, OpenBlock, of_block
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock, of_block
 from metaq_spark.columns.encode import FrameEncoder
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.engine import ColumnEngine
 from metaq_spark.sink.task import OPEN_BYTES_MAX, OPEN_S_MAX, OpenBlocks
 
 TARGETS = [TopicPartition("orders", Partition(0, index)) for index in range(4)]
@@ -24,12 +24,12 @@ ENGINES = {"compiled": 0, "plain": 1 << 60, "one after the other": 200}
 """Bytes that an engine handles in plain Python."""
 
 
-def append(blocks: OpenBlocks, target: TopicPartition, values: list[bytes], engine: Engine) -> list[Block]:
+def append(blocks: OpenBlocks, target: TopicPartition, values: list[bytes], engine: ColumnEngine) -> list[EncodedBlock]:
     rows = np.arange(len(values), dtype=np.int64)
     return list(FrameEncoder(pa.array(values, pa.binary()), None, engine).append(rows, blocks.of(target)))
 
 
-def bodies(blocks: Iterator[Block] | list[Block]) -> list[bytes]:
+def bodies(blocks: Iterator[EncodedBlock] | list[EncodedBlock]) -> list[bytes]:
     return [frame.body for block in blocks for frame in walk(block.data)]
 
 
@@ -43,8 +43,11 @@ def bodies(blocks: Iterator[Block] | list[Block]) -> list[bytes]:
 def test_every_partition_gets_its_rows_in_order_in_bounded_blocks(
     plain_bytes: int, batches: list[tuple[int, list[bytes]]], block_bytes: int, block_messages: int
 ) -> None:
-    engine, blocks = Engine(plain_bytes), OpenBlocks(lambda: OpenBlock(block_bytes, block_messages), ManualClock())
-    sent: dict[TopicPartition, list[Block]] = {target: [] for target in TARGETS}
+    engine, blocks = (
+        ColumnEngine(plain_bytes),
+        OpenBlocks(lambda: OpenBlock(block_bytes, block_messages), ManualClock()),
+    )
+    sent: dict[TopicPartition, list[EncodedBlock]] = {target: [] for target in TARGETS}
     for place, values in batches:
         sent[TARGETS[place]] += append(blocks, TARGETS[place], values, engine)
     for target, block in blocks.rest():
@@ -62,7 +65,7 @@ def test_every_partition_gets_its_rows_in_order_in_bounded_blocks(
 
 
 def test_rows_of_several_record_batches_share_a_block() -> None:
-    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), ManualClock()), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), ManualClock()), ColumnEngine(0)
     for number in range(5):
         assert append(blocks, TARGETS[0], [b"%d" % number], engine) == []
         assert list(blocks.surplus()) == []
@@ -72,7 +75,7 @@ def test_rows_of_several_record_batches_share_a_block() -> None:
 
 
 def test_the_largest_leave_first_when_all_together_take_too_much() -> None:
-    blocks, engine = OpenBlocks(lambda: OpenBlock(OPEN_BYTES_MAX, 1000), ManualClock()), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(OPEN_BYTES_MAX, 1000), ManualClock()), ColumnEngine(0)
     sizes = [OPEN_BYTES_MAX // 16, OPEN_BYTES_MAX // 2, OPEN_BYTES_MAX // 4, OPEN_BYTES_MAX // 4]
     for target, size in zip(TARGETS, sizes, strict=True):
         append(blocks, target, [b"x" * size], engine)
@@ -86,7 +89,7 @@ def test_the_largest_leave_first_when_all_together_take_too_much() -> None:
 
 def test_all_leave_when_the_oldest_has_waited_long() -> None:
     clock = ManualClock()
-    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), clock), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), clock), ColumnEngine(0)
     append(blocks, TARGETS[1], [b"a"], engine)
     clock.advance(OPEN_S_MAX * 0.9)
     append(blocks, TARGETS[0], [b"b"], engine)
@@ -100,25 +103,25 @@ def test_all_leave_when_the_oldest_has_waited_long() -> None:
 
 
 def test_a_block_that_was_taken_is_not_written_to_any_more() -> None:
-    block, engine = OpenBlock(100, 10), Engine(0)
+    block, engine = OpenBlock(100, 10), ColumnEngine(0)
     encoder = FrameEncoder(pa.array([b"first", b"second"]), None, engine)
     assert list(encoder.append(np.array([0]), block)) == []
     taken = block.take()
     assert list(encoder.append(np.array([1]), block)) == []
     frames = [encode_frame(0, 0, payload) for payload in (b"first", b"second")]
-    assert [taken, block.take()] == [Block(each, 1, of_block(each)) for each in frames]
+    assert [taken, block.take()] == [EncodedBlock(each, 1, of_block(each)) for each in frames]
 
 
 def test_a_small_block_does_not_take_the_memory_of_a_large_one() -> None:
     block = OpenBlock(1 << 20, 10)
-    assert list(FrameEncoder(pa.array([b"x" * 100]), None, Engine(0)).append(np.array([0]), block)) == []
+    assert list(FrameEncoder(pa.array([b"x" * 100]), None, ColumnEngine(0)).append(np.array([0]), block)) == []
     assert len(block.buffer) < 1000
 
 
 @pytest.mark.parametrize(("messages_max", "room_bytes"), [(1000, 10_000), (90, 1000)])
 def test_only_after_a_full_block_the_next_takes_all_memory_at_once(messages_max: int, room_bytes: int) -> None:
     block = OpenBlock(10_000, messages_max)
-    encoder = FrameEncoder(pa.array([b"x" * 80] * 101), None, Engine(0))
+    encoder = FrameEncoder(pa.array([b"x" * 80] * 101), None, ColumnEngine(0))
     full = list(encoder.append(np.arange(101), block))
     assert [each.count for each in full] == [min(100, messages_max)]
     last = block.take()

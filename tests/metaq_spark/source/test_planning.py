@@ -13,12 +13,12 @@ from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.backends.metaq.source import SENTENCES
 from metaq_spark.errors import DataLoss
 from metaq_spark.offsets import AvailableRanges, Offsets, Progress
-from metaq_spark.source.limits import Limits
+from metaq_spark.source.limits import BatchLimits
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 
 
 def end_of(plan: Plan, bytes_max: int | None = None) -> Progress:
-    return plan.end(Limits(bytes_max), Boundaries())
+    return plan.end(BatchLimits(bytes_max), Boundaries())
 
 
 @pytest.mark.parametrize(

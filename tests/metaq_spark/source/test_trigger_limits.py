@@ -11,7 +11,7 @@ from metaq.model import OffsetRange, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq_spark.backends.metaq.source import SENTENCES
 from metaq_spark.offsets import Progress
-from metaq_spark.source.limits import Limits, TriggerDelay, limit_bytes, limit_messages, limited, share_out
+from metaq_spark.source.limits import BatchLimits, TriggerDelay, limit_bytes, limit_messages, limited, share_out
 from metaq_spark.source.planning import plan_batch
 
 
@@ -110,7 +110,7 @@ def test_limits_by_messages_in_general(sizes: list[list[int]], limit: int) -> No
 def test_both_limits_hold(sizes: list[list[int]], bytes_max: int, messages_max: int) -> None:
     boundaries = marks_of(sizes)
     ahead = {tp(letter): OffsetRange(0, marks[-1]) for letter, marks in boundaries.items()}
-    ends = limited(ahead, Limits(bytes_max, messages_max), Boundaries(**boundaries))
+    ends = limited(ahead, BatchLimits(bytes_max, messages_max), Boundaries(**boundaries))
     counts = [boundaries[letter].index(ends[tp(letter)]) for letter in boundaries]
     assert sum(counts) <= max(messages_max, len(counts))
     assert sum(ends.values()) <= max(bytes_max, sum(marks[1] for marks in boundaries.values()))
@@ -120,12 +120,12 @@ def test_both_limits_hold(sizes: list[list[int]], bytes_max: int, messages_max: 
 def test_limits_pass_over_what_has_nothing_ahead_and_ask_in_few_rounds() -> None:
     frames = Boundaries()
     ahead = spans(a=(5, 5), b=(0, 100))
-    assert limited(ahead, Limits(), frames) == at(a=5, b=100)
+    assert limited(ahead, BatchLimits(), frames) == at(a=5, b=100)
     assert frames.rounds == 0
-    assert limited(ahead, Limits(bytes_max=35, messages_max=8), frames) == at(a=5, b=30)
+    assert limited(ahead, BatchLimits(bytes_max=35, messages_max=8), frames) == at(a=5, b=30)
     many = {TopicPartition("t", tp("a").partition.__class__(0, n)): OffsetRange(0, 1000) for n in range(1000)}
     frames.rounds = 0
-    ends = limited(many, Limits(bytes_max=50_000, messages_max=9000), frames)
+    ends = limited(many, BatchLimits(bytes_max=50_000, messages_max=9000), frames)
     assert set(ends.values()) == {50}
     assert frames.rounds == 2
 
@@ -137,7 +137,7 @@ def test_batches_under_limits_reach_the_end(sizes: list[list[int]], bytes_max: i
     here, batches = Progress(dict.fromkeys(there, 0)), 0
     while here.offsets != {where: one.offsets.end for where, one in there.items()}:
         plan = plan_batch(here, there, sentences=SENTENCES, report_loss=fail)
-        here = plan.end(Limits(bytes_max, messages_max), Boundaries(**boundaries))
+        here = plan.end(BatchLimits(bytes_max, messages_max), Boundaries(**boundaries))
         batches += 1
         assert batches <= sum(map(len, sizes))
 

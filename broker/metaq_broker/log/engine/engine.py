@@ -31,7 +31,7 @@ from metaq_broker.log.engine.outcomes import (
     DiskFull,
     InsideMessage,
     NothingAt,
-    OffsetMoved,
+    OffsetNotStored,
     PartitionClosed,
     PartitionEmpty,
     PartitionLimit,
@@ -49,7 +49,7 @@ from metaq_broker.log.engine.type_filter import BetweenBoundaries, LargeFrame, s
 from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved, Slice
 from metaq_broker.log.sync.flush import GroupCommit, OnReadable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.statistics import Statistics
@@ -298,7 +298,7 @@ class Engine:
             return InsideMessage(offset, inside.boundary)
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
-        if isinstance(found, AtEnd | Moved):
+        if isinstance(found, ReadAtEnd | ReadMoved):
             return self._missed(topic, self._nothing_at(log, offset, found))
         self.statistics.sent(topic, found.frame_bytes)
         return found
@@ -314,18 +314,18 @@ class Engine:
         return log
 
     def _missed(self, topic: str, refusal: Refusal) -> Refusal:
-        if isinstance(refusal, OffsetMoved | NothingAt | PartitionEmpty):
+        if isinstance(refusal, OffsetNotStored | NothingAt | PartitionEmpty):
             self.statistics.get_missed(topic)
-            if isinstance(refusal, OffsetMoved):
+            if isinstance(refusal, OffsetNotStored):
                 self.statistics.offset(topic)
         return refusal
 
-    def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refusal:
-        if isinstance(found, Moved):
-            return OffsetMoved(found.offset)
+    def _nothing_at(self, log: PartitionLog, offset: int, found: ReadAtEnd | ReadMoved) -> Refusal:
+        if isinstance(found, ReadMoved):
+            return OffsetNotStored(found.offset)
         report_end = self._system.update_consumer_offsets or offset == INT64_MAX
         if offset > log.readable_end and report_end:
-            return OffsetMoved(log.readable_end)
+            return OffsetNotStored(log.readable_end)
         return NothingAt(offset)
 
     def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refusal:

@@ -74,7 +74,7 @@ class SizeInvalid(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetMoved(Refusal):
+class OffsetNotStored(Refusal):
     """The offset is not stored; continue at ``offset``."""
 
     offset: int

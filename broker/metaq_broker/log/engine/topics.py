@@ -44,7 +44,7 @@ QUEUES_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSettings:
+class ServedTopic:
     """Queues below ``read_queues`` can be read, queues below ``write_queues`` written. The rest is for clients."""
 
     read_queues: int
@@ -61,7 +61,7 @@ class TopicSettings:
         return max(self.read_queues, self.write_queues)
 
 
-_NAMES: Final = tuple(field.name for field in fields(TopicSettings))
+_NAMES: Final = tuple(field.name for field in fields(ServedTopic))
 
 
 class TopicRefused(MetaqError):
@@ -79,15 +79,12 @@ class StoredTopics(Protocol):
     """The part of ``TopicStores`` that is needed here."""
 
     @property
-    def partition_count(self) -> int:
-        ...
+    def partition_count(self) -> int: ...
 
     @property
-    def topics(self) -> Set[str]:
-        ...
+    def topics(self) -> Set[str]: ...
 
-    def has_topic(self, topic: str) -> bool:
-        ...
+    def has_topic(self, topic: str) -> bool: ...
 
     def partition_counts(self) -> dict[str, int]:
         """Return topic -> number of its partitions, up to the last one."""
@@ -116,7 +113,7 @@ class Topics:
         config: BrokerConfig,
         apply: Callable[[BrokerConfig], None],
         now_ms: Callable[[], int],
-        built_in: Mapping[str, TopicSettings] | None = None,
+        built_in: Mapping[str, ServedTopic] | None = None,
         hidden_prefixes: tuple[str, ...] = (),
         wait_for_disk: bool = True,
         reserved: Set[str] = frozenset(),
@@ -142,7 +139,7 @@ class Topics:
 
     # ---- asking
 
-    def settings(self, topic: str) -> TopicSettings | None:
+    def settings(self, topic: str) -> ServedTopic | None:
         """Return the settings of a topic; ``None`` if it is not known."""
         found = self._made.get(topic) or self._built_in.get(topic)
         if found is None and (topic in self._config.topics and "*" not in topic):
@@ -151,7 +148,7 @@ class Topics:
             return self._stored(topic, self._counts().get(topic, 1))
         return found
 
-    def all(self) -> Mapping[str, TopicSettings]:
+    def all(self) -> Mapping[str, ServedTopic]:
         """Return the known topics, including built-in ones."""
         counts = self._counts().items()
         return {
@@ -186,7 +183,7 @@ class Topics:
                 self._is_due = False
                 self._apply(self._merged())
 
-    def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
+    def create(self, topic: str, settings: ServedTopic, on_durable: OnDurable | None = None) -> None:
         """Create a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
 
         Raises:
@@ -212,7 +209,7 @@ class Topics:
 
     def create_like(
         self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None
-    ) -> TopicSettings | None:
+    ) -> ServedTopic | None:
         """Create a topic with the permissions of ``template`` and at most as many queues; return its settings.
 
         ``None`` if ``template`` is not known or no template. Raises as ``create``.
@@ -221,7 +218,7 @@ class Topics:
         if model is None or not model.perm & INHERIT:
             return None
         count = max(1, min(queues, model.write_queues))
-        settings = TopicSettings(count, count, model.perm & ~INHERIT, filter_type=model.filter_type)
+        settings = ServedTopic(count, count, model.perm & ~INHERIT, filter_type=model.filter_type)
         self.create(topic, settings, on_durable)
         return settings
 
@@ -238,7 +235,7 @@ class Topics:
                 write_queues = count if settings.read_queues == settings.write_queues else settings.write_queues
                 self.create(topic, dataclasses.replace(settings, read_queues=count, write_queues=write_queues))
             elif settings is None and topic not in self._built_in and not self._config.accepts(topic):
-                self.create(topic, TopicSettings(count, count))
+                self.create(topic, ServedTopic(count, count))
             else:
                 continue
             changed.append(topic)
@@ -284,8 +281,7 @@ class Topics:
         for topic in changed - self._made.keys():
             self._changed(topic)
 
-
-    def check(self, topic: str, settings: TopicSettings) -> None:
+    def check(self, topic: str, settings: ServedTopic) -> None:
         """Check that a topic may be made or changed so. Raises ``TopicRefused``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
@@ -304,10 +300,10 @@ class Topics:
         hidden = topic.startswith(self._hidden_prefixes)
         return sum(each.startswith(self._hidden_prefixes) == hidden for each in self._made)
 
-    def _configured(self, topic: str) -> TopicSettings:
+    def _configured(self, topic: str) -> ServedTopic:
         config = self._config.topic_settings(topic)
         perm = READ * config.accept_subscribe | WRITE * config.accept_publish
-        return TopicSettings(config.num_partitions, config.num_partitions, perm)
+        return ServedTopic(config.num_partitions, config.num_partitions, perm)
 
     def _counts(self) -> dict[str, int]:
         """Return topic -> stored partitions; counted again when there are more, and once a second."""
@@ -316,13 +312,13 @@ class Topics:
             self._counted = count, now_ms, self._stores.partition_counts()
         return self._counted[2]
 
-    def _stored(self, topic: str, partitions: int) -> TopicSettings:
+    def _stored(self, topic: str, partitions: int) -> ServedTopic:
         if not self._config.accepts(topic):
-            return TopicSettings(partitions, partitions, READ)
+            return ServedTopic(partitions, partitions, READ)
         count = max(partitions, self._config.topic_settings(topic).num_partitions)
-        return TopicSettings(count, self._config.topic_settings(topic).num_partitions)
+        return ServedTopic(count, self._config.topic_settings(topic).num_partitions)
 
-    def _overriding(self) -> dict[str, TopicSettings]:
+    def _overriding(self) -> dict[str, ServedTopic]:
         """Return the topics whose settings override the configuration."""
         return {**self._built_in, **self._made}
 
@@ -355,7 +351,7 @@ class Topics:
             reserved_topics=self._reserved,
         )
 
-    def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:
+    def _topic_config(self, topic: str, settings: ServedTopic) -> TopicConfig:
         base = self._config.topic_settings(topic)
         inherited: dict[str, Any] = {key.attribute: getattr(base, key.attribute) for key in TOPIC_KEYS}
         inherited["num_partitions"] = max(1, settings.queues)
@@ -366,6 +362,6 @@ class Topics:
         return TopicConfig(**inherited)
 
 
-def _read(value: bytes) -> TopicSettings:
+def _read(value: bytes) -> ServedTopic:
     found: dict[str, Any] = json.loads(value)
-    return TopicSettings(**{name: found[name] for name in _NAMES if name in found})
+    return ServedTopic(**{name: found[name] for name in _NAMES if name in found})

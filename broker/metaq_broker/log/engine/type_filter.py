@@ -17,7 +17,7 @@ from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, header_at
 from metaq.formats.message_types import TYPE_BYTES_MAX, Selection, select, type_of
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved, Slice
 
 SCAN_BYTES_MAX: Final = 1 << 20
 """Limit of bytes of the log for one request; they take some milliseconds of the event loop."""
@@ -50,7 +50,7 @@ class LargeFrame:
 
 def scan(
     log: PartitionLog, offset: int, bytes_max: int, types: Collection[bytes]
-) -> Selection | LargeFrame | AtEnd | Moved:
+) -> Selection | LargeFrame | ReadAtEnd | ReadMoved:
     """Read whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; select frames of ``types``.
 
     Raises:

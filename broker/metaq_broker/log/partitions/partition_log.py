@@ -44,7 +44,7 @@ from metaq_broker.log.partitions.incarnation import Incarnation
 from metaq_broker.log.partitions.layout import Layout
 from metaq_broker.log.partitions.loading import Loaded, LogSettings, Verify, load
 from metaq_broker.log.partitions.numbering import FirstEntryJob
-from metaq_broker.log.partitions.reads import AtEnd, Moved, Slice
+from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved, Slice
 from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.segments.index import IndexBuilder, IndexEntry, SegmentIndex, write_entries
 from metaq_broker.log.segments.segment import (
@@ -57,7 +57,7 @@ from metaq_broker.log.segments.segment import (
 )
 from metaq_broker.log.sync.sync import SyncJob, Unsynced
 
-__all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify"]
+__all__ = ["LogSettings", "PartitionLog", "ReadAtEnd", "ReadMoved", "Slice", "SyncJob", "Verify"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -385,25 +385,25 @@ class PartitionLog:
             return False
         return True
 
-    def read(self, offset: int, bytes_max: int) -> Slice | AtEnd | Moved:
+    def read(self, offset: int, bytes_max: int) -> Slice | ReadAtEnd | ReadMoved:
         """Return up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment from ``offset`` on.
 
-        Slices need not begin or end at a frame boundary. ``Moved``: below the start, or inside damage (then: its end).
+        Slices need not begin or end at a frame boundary. ``ReadMoved``: below the start, or inside damage (to its end).
 
         Raises:
             OSError: The segment's file cannot be opened.
         """
         if offset >= self.readable_end:
-            return AtEnd(self.readable_end, offset)
+            return ReadAtEnd(self.readable_end, offset)
         layout = self.layout
         segment = layout.active if offset >= layout.active.start else layout.find(offset)
         if offset < segment.start:
-            return Moved(segment.start)
+            return ReadMoved(segment.start)
         limit = min(segment.end, self.readable_end)
         if layout.damage:
             damage = layout.damage_at(offset)
             if damage is not None:
-                return Moved(damage.end)
+                return ReadMoved(damage.end)
             limit = layout.intact_end(offset, limit)
         length = min(bytes_max, limit - offset)
         return Slice(layout.handle(segment), offset - segment.start, length, offset, segment.current_path)

@@ -41,14 +41,14 @@ class Slice(NamedTuple):
         return self.handle.pread(self.length, self.position)
 
 
-class AtEnd(NamedTuple):
+class ReadAtEnd(NamedTuple):
     """There is nothing (yet) at ``offset``: it is at or behind ``readable_end``."""
 
     readable_end: int
     offset: int
 
 
-class Moved(NamedTuple):
+class ReadMoved(NamedTuple):
     """The requested bytes do not exist; messages continue at ``offset``."""
 
     offset: int
@@ -57,7 +57,7 @@ class Moved(NamedTuple):
 SCAN_BYTES: Final = 1 << 20
 
 
-def scan(read: Callable[[int, int], Slice | AtEnd | Moved], offset: int, where: str) -> Iterator[Frame]:
+def scan(read: Callable[[int, int], Slice | ReadAtEnd | ReadMoved], offset: int, where: str) -> Iterator[Frame]:
     """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).
 
     ``read`` is ``PartitionLog.read``, ``where`` its name for errors.
@@ -66,8 +66,8 @@ def scan(read: Callable[[int, int], Slice | AtEnd | Moved], offset: int, where: 
         CorruptFrame: Newly found damage, or ``offset`` is no frame boundary.
     """
     bytes_max = SCAN_BYTES
-    while not isinstance(found := read(offset, bytes_max), AtEnd):
-        if isinstance(found, Moved):
+    while not isinstance(found := read(offset, bytes_max), ReadAtEnd):
+        if isinstance(found, ReadMoved):
             offset = found.offset
             continue
         run = found.read()

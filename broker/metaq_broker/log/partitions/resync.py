@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES, ID_AT, Header, frame_bytes
+from metaq.formats.frames import HEADER_BYTES, ID_AT, FrameHeader, frame_bytes
 from metaq.formats.message_id import IDS_PER_MS
 from metaq.model import BROKER_ID_MAX
 from metaq_broker.log.segments.segment_view import SegmentView
@@ -46,7 +46,7 @@ def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anch
     return _search(view, search_from, limit, reference_id, anchor)
 
 
-def _plausible(header: Header, reference_id: int | None) -> bool:
+def _plausible(header: FrameHeader, reference_id: int | None) -> bool:
     if header.length < 0 or header.checksum < 0 or not any(header):
         return False
     return reference_id is None or _origin(header.message_id) == _origin(reference_id)
@@ -76,7 +76,9 @@ def _leads_on(view: SegmentView, offset: int, anchor: Anchor | None, *, exactly:
     return has_body and count < anchor.messages and not exactly
 
 
-def _end_by_checksum(view: SegmentView, offset: int, header: Header, limit: int, anchor: Anchor | None) -> int | None:
+def _end_by_checksum(
+    view: SegmentView, offset: int, header: FrameHeader, limit: int, anchor: Anchor | None
+) -> int | None:
     """Return the end of the body that matches the header's checksum, if only the length is damaged."""
     if header.checksum < 0:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from metaq.formats.frames import HEADER_BYTES, Header, header_at, intact
+from metaq.formats.frames import HEADER_BYTES, FrameHeader, header_at, intact
 from metaq_broker.log.files.files import FileHandle
 
 WINDOW_BYTES: Final = 1 << 20
@@ -28,7 +28,7 @@ class ValidFrame(NamedTuple):
         return self.end - self.offset > HEADER_BYTES
 
 
-class Run(NamedTuple):
+class NumberedRun(NamedTuple):
     """Contiguous valid frames: ``data``, with their message ids."""
 
     data: bytes
@@ -55,7 +55,7 @@ class SegmentView:
             self._window_at, at = offset, 0
         return self._window[at : at + count]
 
-    def header(self, offset: int) -> Header | None:
+    def header(self, offset: int) -> FrameHeader | None:
         """Return the header at ``offset``; ``None`` if fewer than 20 bytes are left."""
         data = self.read(offset, HEADER_BYTES)
         return header_at(data) if len(data) == HEADER_BYTES else None
@@ -73,7 +73,7 @@ class SegmentView:
             if offset == before:
                 return
 
-    def run(self, offset: int, stop: int, bytes_wanted: int) -> Run | None:
+    def run(self, offset: int, stop: int, bytes_wanted: int) -> NumberedRun | None:
         """Return the valid frames from ``offset`` on that begin before ``stop``, until they have ``bytes_wanted``
         bytes.
 
@@ -85,7 +85,7 @@ class SegmentView:
         first = offset - self._window_at
         until = min(first + bytes_wanted, stop - self._window_at)
         valid = list(takewhile(lambda frame: frame[0] < until, _valid(self._window, first)))
-        return Run(self._window[first : valid[-1][1]], [frame[2] for frame in valid]) if valid else None
+        return NumberedRun(self._window[first : valid[-1][1]], [frame[2] for frame in valid]) if valid else None
 
     def _holds(self, offset: int, count: int) -> bool:
         """Return whether the segment has these bytes; they are then in the window."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
 from metaq_broker.log.partitions.log_store import LOCK_NAME
-from metaq_broker.operate.control.messages import REPLY_BYTES_MAX, Request, decode_reply, encode_request
+from metaq_broker.operate.control.messages import REPLY_BYTES_MAX, ControlRequest, decode_reply, encode_request
 from metaq_broker.operate.control.socket_file import connect_to
 
 _CHUNK_BYTES: Final = 1 << 16
@@ -57,7 +57,7 @@ class ControlClient:
     def close(self) -> None:
         self._connection.close()
 
-    def ask(self, request: Request) -> dict[str, Any]:
+    def ask(self, request: ControlRequest) -> dict[str, Any]:
         """Return the result of a request.
 
         Raises:

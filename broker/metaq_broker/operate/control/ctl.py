@@ -19,7 +19,7 @@ from metaq.model import Address
 from metaq_broker.operate.config.configuration import data_path_in, data_path_of
 from metaq_broker.operate.control.client import ControlClient, NoAnswer, NoBroker
 from metaq_broker.operate.control.commands import ACTIONS
-from metaq_broker.operate.control.messages import MALFORMED, CommandRefused, Request
+from metaq_broker.operate.control.messages import MALFORMED, CommandRefused, ControlRequest
 from metaq_broker.text.stats_command import addresses, ask_stats
 
 EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_NO_BROKER = 0, 1, 2, 3
@@ -108,7 +108,7 @@ def _ask(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
     sent = {name: value for each in ACTIONS[options.action].arguments for name, value in each.send(options).items()}
     client = ControlClient(directory, options.timeout)
     try:
-        result = client.ask(Request(options.action, sent))
+        result = client.ask(ControlRequest(options.action, sent))
         if options.action == "shutdown" and options.wait:
             client.wait_for_end()
             result["stopped"] = True

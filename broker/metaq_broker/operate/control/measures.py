@@ -66,7 +66,7 @@ class TopicLabels:
         return topic.encode("utf-8", "backslashreplace").decode()
 
 
-class Moment:
+class ScrapeValues:
     """The source of the values of one scrape."""
 
     def __init__(self, parts: BrokerParts, labels: TopicLabels) -> None:
@@ -112,7 +112,7 @@ class Metric:
     kind: Kind
     name: str
     text: str
-    value: Callable[[Moment], Any]
+    value: Callable[[ScrapeValues], Any]
     labels: Labels = ()
 
     @property
@@ -120,7 +120,7 @@ class Metric:
         """The name as Prometheus shows it."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
-    def measure(self, moment: Moment) -> Measure | Distribution:
+    def measure(self, moment: ScrapeValues) -> Measure | Distribution:
         value = self.value(moment)
         if self.kind == "histogram":
             assert isinstance(value, Histogram)
@@ -131,19 +131,19 @@ class Metric:
         return Measure(self.kind, self.name, self.text, self.labels, pairs)
 
 
-def _counter(name: str, text: str, value: Callable[[Moment], Any], *labels: str) -> Metric:
+def _counter(name: str, text: str, value: Callable[[ScrapeValues], Any], *labels: str) -> Metric:
     return Metric("counter", name, text, value, labels)
 
 
-def _gauge(name: str, text: str, value: Callable[[Moment], Any], *labels: str) -> Metric:
+def _gauge(name: str, text: str, value: Callable[[ScrapeValues], Any], *labels: str) -> Metric:
     return Metric("gauge", name, text, value, labels)
 
 
-def _histogram(name: str, text: str, value: Callable[[Moment], Histogram]) -> Metric:
+def _histogram(name: str, text: str, value: Callable[[ScrapeValues], Histogram]) -> Metric:
     return Metric("histogram", name, text, value)
 
 
-def _registered(moment: Moment) -> bool | None:
+def _registered(moment: ScrapeValues) -> bool | None:
     registration = moment.parts.registration()
     return None if registration is None else registration.registered
 
@@ -254,7 +254,7 @@ DISK_FREE: Final = _gauge("metaq_storage_disk_free_bytes", "Bytes that may still
 
 def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distribution]:
     """Return all figures (event loop only)."""
-    moment = Moment(parts, labels)
+    moment = ScrapeValues(parts, labels)
     return [metric.measure(moment) for metric in METRICS]
 
 

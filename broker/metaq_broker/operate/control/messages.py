@@ -52,16 +52,16 @@ class CommandRefused(MetaqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     command: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: ControlRequest) -> bytes:
     return _line({"command": request.command, "arguments": dict(request.arguments)})
 
 
-def decode_request(line: bytes) -> Request:
+def decode_request(line: bytes) -> ControlRequest:
     """Parse the line of a request.
 
     Raises:
@@ -71,7 +71,7 @@ def decode_request(line: bytes) -> Request:
     command, arguments = document.get("command"), document.get("arguments", {})
     if not isinstance(command, str) or not isinstance(arguments, dict) or document.keys() - {"command", "arguments"}:
         raise CommandRefused(MALFORMED, 'a request is {"command": "NAME", "arguments": {...}}')
-    return Request(command, arguments)
+    return ControlRequest(command, arguments)
 
 
 def encode_result(result: Result) -> bytes:

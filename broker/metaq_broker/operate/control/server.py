@@ -21,7 +21,7 @@ from metaq_broker.operate.control.messages import (
     REQUEST_BYTES_MAX,
     Arguments,
     CommandRefused,
-    Request,
+    ControlRequest,
     Result,
     decode_request,
     encode_refusal,
@@ -142,7 +142,7 @@ class ControlServer:
         except CommandRefused as refused:
             return encode_refusal(refused)
 
-    async def _carry_out(self, request: Request) -> Result:
+    async def _carry_out(self, request: ControlRequest) -> Result:
         command = self._commands.get(request.command)
         if command is None:
             known = ", ".join(sorted(self._commands))

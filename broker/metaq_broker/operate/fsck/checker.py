@@ -21,7 +21,7 @@ from metaq_broker.log.segments.segment import find_segment_files
 from metaq_broker.operate.fsck.findings import Findings, FolderFindings, PartitionFindings, StateFindings
 from metaq_broker.operate.fsck.journal import check_journal
 from metaq_broker.operate.fsck.partition import check_partition, repair_partition
-from metaq_broker.operate.fsck.progress import Progress
+from metaq_broker.operate.fsck.progress import ProgressBar
 from metaq_broker.operate.fsck.state import check_state, repair_state
 
 _LIVE_ATTEMPTS: Final = 3
@@ -61,7 +61,7 @@ class Checker:
                     locks.callback(self._files.close, self._lock(folder))
             found = [self._look_into(folder) for folder in self._task.folders]
             sizes = {directory: self._size(directory) for _, directories in found for directory in directories}
-            self._progress = Progress(sum(sizes.values()), self._terminal, self._clock)
+            self._progress = ProgressBar(sum(sizes.values()), self._terminal, self._clock)
             try:
                 for each, directories in found:
                     findings.folders.append(each)

@@ -12,7 +12,7 @@ _INTERVAL_S: Final = 0.1
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-class Progress:
+class ProgressBar:
     """Counts bytes towards ``bytes_total`` and shows them on ``terminal``, at most ten times a second; ``None``:
     nowhere.
 

@@ -15,7 +15,7 @@ from metaq.model import Buffer
 from metaq_broker.log.files.files import Files
 
 
-class Change(NamedTuple):
+class UntouchedChange(NamedTuple):
     """A change that was not made: ``what`` would have happened to the file or folder ``path``."""
 
     what: str
@@ -26,10 +26,9 @@ class UntouchedDisk(Files):
     """``on_read`` gets the number of bytes of every read; ``changes`` is in order."""
 
     def __init__(self, on_read: Callable[[int], None] = lambda count: None) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[UntouchedChange] = []
         self._on_read = on_read
         self._paths: dict[int, Path] = {}
-
 
     def pread(self, fd: int, count: int, position: int) -> bytes:
         data = super().pread(fd, count, position)
@@ -42,39 +41,36 @@ class UntouchedDisk(Files):
         """Open for reading; a missing file reads as empty."""
         there = self.exists(path)
         if not there:
-            self.changes.append(Change("make", path))
+            self.changes.append(UntouchedChange("make", path))
         fd = self.open_read(path if there else Path(os.devnull))
         self._paths[fd] = path
         return fd
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
-        self.changes.append(Change("write", self._paths[fd]))
+        self.changes.append(UntouchedChange("write", self._paths[fd]))
 
     def truncate(self, fd: int, size: int) -> None:
         """Record a change of the size."""
         if size != self.size(fd):
-            self.changes.append(Change("cut", self._paths[fd]))
+            self.changes.append(UntouchedChange("cut", self._paths[fd]))
 
-    def fsync(self, fd: int) -> None:
-        ...
+    def fsync(self, fd: int) -> None: ...
 
-    def fdatasync(self, fd: int) -> None:
-        ...
+    def fdatasync(self, fd: int) -> None: ...
 
-    def fsync_dir(self, path: Path) -> None:
-        ...
+    def fsync_dir(self, path: Path) -> None: ...
 
     def makedir(self, path: Path) -> None:
-        self.changes.append(Change("make", path))
+        self.changes.append(UntouchedChange("make", path))
 
     def rename(self, old: Path, new: Path) -> None:
-        self.changes.append(Change("rename", old))
+        self.changes.append(UntouchedChange("rename", old))
 
     def unlink(self, path: Path) -> None:
-        self.changes.append(Change("remove", path))
+        self.changes.append(UntouchedChange("remove", path))
 
     def rmdir(self, path: Path) -> None:
-        self.changes.append(Change("remove", path))
+        self.changes.append(UntouchedChange("remove", path))
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        self.changes.append(Change("write", path))
+        self.changes.append(UntouchedChange("write", path))

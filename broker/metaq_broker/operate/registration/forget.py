@@ -12,7 +12,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from metaq.discovery.zk_layout import Layout, ZooKeeperAddress
+from metaq.discovery.zk_layout import ZooKeeperAddress, ZooKeeperLayout
 from metaq.errors import MetaqError
 from metaq.model import BROKER_ID_MAX
 
@@ -35,7 +35,7 @@ def _forget(options: argparse.Namespace) -> int:
     address, broker_id = options.zookeeper, options.broker_id
     try:
         with connected(address.hosts, TIMEOUT_S) as client:
-            refusal = forget_broker(client, Layout(address.root), broker_id)
+            refusal = forget_broker(client, ZooKeeperLayout(address.root), broker_id)
     except MetaqError as error:
         refusal = str(error)
     if refusal is not None:
@@ -45,7 +45,7 @@ def _forget(options: argparse.Namespace) -> int:
     return 0
 
 
-def forget_broker(client: ZooKeeperClient, layout: Layout, broker_id: int) -> str | None:
+def forget_broker(client: ZooKeeperClient, layout: ZooKeeperLayout, broker_id: int) -> str | None:
     """Delete the nodes that a broker has left behind; return why that is not possible, or ``None``.
 
     Raises:

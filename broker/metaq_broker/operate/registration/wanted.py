@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from metaq.discovery.zk_layout import (
-    Layout,
     Registrant,
+    ZooKeeperLayout,
     address_text,
     member_topics_text,
     partition_count_text,
@@ -57,7 +57,7 @@ def broker_nodes(
     that is no longer accepted can only be read. ``others``: further topics that may have messages, although they are
     not served now. Hidden topics have no nodes.
     """
-    layout, broker_id = Layout(root), config.system.broker_id
+    layout, broker_id = ZooKeeperLayout(root), config.system.broker_id
     registrant, text, parent = Registrant(broker_id, slave), address_text(address), layout.broker(broker_id)
     topics = dict(_topic_nodes(layout, registrant, config, stored))
     if slave is not None:
@@ -69,7 +69,7 @@ def broker_nodes(
 
 
 def _topic_nodes(
-    layout: Layout, registrant: Registrant, config: BrokerConfig, stored: Mapping[str, int]
+    layout: ZooKeeperLayout, registrant: Registrant, config: BrokerConfig, stored: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
     for topic in sorted(each for each in {*config.topics, *stored} if not config.hides(each)):
         accepted, settings = config.accepts(topic), config.topic_settings(topic)

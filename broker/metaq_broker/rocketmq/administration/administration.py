@@ -15,7 +15,7 @@ from metaq.formats.topic_names import rocketmq_fault
 from metaq.protocols.remoting.bodies.administration import TopicConfigList
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
-from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -32,7 +32,7 @@ from metaq.protocols.remoting.headers.administration import (
     UpdateAndCreateTopicList,
     UpdateBrokerConfig,
 )
-from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.rocketmq.administration.topic_attributes import MESSAGE_TYPE, changed_type
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
@@ -68,9 +68,9 @@ def data_version(topics: Topics) -> DataVersion:
     return DataVersion(timestamp=topics.changed_ms, counter=topics.changes)
 
 
-def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
+def topic_config(topic: str, settings: ServedTopic) -> TopicConfigBody:
     """Return one topic in that form."""
-    return TopicConfig(
+    return TopicConfigBody(
         topic_name=topic,
         read_queue_nums=settings.read_queues,
         write_queue_nums=settings.write_queues,
@@ -128,7 +128,7 @@ class AdministrationRequests:
             message_type = changed_type("" if known is None else known.message_type, asked.attributes or "")
         except ValueError as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"topic {asked.topic}: {error}")
-        settings = TopicSettings(
+        settings = ServedTopic(
             asked.read_queue_nums,
             asked.write_queue_nums,
             asked.perm,
@@ -163,10 +163,10 @@ class AdministrationRequests:
             self._topics.create(*last, answer_when_kept(call, NOT_SET))
         return None
 
-    def _topic_settings(self, config: TopicConfig) -> TopicSettings:
+    def _topic_settings(self, config: TopicConfigBody) -> ServedTopic:
         known = self._topics.settings(config.topic_name)
         changes = ",".join(f"{name}={value}" if value else name for name, value in (config.attributes or {}).items())
-        return TopicSettings(
+        return ServedTopic(
             config.read_queue_nums,
             config.write_queue_nums,
             config.perm,

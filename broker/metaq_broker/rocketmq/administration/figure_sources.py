@@ -11,7 +11,7 @@ from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.administration.activity import BROKER, GROUPS, RETURNS, TOPICS, Counts, Snapshot
-from metaq_broker.rocketmq.administration.running_figures import Limits, Moment, Totals
+from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, Limits, Totals
 from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.pulls.pulls import PullFigures
 
@@ -44,10 +44,10 @@ class FigureSources:
         messages, byte_count = (sum(getattr(each, name) for each in traffic) for name in ("messages_in", "bytes_in"))
         return Totals(messages, byte_count, pulls.messages, pulls.pulls, pulls.found, pulls.pulls - pulls.found)
 
-    def moment(self) -> Moment:
+    def moment(self) -> CurrentFigures:
         """Return the other present figures."""
         logs, statistics = list(self._engine.stores.logs()), self._engine.statistics
-        return Moment(
+        return CurrentFigures(
             waiting=self._requests(),
             held_pulls=self._held(),
             connections=self._connections(),

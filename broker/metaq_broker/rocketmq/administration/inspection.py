@@ -43,7 +43,7 @@ from metaq_broker.rocketmq.administration.activity import Activity
 from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.members import Members
-from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore
+from metaq_broker.rocketmq.messages.message_store import MessageStore, ReadRecords
 from metaq_broker.rocketmq.session import Call
 
 ENTRIES_MAX: Final = 1024
@@ -194,7 +194,7 @@ class InspectionRequests:
     def _entries(self, topic: str, queue: int, offset: int, count: int) -> Iterator[QueueEntry]:
         while count > 0:
             found = self._store.read(topic, queue, offset, min(count, 64), READ_BYTES)
-            if not isinstance(found, Batch) or not found.records:
+            if not isinstance(found, ReadRecords) or not found.records:
                 return
             for raw in found.records:
                 record = read_record(raw)

@@ -59,7 +59,7 @@ class Limits(NamedTuple):
 NO_LIMITS: Final = Limits()
 
 
-class Moment(NamedTuple):
+class CurrentFigures(NamedTuple):
     """Other current figures. ``waiting`` are requests in progress.
 
     ``log_start`` and ``log_end`` are the sums over all partitions of the first and the next byte offset,
@@ -88,7 +88,7 @@ class RunningFigures:
     def __init__(
         self,
         totals: Callable[[], Totals],
-        moment: Callable[[], Moment],
+        moment: Callable[[], CurrentFigures],
         monotonic: Callable[[], float],
         now_ms: Callable[[], int],
         limits: Limits = NO_LIMITS,
@@ -158,7 +158,7 @@ class RunningFigures:
         return puts | {f"msgGetTotal{name}": str(each.messages_out) for name, each in mornings.items()}
 
 
-def _queues(moment: Moment, limits: Limits) -> dict[str, str]:
+def _queues(moment: CurrentFigures, limits: Limits) -> dict[str, str]:
     """Return sizes of the thread pools' queues. There are none: sends that wait for the disk are reported as the send
     queue, and its capacity is the limit of requests; pulls, queries and ends of transactions are carried out at once.
     """
@@ -178,7 +178,7 @@ def _queues(moment: Moment, limits: Limits) -> dict[str, str]:
     }
 
 
-def _log(moment: Moment) -> dict[str, str]:
+def _log(moment: CurrentFigures) -> dict[str, str]:
     """Return the figures of RocketMQ's commit log: here those of all partitions together."""
     return {
         "commitLogMinOffset": str(moment.log_start),
@@ -191,7 +191,7 @@ def _log(moment: Moment) -> dict[str, str]:
     }
 
 
-def _put_times(moment: Moment) -> dict[str, str]:
+def _put_times(moment: CurrentFigures) -> dict[str, str]:
     """Return how long puts waited for their acknowledgement.
 
     They are counted in ranges, and a range is known by its upper bound: so the longest time and the percentiles are not
@@ -211,7 +211,7 @@ def _put_times(moment: Moment) -> dict[str, str]:
     }
 
 
-def _percentile_ms(moment: Moment, part: float) -> float:
+def _percentile_ms(moment: CurrentFigures, part: float) -> float:
     total = moment.put_seconds[-1][1] if moment.put_seconds else 0
     finite = [bound for bound, _ in moment.put_seconds if bound < inf]
     bound = next((bound for bound, so_far in moment.put_seconds if so_far and so_far >= part * total), 0.0)
@@ -226,7 +226,7 @@ def _readable(size: int) -> str:
     return f"{size} B" if not unit else f"{value:.1f} {'KMGTPE'[unit - 1]}iB"
 
 
-def _disk(moment: Moment) -> dict[str, str]:
+def _disk(moment: CurrentFigures) -> dict[str, str]:
     figures = {"earliestMessageTimeStamp": str(-1 if moment.earliest_ms is None else moment.earliest_ms)}
     if moment.disk is not None:
         total, free = moment.disk.total_bytes, moment.disk.free_bytes

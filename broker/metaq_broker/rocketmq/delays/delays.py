@@ -31,7 +31,7 @@ from metaq_broker.rocketmq.delays.waiting_messages import (
     with_properties,
 )
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
-from metaq_broker.rocketmq.moves.log import Queue, State
+from metaq_broker.rocketmq.moves.log import MoveTable, Queue
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -95,7 +95,7 @@ class DelayedDelivery:
         self,
         store: MessageStore,
         mover: Mover[OutgoingMessage],
-        state: State,
+        state: MoveTable,
         rounds: Rounds,
         clock: Clock,
         levels: DelayLevels | None = None,

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq_broker.rocketmq.moves.log import Saved, State
+from metaq_broker.rocketmq.moves.log import MoveTable, Saved
 
 CHUNK_MESSAGES: Final = 4096
 CHUNK_BYTES: Final = CHUNK_MESSAGES // 8
@@ -24,7 +24,7 @@ CHUNK_BYTES: Final = CHUNK_MESSAGES // 8
 class Finished:
     """``below``: all ordinals below it are finished."""
 
-    def __init__(self, state: State, key: str) -> None:
+    def __init__(self, state: MoveTable, key: str) -> None:
         self._state, self._key = state, key
         value = state.get(key)
         self.below = 0 if value is None else int(value)

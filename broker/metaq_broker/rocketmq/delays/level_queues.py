@@ -21,9 +21,9 @@ from typing import Final, Generic, TypeVar
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.delays.waiting import WaitingLog, WaitingMessage
-from metaq_broker.rocketmq.moves.log import State, save
+from metaq_broker.rocketmq.moves.log import MoveTable, save
 from metaq_broker.rocketmq.moves.many import move_all
-from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.moves.mover import Mover, MoveReceipt
 from metaq_broker.rocketmq.moves.rounds import FaultReports
 
 _LOG: Final = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class _Level:
     position: int
     busy: bool = False
     not_before_ms: int = 0
-    hold: Receipt | None = None
+    hold: MoveReceipt | None = None
 
     @property
     def queue(self) -> int:
@@ -57,7 +57,7 @@ class LevelQueues(Generic[M]):
     """Delivers messages by level. Call ``run`` at the time that it returns, and after each call of ``wake``."""
 
     def __init__(
-        self, levels: DelayLevels, log: WaitingLog[M], mover: Mover[M], state: State, wake: Callable[[], None]
+        self, levels: DelayLevels, log: WaitingLog[M], mover: Mover[M], state: MoveTable, wake: Callable[[], None]
     ) -> None:
         self.levels = levels
         self._log, self._mover, self._state = log, mover, state
@@ -154,7 +154,7 @@ class LevelQueues(Generic[M]):
     def _deliver(self, level: _Level, due: Sequence[WaitingMessage[M]]) -> None:
         level.busy = True
 
-        def moved(outcome: Sequence[Receipt] | Refusal) -> None:
+        def moved(outcome: Sequence[MoveReceipt] | Refusal) -> None:
             level.busy = False
             if isinstance(outcome, Refusal):
                 self._failed(level, outcome)
@@ -164,7 +164,7 @@ class LevelQueues(Generic[M]):
 
         move_all(self._mover, due, moved)
 
-    def _note(self, level: _Level, position: int, receipts: Sequence[Receipt]) -> None:
+    def _note(self, level: _Level, position: int, receipts: Sequence[MoveReceipt]) -> None:
         level.position = position
 
         def saved(error: Exception | None) -> None:

@@ -16,9 +16,9 @@ from metaq_broker.rocketmq.delays.due_times import DueTimes
 from metaq_broker.rocketmq.delays.finished import Finished
 from metaq_broker.rocketmq.delays.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
 from metaq_broker.rocketmq.delays.waiting import WaitingLog, WaitingMessage
-from metaq_broker.rocketmq.moves.log import Saved, State
+from metaq_broker.rocketmq.moves.log import MoveTable, Saved
 from metaq_broker.rocketmq.moves.many import move_all
-from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.moves.mover import Mover, MoveReceipt
 from metaq_broker.rocketmq.moves.rounds import FaultReports
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class TimedQueue(Generic[M]):
         self,
         log: WaitingLog[M],
         mover: Mover[M],
-        state: State,
+        state: MoveTable,
         wake: Callable[[], None],
         waiting_max: int = WAITING_MAX,
     ) -> None:
@@ -48,7 +48,7 @@ class TimedQueue(Generic[M]):
         self._finished = Finished(state, KEY)
         self._times = DueTimes()
         self._next = self._finished.below
-        self._hold: Receipt | None = mover.hold()
+        self._hold: MoveReceipt | None = mover.hold()
         self._busy = False
         self._not_before_ms = 0
         self._now_ms = 0
@@ -177,7 +177,7 @@ class TimedQueue(Generic[M]):
         self._busy = True
         taken = self._taken
 
-        def moved(outcome: Sequence[Receipt] | Refusal) -> None:
+        def moved(outcome: Sequence[MoveReceipt] | Refusal) -> None:
             self._busy = False
             if isinstance(outcome, Refusal):
                 self._not_before_ms = self._now_ms + RETRY_MS

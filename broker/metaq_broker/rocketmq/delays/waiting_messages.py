@@ -15,10 +15,10 @@ from metaq.formats.rocketmq.records import Record, read_record
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, PartitionUnknown, Refusal, TooLarge, TopicUnknown
 from metaq_broker.rocketmq.messages.message_store import (
-    Batch,
     MessageStore,
     NumberPending,
     OutgoingMessage,
+    ReadRecords,
     StoredBatch,
 )
 from metaq_broker.rocketmq.moves.log import Origins, Queue, Stored
@@ -105,8 +105,8 @@ def read_waiting(
     store: MessageStore, queue: Queue, first: int, count: int, wake: Callable[[], None]
 ) -> tuple[list[Record], int] | Refusal:
     """Return waiting messages from a queue offset on, or from the first stored one, and the next offset."""
-    found: Batch | Refusal = store.read(*queue, first, count, READ_BYTES)
-    if isinstance(found, Batch) and first < found.min_offset:
+    found: ReadRecords | Refusal = store.read(*queue, first, count, READ_BYTES)
+    if isinstance(found, ReadRecords) and first < found.min_offset:
         first = found.min_offset
         found = store.read(*queue, first, count, READ_BYTES)
     if isinstance(found, PartitionEmpty):

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
-from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.rocketmq.delays.delays import DelayedDelivery
 from metaq_broker.rocketmq.delays.levels import DelayLevels
@@ -100,7 +100,7 @@ def topic_maker(topics: Topics) -> MakeTopic:
         if settings is not None and settings.queues >= queues:
             kept(None)
             return
-        new = TopicSettings(queues, queues) if settings is None else _wider(settings, queues)
+        new = ServedTopic(queues, queues) if settings is None else _wider(settings, queues)
         try:
             topics.create(topic, new, kept)
         except MetaqError as error:
@@ -109,8 +109,8 @@ def topic_maker(topics: Topics) -> MakeTopic:
     return make
 
 
-def _wider(settings: TopicSettings, queues: int) -> TopicSettings:
+def _wider(settings: ServedTopic, queues: int) -> ServedTopic:
     """Queues that only have messages left, or get some that waited, are read and not written."""
-    return TopicSettings(
+    return ServedTopic(
         queues, settings.write_queues, settings.perm, settings.order, settings.filter_type, settings.sys_flag
     )

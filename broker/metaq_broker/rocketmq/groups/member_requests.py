@@ -17,7 +17,7 @@ from typing import Final, cast
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.bodies.groups import (
     CheckClientRequestBody,
-    Connection,
+    ClientConnection,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
@@ -45,10 +45,10 @@ from metaq.protocols.remoting.headers.clients import (
     UnlockBatchMq,
     UnregisterClient,
 )
-from metaq_broker.log.engine.topics import Topics, TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_settings import Groups
-from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, Members, Subscription
+from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription, Members
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, SQL92, TAG, CheckFilter
@@ -142,7 +142,7 @@ class MemberRequests:
             return False
         settings = self._groups.find(group.name)
         if settings is not None and self._topics.settings(retry_topic(group.name)) is None:
-            self._topics.create(retry_topic(group.name), TopicSettings(settings.retry_queues, settings.retry_queues))
+            self._topics.create(retry_topic(group.name), ServedTopic(settings.retry_queues, settings.retry_queues))
         return self._members.consumer_seen(who, group, notify=settings is None or settings.notify_changes)
 
     def _unregister(self, call: Call) -> RemotingCommand:
@@ -239,14 +239,16 @@ def _notify(group: str, connections: tuple[Hashable, ...]) -> None:
 
 def _consumer_group(data: ConsumerData) -> ConsumerGroup:
     subscriptions = tuple(
-        Subscription(each.topic, each.sub_string, each.expression_type, each.sub_version, each.tags_set, each.code_set)
+        GroupSubscription(
+            each.topic, each.sub_string, each.expression_type, each.sub_version, each.tags_set, each.code_set
+        )
         for each in data.subscription_data_set
     )
     kinds = data.consume_type.name, data.message_model.name, data.consume_from_where.name
     return ConsumerGroup(data.group_name, subscriptions, *kinds)
 
 
-def _subscription_data(subscription: Subscription) -> SubscriptionData:
+def _subscription_data(subscription: GroupSubscription) -> SubscriptionData:
     return SubscriptionData(
         topic=subscription.topic,
         sub_string=subscription.expression,
@@ -257,8 +259,8 @@ def _subscription_data(subscription: Subscription) -> SubscriptionData:
     )
 
 
-def _connection(identity: ClientIdentity) -> Connection:
-    return Connection(
+def _connection(identity: ClientIdentity) -> ClientConnection:
+    return ClientConnection(
         client_id=identity.client_id,
         client_addr=identity.address,
         language=identity.language,

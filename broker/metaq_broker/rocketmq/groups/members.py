@@ -21,7 +21,7 @@ EXPIRY_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class GroupSubscription:
     """A group's filter of a topic; ``version`` grows with each change. The texts are the protocol's."""
 
     topic: str
@@ -60,7 +60,7 @@ class ConsumerGroup:
     """One group of a heartbeat; the kinds are the protocol's words."""
 
     name: str
-    subscriptions: tuple[Subscription, ...] = ()
+    subscriptions: tuple[GroupSubscription, ...] = ()
     consume_type: str = ""
     message_model: str = ""
     consume_from: str = ""
@@ -77,7 +77,7 @@ class _Consumers:
     """One consumer group: its members by connection, its subscriptions, its newest kinds."""
 
     members: dict[Hashable, _Member] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, GroupSubscription] = field(default_factory=dict)
     last: ConsumerGroup = field(default_factory=lambda: ConsumerGroup(""))
 
     @property
@@ -267,7 +267,7 @@ class Members:
         last, subscriptions = entry.last, tuple(entry.subscriptions.values())
         return ConsumerGroup(group, subscriptions, last.consume_type, last.message_model, last.consume_from)
 
-    def subscriptions(self, group: str) -> Mapping[str, Subscription] | None:
+    def subscriptions(self, group: str) -> Mapping[str, GroupSubscription] | None:
         """Return topic -> a consumer group's filter; ``None`` if the group has no members."""
         entry = self._consumers.get(group)
         return None if entry is None else entry.subscriptions
@@ -344,7 +344,7 @@ def _silent(members: dict[Hashable, _Member], limit: float) -> list[Hashable]:
     return [connection for connection, member in members.items() if member.seen < limit]
 
 
-def _subscribe(known: dict[str, Subscription], wanted: Iterable[Subscription]) -> bool:
+def _subscribe(known: dict[str, GroupSubscription], wanted: Iterable[GroupSubscription]) -> bool:
     """Replace the subscriptions; return whether a topic was added or removed. A new version is not such a change."""
     topics, changed = set(), False
     for subscription in wanted:

@@ -21,7 +21,7 @@ from metaq_broker.rocketmq.moves.log import Queue
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class HalfMessageDecided:
     """The message is delivered (``commit``), or never will be; that is durable."""
 
     commit: bool

@@ -28,18 +28,18 @@ from metaq_broker.rocketmq.half_messages.half_log import (
     ASKED,
     ENDED,
     ORDINALS_MAX,
-    Decided,
     GroupWrong,
     HalfEnded,
     HalfLog,
+    HalfMessageDecided,
     HalfUnknown,
     OriginWrong,
     StoredHalf,
     note_body,
 )
-from metaq_broker.rocketmq.half_messages.ledger import HALF_MESSAGES_MAX, Half, Ledger, Positions
-from metaq_broker.rocketmq.moves.log import Queue, State, save
-from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.half_messages.ledger import HALF_MESSAGES_MAX, Half, Ledger, RestartOrdinals
+from metaq_broker.rocketmq.moves.log import MoveTable, Queue, save
+from metaq_broker.rocketmq.moves.mover import Mover, MoveReceipt
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ EARLY_MAX: Final = 10_000
 PASSES_MS: Final = 50
 RETRY_MS: Final = 1_000
 
-Done = Callable[[Decided | Refusal], None]
+Done = Callable[[HalfMessageDecided | Refusal], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Pending(NamedTuple):
     """An end without a durable note."""
 
     half: Half
-    receipts: Sequence[Receipt]
+    receipts: Sequence[MoveReceipt]
     noted: Callable[[Refusal | None], None]
 
 
@@ -86,14 +86,19 @@ class HalfMessages(Generic[M]):
     """Ends half messages and asks producers; ``run`` and ``wake`` as in ``LevelQueues``."""
 
     def __init__(
-        self, log: HalfLog[M], mover: Mover[M], state: State, wake: Callable[[], None], policy: AskPolicy | None = None
+        self,
+        log: HalfLog[M],
+        mover: Mover[M],
+        state: MoveTable,
+        wake: Callable[[], None],
+        policy: AskPolicy | None = None,
     ) -> None:
         self.policy = AskPolicy() if policy is None else policy
         self.recovered = self._checked = False
         self._readable = True
         self._log, self._mover, self._state, self._wake = log, mover, state, wake
         self._ledger = Ledger(read_positions(state.get(KEY)))
-        self._hold: Receipt | None = mover.hold()
+        self._hold: MoveReceipt | None = mover.hold()
         self._early: list[_Early] = []
         self._pending: list[_Pending] = []
         self._noting = False
@@ -106,7 +111,7 @@ class HalfMessages(Generic[M]):
     def __len__(self) -> int:
         return len(self._ledger)
 
-    def positions(self) -> Positions:
+    def positions(self) -> RestartOrdinals:
         """Return the ordinals from which a restart would read half messages and notes."""
         return self._ledger.positions()
 
@@ -148,7 +153,7 @@ class HalfMessages(Generic[M]):
             if failed is not None and not isinstance(failed, HalfUnknown):
                 self._refused[half.ordinal] = half, commit
                 self._wake()
-            done(failed or Decided(commit))
+            done(failed or HalfMessageDecided(commit))
 
         if commit:
             self._commit(half, ended)
@@ -180,7 +185,7 @@ class HalfMessages(Generic[M]):
             self._end(half, self._mover.forget([half.origin]), done)
             return
 
-        def moved(outcome: Receipt | Refusal) -> None:
+        def moved(outcome: MoveReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):
                 half.deciding = False
                 done(outcome)
@@ -192,7 +197,7 @@ class HalfMessages(Generic[M]):
 
     # ---- notes
 
-    def _end(self, half: Half, receipts: Sequence[Receipt], noted: Callable[[Refusal | None], None]) -> None:
+    def _end(self, half: Half, receipts: Sequence[MoveReceipt], noted: Callable[[Refusal | None], None]) -> None:
         self._pending.append(_Pending(half, receipts, noted))
         self._wake()
 
@@ -268,12 +273,12 @@ class HalfMessages(Generic[M]):
         if refusal is not None:
             _LOG.error("half messages cannot be read", extra={"fields": {"reason": refusal}})
             return False
-        positions = Positions(self._ledger.next_half, self._ledger.next_note)
+        positions = RestartOrdinals(self._ledger.next_half, self._ledger.next_note)
         half_first, notes_first = self._log.renumbered()
         if half_first is not None or notes_first is not None:
             fields = {"positions": positions, "firsts": (half_first, notes_first)}
             _LOG.warning("half messages: a topic was renumbered; producers are asked", extra={"fields": fields})
-            positions = Positions(
+            positions = RestartOrdinals(
                 positions.half if half_first is None else half_first,
                 positions.notes if notes_first is None else notes_first,
             )
@@ -281,7 +286,7 @@ class HalfMessages(Generic[M]):
         if positions.half > half_end or positions.notes > notes_end:
             fields = {"positions": positions, "ends": (half_end, notes_end)}
             _LOG.warning("half messages: the positions are behind the ends of their topics", extra={"fields": fields})
-            self._ledger = Ledger(Positions(min(positions.half, half_end), min(positions.notes, notes_end)))
+            self._ledger = Ledger(RestartOrdinals(min(positions.half, half_end), min(positions.notes, notes_end)))
         self._checked = True
         return True
 
@@ -394,8 +399,8 @@ class HalfMessages(Generic[M]):
         self._log.append_note(ASKED, note_body([half.ordinal for half in halves]), stored)
 
 
-def read_positions(value: bytes | None) -> Positions:
+def read_positions(value: bytes | None) -> RestartOrdinals:
     if value is None:
-        return Positions(0, 0)
+        return RestartOrdinals(0, 0)
     half, _, notes = value.partition(b",")
-    return Positions(int(half), int(notes))
+    return RestartOrdinals(int(half), int(notes))

@@ -33,7 +33,7 @@ class Half:
     first_note: int | None = None
 
 
-class Positions(NamedTuple):
+class RestartOrdinals(NamedTuple):
     """Ordinals from which a restart reads: of half messages and of notes."""
 
     half: int
@@ -43,7 +43,7 @@ class Positions(NamedTuple):
 class Ledger:
     """Ordinals are added in ascending order."""
 
-    def __init__(self, positions: Positions) -> None:
+    def __init__(self, positions: RestartOrdinals) -> None:
         self.next_half, self.next_note = positions
         self._open: dict[int, Half] = {}
         self._ended: dict[int, int] = {}
@@ -91,14 +91,14 @@ class Ledger:
         elif half.first_note is None:
             half.first_note = note
 
-    def positions(self) -> Positions:
+    def positions(self) -> RestartOrdinals:
         """Return the ordinals from which a restart must read."""
         self._low = min(self._open, default=self.next_half)
         for ordinal in [each for each in self._ended if each < self._low]:
             del self._ended[ordinal]
         first = [half.first_note for half in self._open.values() if half.first_note is not None]
         ended = min(self._ended.values(), default=self.next_note)
-        return Positions(self._low, min([*first, ended, self.next_note]))
+        return RestartOrdinals(self._low, min([*first, ended, self.next_note]))
 
     def to_ask(self, now_ms: int, patience_ms: int) -> list[Half]:
         """Return the open half messages that have waited long enough, and are not being decided."""

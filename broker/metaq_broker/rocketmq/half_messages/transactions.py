@@ -43,9 +43,9 @@ from metaq_broker.rocketmq.delays.waiting_messages import (
 )
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.half_messages.half_log import (
-    Decided,
     GroupWrong,
     HalfEnded,
+    HalfMessageDecided,
     HalfUnknown,
     Note,
     OriginWrong,
@@ -54,7 +54,7 @@ from metaq_broker.rocketmq.half_messages.half_log import (
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy, HalfMessages
 from metaq_broker.rocketmq.half_messages.ledger import Half
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
-from metaq_broker.rocketmq.moves.log import Queue, State
+from metaq_broker.rocketmq.moves.log import MoveTable, Queue
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.session import Call, RemotingSession
@@ -86,7 +86,7 @@ class Transactions:
         self,
         store: MessageStore,
         mover: Mover[OutgoingMessage],
-        state: State,
+        state: MoveTable,
         rounds: Rounds,
         clock: Clock,
         producers: Producers,
@@ -172,8 +172,8 @@ class Transactions:
             _LOG.warning("a transaction was not ended", extra={"fields": fields})
             return refused
 
-        def done(outcome: Decided | Refusal) -> None:
-            if isinstance(outcome, Decided):
+        def done(outcome: HalfMessageDecided | Refusal) -> None:
+            if isinstance(outcome, HalfMessageDecided):
                 call.answer(call.request.reply())
                 return
             fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": outcome}

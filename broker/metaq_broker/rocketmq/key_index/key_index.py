@@ -27,7 +27,7 @@ from metaq_broker.rocketmq.key_index.run_file import (
     SUFFIX,
     Covered,
     Entry,
-    Run,
+    IndexRun,
     RunDamaged,
     decode_entry,
     encode_entry,
@@ -79,7 +79,7 @@ class _Memory:
 class KeyIndex:
     """The index. Made by ``open``."""
 
-    def __init__(self, files: Files, folder: Path, runs: Iterable[Run], ends: Ends) -> None:
+    def __init__(self, files: Files, folder: Path, runs: Iterable[IndexRun], ends: Ends) -> None:
         self._files, self._folder, self._ends = files, folder, ends
         self._runs = list(runs)
         self._memory = _Memory()
@@ -189,7 +189,7 @@ class KeyIndex:
         self._writing = loop.create_future()
         written = loop.run_in_executor(self._thread, self._write, full[0].entries, coverage, self._next_path())
 
-        def done(future: asyncio.Future[Run]) -> None:
+        def done(future: asyncio.Future[IndexRun]) -> None:
             waiting, self._writing = self._writing, None
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
@@ -206,7 +206,7 @@ class KeyIndex:
 
         written.add_done_callback(done)
 
-    def _write(self, entries: list[bytes], coverage: Coverage, path: Path) -> Run:
+    def _write(self, entries: list[bytes], coverage: Coverage, path: Path) -> IndexRun:
         return write_run(self._files, path, sorted(entries), coverage)
 
     def _next_path(self) -> Path:
@@ -244,7 +244,7 @@ class KeyIndex:
         by_place = {each.place: each for each in found if begin_ms <= each.time_ms <= end_ms}
         return sorted(by_place.values(), key=lambda each: (each.time_ms, each.place), reverse=True)[:count]
 
-    def _find_in(self, runs: Iterable[Run], wanted: int) -> tuple[list[Entry], list[Run]]:
+    def _find_in(self, runs: Iterable[IndexRun], wanted: int) -> tuple[list[Entry], list[IndexRun]]:
         found, damaged = [], []
         for run in runs:
             try:
@@ -254,7 +254,7 @@ class KeyIndex:
                 damaged.append(run)
         return found, damaged
 
-    def _remove(self, run: Run) -> None:
+    def _remove(self, run: IndexRun) -> None:
         """Remove a file; its coverage becomes a gap again."""
         if run not in self._runs:
             return

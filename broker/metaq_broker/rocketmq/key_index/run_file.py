@@ -81,7 +81,7 @@ class RunDamaged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class IndexRun:
     """An open description of a file; the file itself is opened for each search."""
 
     path: Path
@@ -96,7 +96,7 @@ class Run:
         return -(-self.count // BLOCK_ENTRIES)
 
 
-def write_run(files: Files, path: Path, entries: Sequence[bytes], coverage: Iterable[Covered]) -> Run:
+def write_run(files: Files, path: Path, entries: Sequence[bytes], coverage: Iterable[Covered]) -> IndexRun:
     """Write a file durably (blocking); ``entries`` are encoded, and sorted.
 
     Raises:
@@ -112,10 +112,10 @@ def write_run(files: Files, path: Path, entries: Sequence[bytes], coverage: Iter
         data = b"".join(entries[at : at + BLOCK_ENTRIES]).ljust(_DATA_BYTES, b"\0")
         parts += [data, _CRC.pack(crc32(data)), _PADDING]
     files.write_atomic(path, b"".join(parts))
-    return Run(path, len(entries), first_ms, last_ms, covered, _HEAD.size + _CRC.size + len(text))
+    return IndexRun(path, len(entries), first_ms, last_ms, covered, _HEAD.size + _CRC.size + len(text))
 
 
-def open_run(files: Files, path: Path) -> Run:
+def open_run(files: Files, path: Path) -> IndexRun:
     """Read the front of a file (blocking).
 
     Raises:
@@ -133,7 +133,9 @@ def open_run(files: Files, path: Path) -> Run:
         text = files.pread(fd, length, len(front))
         if _CRC.unpack_from(front, _HEAD.size)[0] != crc32(front[: _HEAD.size] + text):
             raise RunDamaged(f"{path}: its front has a wrong checksum")
-        run = Run(path, count, first_ms, last_ms, [Covered(*each) for each in json.loads(text)], len(front) + length)
+        run = IndexRun(
+            path, count, first_ms, last_ms, [Covered(*each) for each in json.loads(text)], len(front) + length
+        )
         if files.size(fd) != run.blocks_at + run.block_count * BLOCK_BYTES:
             raise RunDamaged(f"{path}: its size is {files.size(fd)}")
     finally:
@@ -141,7 +143,7 @@ def open_run(files: Files, path: Path) -> Run:
     return run
 
 
-def find_in_run(files: Files, run: Run, key_hash: int) -> list[Entry]:
+def find_in_run(files: Files, run: IndexRun, key_hash: int) -> list[Entry]:
     """Return the entries with a hash (blocking; any thread).
 
     Raises:
@@ -170,7 +172,7 @@ def find_in_run(files: Files, run: Run, key_hash: int) -> list[Entry]:
 class _Blocks:
     """The blocks of an open file, each read once."""
 
-    def __init__(self, files: Files, fd: int, run: Run) -> None:
+    def __init__(self, files: Files, fd: int, run: IndexRun) -> None:
         self._files, self._fd, self.run = files, fd, run
         self._read: dict[int, list[Entry]] = {}
 

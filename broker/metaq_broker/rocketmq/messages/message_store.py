@@ -36,7 +36,7 @@ from metaq_broker.log.engine.outcomes import (
     StorageFailed,
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.partitions.reads import AtEnd, Boundary, Moved, Slice
+from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
@@ -104,7 +104,7 @@ OnFrames = Callable[[str, int, int, FrameBlock, Sequence[int] | None, int], None
 """
 
 
-class Batch(NamedTuple):
+class ReadRecords(NamedTuple):
     """The result of a read: ``records`` as in the body of a pull, and the next queue offset.
 
     The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were scanned.
@@ -228,7 +228,7 @@ class MessageStore:
         tags: Collection[bytes] | None = None,
         condition: Condition | None = None,
         looked_at_max: int = LOOKED_AT_MAX,
-    ) -> Batch | Refusal:
+    ) -> ReadRecords | Refusal:
         """Return messages from ``queue_offset`` on; ``tags``: only with one of these tags, ``None`` = all.
 
         ``condition``: only messages whose properties satisfy it. At most ``looked_at_max`` messages are scanned.
@@ -240,13 +240,13 @@ class MessageStore:
             return log
         first, end = first_ordinal(log), log.durable_ordinal
         if not first <= queue_offset < end:
-            return Batch([], queue_offset, first, end)
+            return ReadRecords([], queue_offset, first, end)
         try:
             return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
 
-    def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> Batch | Refusal:
+    def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> ReadRecords | Refusal:
         offset, ordinal = self._ordinals.find(log, queue_offset)
         began, collected, records = offset, Collected(wanted), self._records_of(log)
         run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
@@ -258,9 +258,9 @@ class MessageStore:
                     return NumberPending(log.topic, log.index, offset)
                 break
             found = log.read(offset, frame_bytes or min(run_bytes, STRETCH_BYTES - offset % STRETCH_BYTES))
-            if isinstance(found, AtEnd):
+            if isinstance(found, ReadAtEnd):
                 break
-            if isinstance(found, Moved):
+            if isinstance(found, ReadMoved):
                 offset, ordinal = found.offset, boundary_at(log, found.offset).ordinal
                 continue
             run, before = found.read(), collected.looked_at
@@ -280,11 +280,11 @@ class MessageStore:
         if collected.looked_at:
             records.frame_bytes = (offset - began) // collected.looked_at + 1
         self._ordinals.remember(log, ordinal, offset)
-        return Batch(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
+        return ReadRecords(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
 
     def stored(
         self, topic: str, queue: int, queue_offset: int, messages_max: int, bytes_max: int
-    ) -> StoredRun | Batch | Refusal:
+    ) -> StoredRun | ReadRecords | Refusal:
         """Return where messages from ``queue_offset`` on are stored, without work for each message.
 
         At least one message, within the given number and bytes, as far as they are in one file and not known to be
@@ -293,7 +293,7 @@ class MessageStore:
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
             return log
-        nothing = Batch([], queue_offset, first_ordinal(log), log.durable_ordinal)
+        nothing = ReadRecords([], queue_offset, first_ordinal(log), log.durable_ordinal)
         if not nothing.min_offset <= queue_offset < nothing.max_offset:
             return nothing
         try:
@@ -301,10 +301,12 @@ class MessageStore:
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
 
-    def _stored(self, log: PartitionLog, nothing: Batch, messages_max: int, bytes_max: int) -> StoredRun | Refusal:
+    def _stored(
+        self, log: PartitionLog, nothing: ReadRecords, messages_max: int, bytes_max: int
+    ) -> StoredRun | Refusal:
         at = self._ordinals.find(log, nothing.next_offset)
         found = log.read(at.offset, bytes_max)
-        if isinstance(found, Moved):  # into damage
+        if isinstance(found, ReadMoved):  # into damage
             at = boundary_at(log, found.offset)
             found = log.read(at.offset, bytes_max)
         if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:

@@ -37,7 +37,7 @@ _UNKNOWN: Final = "-"
 OnNumber = Callable[[int | Exception], None]
 
 
-class State(Protocol):
+class NumberTable(Protocol):
     """The part of ``StateTable`` that is needed here."""
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -69,7 +69,7 @@ class Stretch(NamedTuple):
 class PartitionNumbers:
     """For one broker; not thread-safe."""
 
-    def __init__(self, state: State, reserved: Reserved | None = None) -> None:
+    def __init__(self, state: NumberTable, reserved: Reserved | None = None) -> None:
         self._state, self._reserved = state, reserved
         self._stretches: dict[int, Stretch] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
@@ -180,7 +180,7 @@ class PartitionNumbers:
         known[1][stretch_number] = number
 
 
-def leave_numbers_out(state: State, reserved: Reserved) -> None:
+def leave_numbers_out(state: NumberTable, reserved: Reserved) -> None:
     """Skip numbers that the master may have assigned after the copy of ``state``.
 
     Raises:

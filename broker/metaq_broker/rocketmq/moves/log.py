@@ -42,7 +42,7 @@ class MoveLog(Protocol[M_contra]):
         """Read some messages from ordinal ``first`` on; ``next_ordinal`` = ``first``: there are no more."""
 
 
-class State(Protocol):
+class MoveTable(Protocol):
     """A durable table of small values."""
 
     def get(self, key: str) -> bytes | None: ...
@@ -60,7 +60,7 @@ class State(Protocol):
         """Call back when all changes until now are durable."""
 
 
-def save(state: State, key: str, value: bytes, saved: Saved | None = None) -> None:
+def save(state: MoveTable, key: str, value: bytes, saved: Saved | None = None) -> None:
     """Set a value; ``saved`` is called once, also when the table is full or closed."""
     try:
         state.put(key, value, saved)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.rocketmq.moves.log import Queue
-from metaq_broker.rocketmq.moves.mover import Mover, Receipt
+from metaq_broker.rocketmq.moves.mover import Mover, MoveReceipt
 
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
@@ -26,7 +26,7 @@ class Movable(Protocol[M_co]):
 
 
 def move_all(
-    mover: Mover[M], waiting: Sequence[Movable[M]], moved: Callable[[Sequence[Receipt] | Refusal], None]
+    mover: Mover[M], waiting: Sequence[Movable[M]], moved: Callable[[Sequence[MoveReceipt] | Refusal], None]
 ) -> None:
     """Move messages; ``moved`` is called once, when all of them are durable or some are not.
 
@@ -38,10 +38,10 @@ def move_all(
         if each.target is not None and not mover.was_moved(each.origin):
             queues.setdefault(each.target, []).append(each)
     left = len(queues)
-    done: dict[Queue, Receipt] = {}
+    done: dict[Queue, MoveReceipt] = {}
     refusals: list[Refusal] = []
 
-    def one(queue: Queue, outcome: Receipt | Refusal) -> None:
+    def one(queue: Queue, outcome: MoveReceipt | Refusal) -> None:
         nonlocal left
         left -= 1
         if isinstance(outcome, Refusal):

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
-from metaq_broker.rocketmq.moves.log import MoveLog, Origins, Queue, State, save
+from metaq_broker.rocketmq.moves.log import MoveLog, MoveTable, Origins, Queue, save
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class _Period:
     queues: set[Queue] = field(default_factory=set)
 
 
-class Receipt:
+class MoveReceipt:
     """A moved message. Pass it to ``noted`` when the note is durable."""
 
     __slots__ = ("_period",)
@@ -60,13 +60,13 @@ class Receipt:
             self._period = None
 
 
-Moved = Callable[[Receipt | Refusal], None]
+Moved = Callable[[MoveReceipt | Refusal], None]
 
 
 class Mover(Generic[M]):
     """Moves messages. Do not move any before ``recover`` has returned ``True``."""
 
-    def __init__(self, log: MoveLog[M], state: State) -> None:
+    def __init__(self, log: MoveLog[M], state: MoveTable) -> None:
         self._log, self._state = log, state
         self._floors: dict[Queue, int] = {}
         self._durable: set[Queue] = set()
@@ -76,7 +76,7 @@ class Mover(Generic[M]):
         self.blocked = False
         """Whether the last part that ``recover`` tried could not be read now; it is tried again."""
         self._refused = 0
-        self._moved: dict[int, Receipt | None] = {}
+        self._moved: dict[int, MoveReceipt | None] = {}
         found = _read_floors(state.get(KEY))
         self._to_read = list(found.items())
         self._floors.update(found)
@@ -112,19 +112,19 @@ class Mover(Generic[M]):
         """Return whether the message that waited at ``origin`` was moved (before a restart or since) without a note."""
         return origin in self._moved
 
-    def remember(self, origins: Iterable[int], receipt: Receipt | None) -> None:
+    def remember(self, origins: Iterable[int], receipt: MoveReceipt | None) -> None:
         """Remember moved messages for the next attempt, because others of the same unit were not moved."""
         self._moved.update(dict.fromkeys(origins, receipt))
 
-    def forget(self, origins: Iterable[int]) -> list[Receipt]:
+    def forget(self, origins: Iterable[int]) -> list[MoveReceipt]:
         """Forget these messages; return their remembered receipts."""
         found = (self._moved.pop(origin, None) for origin in origins)
         return [receipt for receipt in found if receipt is not None]
 
-    def hold(self) -> Receipt:
-        """Keep the found floors until all moves before the restart are noted; see ``Receipt``."""
+    def hold(self) -> MoveReceipt:
+        """Keep the found floors until all moves before the restart are noted; see ``MoveReceipt``."""
         self._before.open_moves += 1
-        return Receipt(self._before)
+        return MoveReceipt(self._before)
 
     # ---- moving
 
@@ -138,7 +138,7 @@ class Mover(Generic[M]):
             period = self._now
             period.open_moves += 1
             period.queues.add(queue)
-            receipt = Receipt(period)
+            receipt = MoveReceipt(period)
 
             answered = False
 

@@ -52,7 +52,7 @@ from metaq_broker.rocketmq.nameserver.routes import (
     BROKER_TIMEOUT_MS,
     UNIT,
     UNIT_SUBSCRIPTION,
-    Registration,
+    BrokerRegistration,
     RouteTable,
 )
 from metaq_broker.rocketmq.session import Call, RemotingSession
@@ -163,7 +163,7 @@ class NameServerRequests:
 
     def _registered(self, call: Call, header: RegisterBroker, body: RegisterBrokerBody) -> RemotingCommand:
         command, topics = call.request, body.topic_config_serialize_wrapper
-        who = Registration(
+        who = BrokerRegistration(
             header.cluster_name,
             header.broker_name,
             header.broker_addr,
@@ -189,7 +189,7 @@ class NameServerRequests:
         order = self._key_values.namespace(ORDER_TOPICS)
         return command.reply(0, response.ext(), b"" if order is None else KVTable(table=dict(order)).to_json())
 
-    def _other_address(self, who: Registration) -> str | None:
+    def _other_address(self, who: BrokerRegistration) -> str | None:
         """Return the address of another live broker with this one's name and id; ``None`` if there is none."""
         address = self._routes.address_of(who.name, who.broker_id)
         is_other = address not in (None, who.address)
@@ -198,7 +198,8 @@ class NameServerRequests:
     def _unregister(self, call: Call) -> RemotingCommand:
         header = UnregisterBroker.from_ext(call.request.ext)
         self._routes.unregister(
-            Registration(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id), call.session
+            BrokerRegistration(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id),
+            call.session,
         )
         _LOG.info("broker unregistered", extra={"fields": {"broker": header.broker_name, "id": header.broker_id}})
         return call.request.reply()

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.errors import FieldError
-from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody
 from metaq.protocols.remoting.bodies.routes import (
     MASTER_ID,
     READABLE,
@@ -55,7 +55,7 @@ class RouteLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerRegistration:
     """A registering broker. ``broker_id`` 0 is a master; ``timeout_ms``: how long it may be silent.
 
     ``filter_servers`` are texts that are sent with routes.
@@ -88,7 +88,7 @@ class Registration:
 class Live:
     """A broker that is alive."""
 
-    registration: Registration
+    registration: BrokerRegistration
     data_version: DataVersion
     owner: object
     seen_ms: int
@@ -124,7 +124,7 @@ class RouteTable:
     # ---- registrations
 
     def register(
-        self, who: Registration, topics: Mapping[str, TopicConfig], version: DataVersion, owner: object
+        self, who: BrokerRegistration, topics: Mapping[str, TopicConfigBody], version: DataVersion, owner: object
     ) -> Live | None:
         """Register a broker; return its master if it is a slave whose master is alive.
 
@@ -159,7 +159,7 @@ class RouteTable:
             return None
         return self._live.get((who.cluster, master))
 
-    def unregister(self, who: Registration, owner: object = None) -> None:
+    def unregister(self, who: BrokerRegistration, owner: object = None) -> None:
         """Remove a broker, unless it is reserved or not registered with this name, id and address."""
         live = self._live.get(key := (who.cluster, who.address))
         if live is not None and (live.registration.name, live.registration.broker_id) == (who.name, who.broker_id):
@@ -180,7 +180,7 @@ class RouteTable:
         if live is not None:
             live.seen_ms = self._now_ms()
 
-    def connection_lost(self, owner: object) -> list[Registration]:
+    def connection_lost(self, owner: object) -> list[BrokerRegistration]:
         """Forget the brokers that registered last on a connection; return them."""
         lost = [self._live.pop(key).registration for key in self._owned.pop(owner, ())]
         for who in lost:
@@ -273,16 +273,16 @@ class RouteTable:
 
     # ---- the tables
 
-    def _is_reserved(self, who: Registration, owner: object) -> bool:
+    def _is_reserved(self, who: BrokerRegistration, owner: object) -> bool:
         return who.broker_id == MASTER_ID and self._reserved.get(who.name, owner) is not owner
 
-    def _check_reserved(self, who: Registration, known: Live | None, owner: object) -> None:
+    def _check_reserved(self, who: BrokerRegistration, known: Live | None, owner: object) -> None:
         if self._is_reserved(who, owner):
             raise FieldError("REGISTER_BROKER", "brokerName", who.name, "another: the broker of this port has it")
         if known is not None and self._is_reserved(known.registration, owner):
             raise FieldError("REGISTER_BROKER", "brokerAddr", who.address, "another: the broker of this port has it")
 
-    def _check(self, who: Registration, topics: Mapping[str, TopicConfig], known: Live | None) -> None:
+    def _check(self, who: BrokerRegistration, topics: Mapping[str, TopicConfigBody], known: Live | None) -> None:
         if known is None and len(self._live) >= self._limits.brokers_max:
             raise FieldError("REGISTER_BROKER", "brokerAddr", who.address, f"one of {self._limits.brokers_max} brokers")
         broker = self._brokers.get(who.name)
@@ -299,7 +299,7 @@ class RouteTable:
                 allowed = f"1 to {NAME_CHARACTERS_MAX} characters"
                 raise FieldError("REGISTER_BROKER", "topicName", topic.topic_name, allowed)
 
-    def _put_queues(self, name: str, topic: TopicConfig) -> None:
+    def _put_queues(self, name: str, topic: TopicConfigBody) -> None:
         queues = self._topics.setdefault(topic.topic_name, {})
         self._queue_rows += name not in queues
         self._topics_of.setdefault(name, set()).add(topic.topic_name)
@@ -326,7 +326,7 @@ class RouteTable:
             queues[name] = replace(queues[name], perm=change(queues[name].perm))
         return len(topics)
 
-    def _forget_address(self, who: Registration) -> None:
+    def _forget_address(self, who: BrokerRegistration) -> None:
         broker = self._brokers.get(who.name)
         if broker is None or broker.addresses.get(who.broker_id) != who.address:
             return

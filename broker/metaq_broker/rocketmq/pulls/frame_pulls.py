@@ -20,7 +20,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullFrames, PullFramesResponse, PullMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, Refusal
 from metaq_broker.rocketmq.dispatcher import Dispatcher
-from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, NumberPending, StoredRun
+from metaq_broker.rocketmq.messages.message_store import MessageStore, NumberPending, ReadRecords, StoredRun
 from metaq_broker.rocketmq.pulls.pulls import Pulls
 from metaq_broker.rocketmq.refusals import worded
 from metaq_broker.rocketmq.session import Call
@@ -99,10 +99,10 @@ def _as_pull(asked: PullFrames) -> PullMessage:
     )
 
 
-def _without_messages(command: RemotingCommand, asked: PullFrames, found: Batch | Refusal) -> RemotingCommand:
+def _without_messages(command: RemotingCommand, asked: PullFrames, found: ReadRecords | Refusal) -> RemotingCommand:
     """Return the response where there are no messages, with why."""
     if isinstance(found, PartitionEmpty):
-        found = Batch([], 0, 0, 0)
+        found = ReadRecords([], 0, 0, 0)
     if isinstance(found, Refusal):
         refused = worded(asked.topic, asked.queue_id, found)
         return command.reply(refused.code, remark=refused.remark)

@@ -39,7 +39,7 @@ from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
-from metaq_broker.rocketmq.messages.message_store import Batch, MessageStore, NumberPending
+from metaq_broker.rocketmq.messages.message_store import MessageStore, NumberPending, ReadRecords
 from metaq_broker.rocketmq.pulls.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
 from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPull, WaitingPulls
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
@@ -185,7 +185,7 @@ class Pulls:
             text = f"The broker's consumer filter data is not exist! The condition cannot be used: {fault}"
             return Refused(ResponseCode.FILTER_DATA_NOT_EXIST, text)
 
-    def read(self, asked: PullMessage, offset: int, picked: Picked) -> Batch | Refusal:
+    def read(self, asked: PullMessage, offset: int, picked: Picked) -> ReadRecords | Refusal:
         bytes_max, messages_max = self._config.pull_bytes_max, self._config.pull_messages_max
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
@@ -253,7 +253,7 @@ class _Pull:
         """Read again; answer if there are matching messages. Return whether the pull is finished."""
         found = self._pulls.read(self.asked, self._offset, self._picked)
         for _ in range(LOOKS_MAX):  # then the client gets the next offset, and continues there
-            if not isinstance(found, Batch) or found.records or found.next_offset <= self._offset:
+            if not isinstance(found, ReadRecords) or found.records or found.next_offset <= self._offset:
                 break
             self._offset = found.next_offset  # none of them matches: continue to wait behind them
             found = self._pulls.read(self.asked, self._offset, self._picked)
@@ -272,19 +272,19 @@ class _Pull:
         if response is not None:
             self.call.answer(response)
 
-    def _is_at_end(self, found: Batch | Refusal) -> bool:
-        if isinstance(found, Batch):
+    def _is_at_end(self, found: ReadRecords | Refusal) -> bool:
+        if isinstance(found, ReadRecords):
             return not found.records and self._offset == found.max_offset
         return isinstance(found, PartitionEmpty) and self._offset == 0
 
-    def _response(self, found: Batch | Refusal) -> RemotingCommand | None:
+    def _response(self, found: ReadRecords | Refusal) -> RemotingCommand | None:
         """Return the response, ``None`` if it was sent already."""
         command, offset = self.call.request, self._offset
         if isinstance(found, NumberPending):  # the time is up just before it has one
-            found = Batch([], offset, 0, offset)
+            found = ReadRecords([], offset, 0, offset)
         if isinstance(found, PartitionEmpty):
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
-            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, Batch([], 0, 0, 0))
+            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, ReadRecords([], 0, 0, 0))
         if isinstance(found, Refusal):
             refused = worded(self.asked.topic, self.asked.queue_id, found)
             return command.reply(refused.code, remark=refused.remark)
@@ -306,11 +306,11 @@ class _Pull:
             return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", found.max_offset, found)
         return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
 
-    def _count(self, found: Batch) -> None:
+    def _count(self, found: ReadRecords) -> None:
         records, asked = found.records, self.asked
         self._pulls.count(asked.topic, asked.consumer_group, len(records), sum(map(len, records)))
 
-    def _reply(self, code: int, status: str, next_offset: int, found: Batch) -> RemotingCommand:
+    def _reply(self, code: int, status: str, next_offset: int, found: ReadRecords) -> RemotingCommand:
         self._count(found)
         values = str(next_offset), str(found.min_offset), str(found.max_offset)
         ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}

@@ -28,7 +28,7 @@ from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SEND_CODES, SendMessage
 from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.log.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
+from metaq_broker.log.engine.topics import WRITE, ServedTopic, TopicRefused, Topics
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -157,15 +157,15 @@ class Sends:
             return _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, str(error)))
         return _answer(call.request, unknown_topic(header.topic)) if made is None else None
 
-    def _make_topic(self, header: SendMessage, created: OnDurable) -> TopicSettings | None:
+    def _make_topic(self, header: SendMessage, created: OnDurable) -> ServedTopic | None:
         if header.topic.startswith(RETRY_PREFIX):
-            settings = TopicSettings(1, 1)
+            settings = ServedTopic(1, 1)
             self._topics.create(header.topic, settings, created)
             return settings
         queues = header.default_topic_queue_nums or self._config.default_queues
         return self._topics.create_like(header.topic, header.default_topic, queues, created)
 
-    def _send(self, send: Send, settings: TopicSettings) -> RemotingCommand | None:
+    def _send(self, send: Send, settings: ServedTopic) -> RemotingCommand | None:
         command, topic, queue = send.call.request, send.header.topic, send.queue
         if not settings.perm & WRITE:
             text = f"the broker[{self._config.advertised_host}] sending message is forbidden for topic[{topic}]"

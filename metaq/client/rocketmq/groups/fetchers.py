@@ -13,7 +13,7 @@ from metaq.backends.rocketmq.pulls import PulledQueue
 from metaq.backends.rocketmq.waiting_pulls import Outcome, is_lasting, submit_pull
 from metaq.client.groups.fetchers import FetchLog, FetchThreads
 from metaq.client.groups.owned import Owned
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.queue import Pull, QueueAnswer
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
@@ -31,7 +31,7 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
 
     def __init__(
         self,
-        state: GroupState[RocketDelivery, Pull, QueueAnswer],
+        state: ConsumerState[RocketDelivery, Pull, QueueAnswer],
         directory: NameServerDirectory,
         client: RemotingClient,
         group: str,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from metaq.backends.rocketmq.pulls import ALL, Found, Moved, NotYet, Subscription
+from metaq.backends.rocketmq.pulls import ALL, Moved, NotYet, PulledRecords, Subscription
 from metaq.backends.rocketmq.waiting_pulls import Outcome
 from metaq.client.groups.deliveries import Settler
-from metaq.client.groups.owned import POLL_STEPS, Chunk, Jump, Owned
+from metaq.client.groups.owned import POLL_STEPS, Chunk, OffsetJump, Owned
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery, original_topic
 from metaq.client.rocketmq.records import received_fields
 from metaq.discovery.zk_layout import GroupOffset
@@ -78,9 +78,9 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
 
     def _restart(self, offset: int) -> None:
         self._fetched = self._end = offset  # of the pulled and of the decoded messages
-        self._answers: deque[Found | Moved] = deque()
+        self._answers: deque[PulledRecords | Moved] = deque()
         self._buffered = 0
-        self._found: Found | None = None
+        self._found: PulledRecords | None = None
         self._at = 0  # position of its next record
         self._batch: Iterator[Record] = iter(())  # rest of a record with several messages
         self._current: Record | None = None  # the next message to check
@@ -101,7 +101,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         full = self._buffered >= self._share_of(self._settings.buffer_bytes)
         return self.rests or self._asked is not None or full
 
-    def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> Jump | None:
+    def fetched(self, request: Pull, outcome: QueueAnswer | None, now_s: float) -> OffsetJump | None:
         if request is not self._asked:
             return None  # rolled back meanwhile
         self._asked = None
@@ -110,7 +110,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
             self._pause(now_s)
             return None
         match outcome.outcome:
-            case Found() as found:
+            case PulledRecords() as found:
                 self._answers.append(found)
                 self._buffered += len(found.data)
                 self._fetched, self._broker_id = found.next_offset, found.broker_id
@@ -125,7 +125,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
                 return self._move(request.offset, moved, outcome.from_master, now_s)
         return None
 
-    def _move(self, asked: int, moved: Moved, from_master: bool, now_s: float) -> Jump | None:
+    def _move(self, asked: int, moved: Moved, from_master: bool, now_s: float) -> OffsetJump | None:
         # a new queue: it ends before the position, and has its first message
         is_another = moved.first == 0 and from_master
         to = moved.first if asked < moved.first or is_another else moved.end
@@ -135,7 +135,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
             return None
         self._answers.append(Moved(to, to))  # earlier answers are processed first
         self._fetched = to
-        return Jump(self.where, asked, to)
+        return OffsetJump(self.where, asked, to)
 
     def _pause(self, now_s: float) -> None:
         self._pause_s = min(self._settings.poll_max_s, self._pause_s + self._settings.poll_max_s / POLL_STEPS)
@@ -204,7 +204,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
             self._at += record.size
         return True
 
-    def _begin(self, answer: Found | Moved) -> None:
+    def _begin(self, answer: PulledRecords | Moved) -> None:
         if isinstance(answer, Moved):
             self._end = answer.first
         else:

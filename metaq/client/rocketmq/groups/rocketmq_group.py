@@ -16,11 +16,11 @@ from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
 from metaq.client.groups.bounded import bounded
-from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
+from metaq.client.groups.coordinator import CoordinatorSettings, MemberCoordinator
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.metaq_group import state_folder
 from metaq.client.groups.parking import PARKED_FILE
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import FileOffsets
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.fetchers import PullThreads
@@ -84,7 +84,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
     """One consumer of RocketMQ brokers."""
 
     options: RocketOptions
-    state: GroupState[RocketDelivery, Pull, QueueAnswer]
+    state: ConsumerState[RocketDelivery, Pull, QueueAnswer]
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
         self.cluster, group, clock = cluster, options.group, cluster.pool.clock
@@ -96,7 +96,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         consumer_id = options.consumer_id or f"{own_ip()}@{os.getpid()}-{uuid.uuid4().hex[:12]}"
         within_s = min(OFFSETS_S, cluster.pool.timeouts.all_tries_s)
         self._offsets = Offsets(cluster.pool, cluster.directory, _NO_RETRIES, group, within_s)
-        state: GroupState[RocketDelivery, Pull, QueueAnswer] = GroupState(
+        state: ConsumerState[RocketDelivery, Pull, QueueAnswer] = ConsumerState(
             retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
         )
         member = Member(
@@ -110,7 +110,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._membership = self._member(consumer_id, options)
         self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
         at_brokers = BrokerOffsets(self._offsets, clock, verify_zero=options.start != "earliest")
-        coordinator = Coordinator(
+        coordinator = MemberCoordinator(
             state,
             self._membership,
             at_brokers if options.offsets is None else bounded(options.offsets),

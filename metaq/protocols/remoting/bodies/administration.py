@@ -8,7 +8,7 @@ from typing import Annotated
 from metaq.protocols.remoting.bodies.groups import SubscriptionData, SubscriptionGroupConfig
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.offsets import ConsumeStats
-from metaq.protocols.remoting.bodies.registration import TopicConfig
+from metaq.protocols.remoting.bodies.registration import TopicConfigBody
 from metaq.protocols.remoting.wire_types import I32, I64, Wire
 
 
@@ -114,7 +114,7 @@ class TopicConfigList(JsonBody):
 
     NAME = "CreateTopicListRequestBody"
 
-    topic_config_list: tuple[TopicConfig, ...] = ()
+    topic_config_list: tuple[TopicConfigBody, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ class LockBatchResponseBody(JsonBody):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection(JsonBody):
+class ClientConnection(JsonBody):
     """One client of a group."""
 
     client_id: str
@@ -138,7 +138,7 @@ class Connection(JsonBody):
 class ConsumerConnection(JsonBody):
     """The clients and subscriptions of a group of consumers."""
 
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -149,7 +149,7 @@ class ConsumerConnection(JsonBody):
 class ProducerConnection(JsonBody):
     """The clients of a group of producers."""
 
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class DataVersion(JsonBody):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig(JsonBody):
+class TopicConfigBody(JsonBody):
     """One topic of a broker.
 
     ``perm``: 4 = read, 2 = write, 1 = template. ``topic_sys_flag``: 1 = unit, 2 = unit subscription.
@@ -76,7 +76,7 @@ class TopicConfig(JsonBody):
         return f"{text} {json.dumps(self.attributes, separators=(',', ':'))}" if self.attributes else text
 
     @classmethod
-    def from_text(cls, text: str) -> TopicConfig:
+    def from_text(cls, text: str) -> TopicConfigBody:
         """Parse the form of ``to_text``.
 
         Raises:
@@ -97,7 +97,7 @@ class TopicConfigs(JsonBody):
 
     NAME = "TopicConfigSerializeWrapper"
 
-    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    topic_config_table: dict[str, TopicConfigBody] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     topic_queue_mapping_info_map: dict[str, Any] | None = None
 
@@ -155,7 +155,7 @@ def _inflated(body: Buffer) -> RegisterBrokerBody:
     parts = _Parts(data)
     limit = PART_BARE_KEYS_BYTES_MAX
     version = DataVersion.from_json(parts.text(), limit)
-    table = {topic.topic_name: topic for topic in map(TopicConfig.from_text, parts.texts())}
+    table = {topic.topic_name: topic for topic in map(TopicConfigBody.from_text, parts.texts())}
     servers = load_json(parts.text(), _NAME, limit)
     mappings = [load_json(text.encode(), _NAME, limit) for text in parts.texts()] if parts.has_more else []
     infos = {str(each.get("topic")): each for each in mappings if isinstance(each, dict)}

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.backends.metaq.batch_writer import BatchWriter
-from metaq.backends.metaq.transactions import Posted, Transactions, Vote
+from metaq.backends.metaq.transactions import Posted, TransactionSteps, Vote
 from metaq.errors import BrokerError, MetaqError, TransactionError
 from metaq.model import Address, TopicPartition, Xid
 from metaq.net.retry import Attempts
-from metaq.protocols.text.commands import Transaction
+from metaq.protocols.text.commands import TransactionCommand
 from metaq_spark.backends.metaq.cluster import RetryingSessions
-from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.blocks import EncodedBlock
 from metaq_spark.errors import BranchLost
 
 BRANCH_BYTES_MAX: Final = 16 << 20
@@ -64,7 +64,7 @@ class _Branch:
     writer: BatchWriter
     begun_s: float
     byte_count: int = 0
-    blocks: list[tuple[TopicPartition, Block]] = field(default_factory=list)
+    blocks: list[tuple[TopicPartition, EncodedBlock]] = field(default_factory=list)
     sent: int = 0
 
     def send(self) -> None:
@@ -86,7 +86,7 @@ class BrokerBranches:
         self._sequence = itertools.count()
         self._lease = sessions.lease(address)
         self._session = self._lease.__enter__()
-        self._transactions = Transactions(self._session)
+        self._transactions = TransactionSteps(self._session)
         self._open: _Branch | None = None
         self._ended: list[_Branch] = []
         """Those for which PREPARE was sent, in the order of their blocks."""
@@ -102,7 +102,7 @@ class BrokerBranches:
         """Keys in the order of their blocks; they are final, and count, once ``settle`` has returned."""
         return [branch.xid for branch in self._ended]
 
-    def put(self, target: TopicPartition, block: Block) -> None:
+    def put(self, target: TopicPartition, block: EncodedBlock) -> None:
         """Add a block to the open branch, after beginning one if there is none.
 
         Raises:
@@ -155,7 +155,7 @@ class BrokerBranches:
             posted = self._under_way[0]
             text = self._transactions.settle(posted)
             self._under_way.popleft()
-            type_ = posted.command.type if isinstance(posted.command, Transaction) else ""
+            type_ = posted.command.type if isinstance(posted.command, TransactionCommand) else ""
             if type_ == "DECIDED":
                 self.decided = self._transactions.read_batch(text)
             elif type_ == "PREPARE":
@@ -181,7 +181,7 @@ class BrokerBranches:
         keys = [*self.prepared, *([self._open.xid] if self._open else [])]
         try:
             self._session.reopen()  # requests in flight on the old connection do not matter any more
-            transactions = Transactions(self._session)
+            transactions = TransactionSteps(self._session)
             for posted in [transactions.post("ROLLBACK", key) for key in keys]:
                 self._session.wait(posted.opaque, GIVE_UP_S)
         except (MetaqError, RuntimeError):
@@ -220,7 +220,7 @@ class BrokerBranches:
 
     def _put_again(self) -> None:
         """Put the blocks into new branches that were under way when the connection was lost."""
-        self._transactions = Transactions(self._session)
+        self._transactions = TransactionSteps(self._session)
         self._under_way.clear()
         interrupted = [*self._unsure, *([self._open] if self._open else [])]
         for posted in [self._transactions.post("ROLLBACK", branch.xid) for branch in interrupted]:

@@ -111,7 +111,7 @@ def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
 
 
 class MetaQTransaction:
-    """Implements ``Transaction`` for a write with ``options``; made on the driver."""
+    """Implements ``SinkTransaction`` for a write with ``options``; made on the driver."""
 
     def __init__(self, options: SinkOptions, streaming: bool) -> None:
         """Name the write and find out whether it was written before. Raises as ``plan_transaction``."""

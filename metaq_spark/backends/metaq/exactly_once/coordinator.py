@@ -33,11 +33,11 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.session import OUTSTANDING_MAX
-from metaq.backends.metaq.transactions import DecidedBatch, LastDecision, Posted, Transactions
+from metaq.backends.metaq.transactions import DecidedBatch, LastDecision, Posted, TransactionSteps
 from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
 from metaq.net.retry import persist
-from metaq.protocols.text.commands import Transaction, TransactionType
+from metaq.protocols.text.commands import TransactionCommand, TransactionType
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
 from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule, Known, newest_batch
@@ -168,14 +168,14 @@ class Conversation:
     def __init__(self, participants: Participants, sessions: RetryingSessions) -> None:
         self._participants, self._sessions = participants, sessions
         self._leases = ExitStack()
-        self._brokers: dict[int, Transactions] = {}
+        self._brokers: dict[int, TransactionSteps] = {}
         self._decider: int | None = None
 
     def __enter__(self) -> Conversation:
         with ExitStack() as leases:
             for broker_id, address in sorted(self._participants.items()):
                 session = leases.enter_context(self._sessions.lease(address))
-                self._brokers[broker_id] = Transactions(session)
+                self._brokers[broker_id] = TransactionSteps(session)
             self._leases = leases.pop_all()
         return self
 
@@ -287,7 +287,7 @@ class Conversation:
         deque(self._all("FORGET", ended), maxlen=0)
 
     def end_query(self, query: str) -> None:
-        """Have every broker forget the query; see ``Transactions.end_query``."""
+        """Have every broker forget the query; see ``TransactionSteps.end_query``."""
         self._ask_all("FORGET", query)
 
     def _ask_all(self, type_: TransactionType, query: str) -> dict[int, str]:
@@ -340,7 +340,7 @@ def _check_repetition(batch: BatchName, now: Contents, decided: str, accepted: b
     _log.warning("%s", conflict)
 
 
-def _refusal(broker: Transactions, posted: Posted) -> TransactionError | None:
+def _refusal(broker: TransactionSteps, posted: Posted) -> TransactionError | None:
     try:
         broker.settle(posted)
     except TransactionError as refused:
@@ -359,7 +359,7 @@ def _unfinished(broker_id: int, posted: Posted, error: TransactionError) -> Meta
 
 
 def _key(posted: Posted) -> Xid:
-    assert isinstance(posted.command, Transaction)
+    assert isinstance(posted.command, TransactionCommand)
     assert isinstance(posted.command.key, Xid)
     return posted.command.key
 

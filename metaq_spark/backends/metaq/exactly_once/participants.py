@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from metaq.backends.metaq.session import Session
-from metaq.discovery.stats import TopicSettings, parse_broker
+from metaq.discovery.stats import AcceptedTopics, parse_broker
 from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
@@ -68,7 +68,7 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
             if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
             require_extensions(session)
-            timeouts_s.append(TopicSettings(session.ask(Stats("config", 0))).transaction_timeout_s_max)
+            timeouts_s.append(AcceptedTopics(session.ask(Stats("config", 0))).transaction_timeout_s_max)
         if participants.setdefault(broker.broker_id, address) != address:
             raise DirectoryConflict(broker.broker_id, [str(participants[broker.broker_id]), str(address)])
     if not participants:

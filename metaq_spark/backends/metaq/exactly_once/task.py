@@ -24,7 +24,7 @@ from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits, Broke
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, BranchName
 from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
 from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.blocks import EncodedBlock
 from metaq_spark.sink.backend import WriteTask
 
 AGE_SHARE: Final = 0.25
@@ -57,7 +57,7 @@ class TransactionalPuts:
         self._failure: MetaqError | None = None
         self._watch: _Watch | None = None
 
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+    def put(self, target: TopicPartition, address: Address, block: EncodedBlock) -> None:
         with self._lock:
             self._raise_failure()
             self._broker(target, address).put(target, block)
@@ -135,7 +135,7 @@ class TransactionalPuts:
 class UnsentPuts:
     """Sends nothing, because the batch was written before: only reports what would have been written."""
 
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None: ...
+    def put(self, target: TopicPartition, address: Address, block: EncodedBlock) -> None: ...
 
     def finish(self) -> tuple[Xid, ...]:
         return ()

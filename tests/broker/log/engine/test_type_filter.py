@@ -12,7 +12,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.type_filter import SCAN_BYTES_MAX, BetweenBoundaries, LargeFrame, scan
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.partitions.reads import AtEnd, Moved
+from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_body, encode_frame
@@ -55,8 +55,8 @@ class TestScan:
         assert scan(log, 0, 1 << 20, {b"a"}) == Selection(end, [(0, A), (len(A + NONE + B), A)])
         assert scan(log, len(A), 1 << 20, {b"b"}) == Selection(end, [(len(A + NONE), B)])
         assert scan(log, 0, 1 << 20, {b"c"}) == Selection(end, [])
-        assert scan(log, end, 1 << 20, {b"a"}) == AtEnd(end, end)
-        assert scan(log, -1, 1 << 20, {b"a"}) == Moved(0)
+        assert scan(log, end, 1 << 20, {b"a"}) == ReadAtEnd(end, end)
+        assert scan(log, -1, 1 << 20, {b"a"}) == ReadMoved(0)
 
     @pytest.mark.parametrize("bytes_max", [1, 19, 20, len(A), len(A) + 1])
     def test_at_least_one_frame_is_looked_at(self, bytes_max: int, tmp_path: Path) -> None:

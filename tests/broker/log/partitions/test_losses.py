@@ -16,7 +16,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.partitions.reads import Moved
+from metaq_broker.log.partitions.reads import ReadMoved
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored import FOLDER, SMALL, START_MS, QuickFiles, by_offset, contents, frames
 
@@ -94,7 +94,7 @@ def test_a_lost_end_is_quarantined_and_the_log_goes_on_behind_it(
     kept = contents(log)
     assert kept.items() < by_offset(frames(COUNT)).items()
     (hole,) = [each for each in log.quarantined if each.end == end]
-    assert log.read(hole.start, 100) == Moved(end)
+    assert log.read(hole.start, 100) == ReadMoved(end)
     # An exact end keeps the partition's incarnation; where readers may know more, it gets another one.
     assert (log.incarnation == incarnation) == clean
     (loss,) = store.losses

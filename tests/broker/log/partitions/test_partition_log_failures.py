@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from metaq_broker.log.files.errors import LogFailed
-from metaq_broker.log.partitions.partition_log import AtEnd, LogSettings, PartitionLog
+from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, ReadAtEnd
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segment, open_log
 
@@ -89,7 +89,7 @@ def test_after_a_failed_sync_nothing_later_is_acknowledged(tmp_path: Path) -> No
     assert "durable failed: Input/output error" in log.failure
     assert log.pending_sync() is None
     assert log.readable_end == durable_end
-    assert log.read(durable_end, 100) == AtEnd(durable_end, durable_end)
+    assert log.read(durable_end, 100) == ReadAtEnd(durable_end, durable_end)
     assert contents(log) == by_offset(frames(5))
     with pytest.raises(LogFailed):
         log.append(frames(1))

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from examples import spread
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.partitions.partition_log import Moved, Slice
+from metaq_broker.log.partitions.partition_log import ReadMoved, Slice
 from metaq_broker.log.retention.archive import (
     CHUNK_BYTES,
     PackingStopped,
@@ -59,7 +59,7 @@ def test_a_partition_without_its_oldest_segments(removal: Removal, suffix: str |
         assert contents(again) == ALL[20:]
         assert (again.message_count, again.start_offset) == (23, len(b"".join(ALL[:20])))
         assert again.ordinal(again.start_offset) == 20
-        assert again.read(0, 100) == Moved(again.start_offset)
+        assert again.read(0, 100) == ReadMoved(again.start_offset)
 
 
 def leave(log: object, removal: Removal, count: int, files: Files | None = None) -> None:

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
-from metaq_broker.log.partitions.partition_log import Moved, PartitionLog
+from metaq_broker.log.partitions.partition_log import PartitionLog, ReadMoved
 from metaq_broker.log.retention.retention import Retention, Retired
 from metaq_broker.testing import Fault
 from retained import ORDERS, SETTINGS, Harness, SlowWorker, contents, due_on_faulty_files, frames
@@ -33,7 +33,7 @@ async def halted_run(
 async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) -> None:
     log = harness.add()
     _, running, worker = await halted_run(harness, passed=1)  # the first entry of the index that is left is synced
-    assert log.read(0, 100) == Moved(1200)
+    assert log.read(0, 100) == ReadMoved(1200)
     assert len(list(log.directory.glob("*.meta"))) == 5
     log.append(frames(20, 43))
     log.sync()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.log.engine.id_clock import IdClock
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.partitions.partition_log import Moved, PartitionLog
+from metaq_broker.log.partitions.partition_log import PartitionLog, ReadMoved
 from metaq_broker.log.retention.archive import archive_path, pack, zip_path
 from metaq_broker.log.retention.retention import Retention
 from metaq_broker.testing import Fault, FaultyFiles
@@ -41,7 +41,7 @@ async def test_a_run_removes_what_is_too_old_and_nothing_else(harness: Harness) 
     assert retired[:2] == ("orders", 0)
     assert retired[3:] == (4, 1200, None)
     assert contents(log) == frames(3, 40)
-    assert log.read(0, 100) == Moved(1200)
+    assert log.read(0, 100) == ReadMoved(1200)
     assert await retention.tick() == []
 
 

@@ -11,10 +11,10 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.log.files.errors import PartitionRefused
 from metaq_broker.log.files.files import HandleCache
 from metaq_broker.log.partitions.partition_log import (
-    AtEnd,
     LogSettings,
-    Moved,
     PartitionLog,
+    ReadAtEnd,
+    ReadMoved,
     Slice,
 )
 from metaq_broker.log.segments.segment import delete_segment
@@ -222,16 +222,16 @@ def test_read_table(tmp_path: Path) -> None:
     log.sync()
     log.append(sized(1, 50, first=5))
     rows = [
-        (-1, 10, Moved(0)),
+        (-1, 10, ReadMoved(0)),
         (0, 10, (0, 10)),
         (3, 1000, (3, 97)),
         (99, 1000, (99, 1)),
         (100, 1000, (0, 100)),
         (200, 1000, (0, 50)),
         (249, 1000, (49, 1)),
-        (250, 1000, AtEnd(250, 250)),
-        (299, 1000, AtEnd(250, 299)),
-        (1 << 62, 1, AtEnd(250, 1 << 62)),
+        (250, 1000, ReadAtEnd(250, 250)),
+        (299, 1000, ReadAtEnd(250, 299)),
+        (1 << 62, 1, ReadAtEnd(250, 1 << 62)),
     ]
     for offset, bytes_max, expected in rows:
         found = log.read(offset, bytes_max)
@@ -253,7 +253,7 @@ def test_damage_is_stepped_over(tmp_path: Path) -> None:
     before = log.read(offsets[2], 10_000)
     assert isinstance(before, Slice)
     assert before.length == offsets[4] - offsets[2]
-    assert log.read(offsets[4], 10_000) == log.read(offsets[4] + 7, 1) == Moved(offsets[5])
+    assert log.read(offsets[4], 10_000) == log.read(offsets[4] + 7, 1) == ReadMoved(offsets[5])
     assert log.segment_start(offsets[4]) == 0
 
 
@@ -261,7 +261,7 @@ def test_damage_is_stepped_over(tmp_path: Path) -> None:
 def test_what_is_not_durable_is_not_served(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(frames(1))
-    assert log.read(0, 100) == AtEnd(0, 0)
+    assert log.read(0, 100) == ReadAtEnd(0, 0)
     assert (log.boundary(10), log.ordinal(10), log.offset_of_message(1), log.first_at(0)) == (0, 0, 0, 0)
     assert (log.message_count, log.unflushed_messages) == (1, 1)
     log.sync()
@@ -281,7 +281,7 @@ def test_deleting_moves_the_start(tmp_path: Path) -> None:
     drop_segments(log, 2)
     start = segments[2].start
     assert log.start_offset == start
-    assert log.read(0, 10) == Moved(start)
+    assert log.read(0, 10) == ReadMoved(start)
     assert (log.segment_start(0), log.boundary(0), log.first_at(0)) == (start, start, start)
     kept = {at: item for at, item in by_offset(stored).items() if at >= start}
     assert contents(log) == kept

@@ -22,7 +22,7 @@ from metaq_broker.operate.control.messages import (
     REQUEST_BYTES_MAX,
     Arguments,
     CommandRefused,
-    Request,
+    ControlRequest,
     decode_reply,
     decode_request,
     encode_refusal,
@@ -37,9 +37,9 @@ from metaq_broker.operate.control.socket_file import SOCKET_NAME, connect_to, li
 
 @pytest.mark.parametrize(
     "request_",
-    [Request("status"), Request("close", {"topic": "b\udc80 ü\n", "first": 0, "last": 3, "force": True})],
+    [ControlRequest("status"), ControlRequest("close", {"topic": "b\udc80 ü\n", "first": 0, "last": 3, "force": True})],
 )
-def test_requests_survive_the_line(request_: Request) -> None:
+def test_requests_survive_the_line(request_: ControlRequest) -> None:
     line = encode_request(request_)
     assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
     assert decode_request(line) == request_
@@ -185,7 +185,7 @@ def test_a_broker_that_goes_away_in_the_middle(tmp_path: Path) -> None:
     served.sendall(b'{"result":')
     served.close()
     with pytest.raises(NoBroker, match=r"the connection to the broker broke|ended before it answered"):
-        asking.ask(Request("status"))
+        asking.ask(ControlRequest("status"))
     asking.close()
     listener.close()
 

@@ -13,7 +13,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.run_marks import FILE_NAME as LAST_RUN
 from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.operate.fsck.journal import check_journal
-from metaq_broker.operate.fsck.progress import Progress, size_text
+from metaq_broker.operate.fsck.progress import ProgressBar, size_text
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.records import Undecided
 from stored import QuickFiles
@@ -168,7 +168,7 @@ def test_a_damaged_journal_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_bar_grows_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     terminal, clock = io.StringIO(), ManualClock()
-    progress = Progress(2048, terminal, clock)
+    progress = ProgressBar(2048, terminal, clock)
     progress.begin("orders-0", 1024)
     clock.advance(50)
     progress.advance(10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.statistics import RESET_INTERVAL_S, Rates, Realtime, Statistics
+from metaq_broker.statistics import RESET_INTERVAL_S, Rates, RealtimeCount, Statistics
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def test_totals_and_realtime_figures(statistics: Statistics) -> None:
     statistics.puts("other", 1, 5)
     statistics.puts_failed("tracked", 2)
     assert (statistics.commands["put"], statistics.commands["put_failed"]) == (4, 2)
-    assert statistics.realtime("message_size") == Realtime(4, 35)
-    assert statistics.topic_realtime("message_size", "tracked") == Realtime(3, 30)
+    assert statistics.realtime("message_size") == RealtimeCount(4, 35)
+    assert statistics.topic_realtime("message_size", "tracked") == RealtimeCount(3, 30)
     assert statistics.topic_realtime("put", "other") is None
     assert statistics.any_topic_counted("put")
     assert not statistics.any_topic_counted("get")
@@ -41,11 +41,11 @@ def test_reset_clears_realtime_figures_only(statistics: Statistics, clock: Manua
 def test_realtime_figures_are_cleared_every_half_hour(statistics: Statistics, clock: ManualClock) -> None:
     statistics.offset("tracked")
     clock.advance(RESET_INTERVAL_S * 1000 - 1)
-    assert statistics.realtime("offset") == Realtime(1, 1)
+    assert statistics.realtime("offset") == RealtimeCount(1, 1)
     clock.advance(1)
     assert statistics.realtime("offset") is None
     statistics.offset("tracked")
-    assert statistics.realtime("offset") == Realtime(1, 1)
+    assert statistics.realtime("offset") == RealtimeCount(1, 1)
 
 
 def test_the_last_minute(statistics: Statistics, clock: ManualClock) -> None:

@@ -16,8 +16,8 @@ from metaq.backends.metaq.session import Session
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_client import connected
 from metaq.discovery.zk_layout import (
-    Layout,
     ZooKeeperAddress,
+    ZooKeeperLayout,
     member_topics_text,
     parse_member_topics,
 )
@@ -146,6 +146,6 @@ def test_forgetting_a_broker_takes_its_list_away(brokers: Brokers, zookeeper: Zo
     assert brokers.start("one", "[topic=orders]\n", 4).stop() == 0
     address = ZooKeeperAddress.parse(zookeeper.option)
     with connected(address.hosts, 10.0) as client:
-        assert forget_broker(client, Layout(address.root), 4) is None
+        assert forget_broker(client, ZooKeeperLayout(address.root), 4) is None
     assert zookeeper.text("/members/4") is None
     assert directory_of(zookeeper).brokers() == {}

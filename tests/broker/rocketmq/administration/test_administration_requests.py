@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
-from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, Subscription
+from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.testing import FaultyFiles
@@ -27,7 +27,7 @@ from metaq.protocols.remoting.bodies.offsets import (
     TopicOffset,
     TopicStats,
 )
-from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.registration import TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -54,7 +54,7 @@ from metaq.protocols.remoting.headers.offsets import GetAllConsumerOffset, GetAl
 @pytest.fixture
 def front(tmp_path: Path) -> Iterator[Front]:
     made = Front(tmp_path)
-    made.topics.create("T", TopicSettings(2, 2))
+    made.topics.create("T", ServedTopic(2, 2))
     made.store.times["T", 0] = [1000, 1300, 2000]
     made.steps.run_all()
     return made
@@ -101,7 +101,7 @@ def test_a_topic_is_made_and_changed(tmp_path: Path) -> None:
     assert (response.code, response.ext, response.remark) == (0, {}, "not set any response code")
     front.ask(made("new", 5, 5, 4))
     again = front.restarted(files.crash(Random(1)))
-    assert again.topics.settings("new") == TopicSettings(5, 5, 4, order=True)
+    assert again.topics.settings("new") == ServedTopic(5, 5, 4, order=True)
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_a_topic_that_transactions_need_stays(front: Front, monkeypatch: pytest.
     front.offsets.commit("T", "g", 0, 3)
     response = delete(front, "T")
     assert (response.code, "needed by transactions" in str(response.remark)) == (1, True)
-    assert front.topics.settings("T") == TopicSettings(2, 2)
+    assert front.topics.settings("T") == ServedTopic(2, 2)
     assert front.offsets.get("T", "g", 0) == 3
 
 
 def test_topics_are_shown(front: Front) -> None:
     table = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body)
-    assert table.topic_config_table["T"] == TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    assert table.topic_config_table["T"] == TopicConfigBody(topic_name="T", read_queue_nums=2, write_queue_nums=2)
     assert table.topic_config_table["TBW102"].perm == 7
     assert table.data_version.counter == 1
     assert {"configured", "SELF_TEST_TOPIC", "SCHEDULE_TOPIC_XXXX", BROKER} <= table.topic_config_table.keys()
@@ -161,7 +161,7 @@ def test_topics_are_shown(front: Front) -> None:
     front.stores.counts["RMQ_SYS_TRANS_HALF_TOPIC"] = 1
     table = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body)
     assert internal & table.topic_config_table.keys() == {"RMQ_SYS_TRANS_HALF_TOPIC"}
-    one = TopicConfig.from_json(front.ask(GetTopicConfig(topic="configured")).body)
+    one = TopicConfigBody.from_json(front.ask(GetTopicConfig(topic="configured")).body)
     assert (one.read_queue_nums, one.perm) == (3, 6)
     assert front.ask(GetTopicConfig(topic="never")).code == 17
 
@@ -232,7 +232,7 @@ def test_the_lag_of_a_group(front: Front) -> None:
     assert ConsumeStats.from_json(front.ask(GetConsumeStats(consumer_group="h")).body).offset_table == {}
     assert len(ConsumeStats.from_json(front.ask(GetConsumeStats(consumer_group="h", topic="T")).body).offset_table) == 2
     identity = ClientIdentity("c", "1")
-    front.members.consumer_seen(identity, ConsumerGroup("g", (Subscription("U"),)), notify=False)
+    front.members.consumer_seen(identity, ConsumerGroup("g", (GroupSubscription("U"),)), notify=False)
     assert ConsumeStats.from_json(front.ask(GetConsumeStats(consumer_group="g")).body).offset_table == {}
 
 
@@ -243,7 +243,7 @@ def test_all_offsets_and_readers(front: Front) -> None:
     assert all_offsets == b'{"offsetTable":{"T@g":{1:3,0:2}}}'
     assert ConsumerOffsets.from_json(all_offsets).offset_table == {"T@g": {0: 2, 1: 3}}
     assert DelayOffsets.from_json(front.ask(GetAllDelayOffset()).body).offset_table == {1: 3}
-    front.members.consumer_seen(ClientIdentity("c", "1"), ConsumerGroup("h", (Subscription("T"),)), notify=False)
+    front.members.consumer_seen(ClientIdentity("c", "1"), ConsumerGroup("h", (GroupSubscription("T"),)), notify=False)
     readers = GroupList.from_json(front.ask(QueryTopicConsumeByWho(topic="T")).body)
     assert readers.group_list == ("g", "h")
 
@@ -275,6 +275,6 @@ def test_what_nobody_answers_is_answered_with_3(front: Front) -> None:
 
 def test_an_older_versions_kind_of_topic_is_the_usual_one(front: Front) -> None:
     """A name server of Java's refuses all topics of a broker otherwise."""
-    front.topics.create("T", TopicSettings(1, 1, filter_type="JUNK"))
+    front.topics.create("T", ServedTopic(1, 1, filter_type="JUNK"))
     table = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body).topic_config_table
     assert table["T"].topic_filter_type == "SINGLE_TAG"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq_broker.log.files.files import DiskSpace
-from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
+from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, RunningFigures, Totals
 from metaq_broker.rocketmq.pulls.filters import filter_checker
 from recordings import lines
 from remoting_brokers import FakeSession, Front
@@ -116,7 +116,7 @@ def test_answers_are_those_recorded(tmp_path: Path) -> None:
 
 def test_figures_have_names_that_the_real_broker_has() -> None:
     (line,) = [line for line in lines("administration.jsonl") if line["code"] == 28]
-    moment = Moment(disk=DiskSpace(1, 2))
+    moment = CurrentFigures(disk=DiskSpace(1, 2))
     ours = RunningFigures(Totals, lambda: moment, lambda: 1.0, lambda: 0).table().keys()
     real = line["reply"]["json"]["table"].keys()
     assert (ours - real, real - ours) == ({"heldPulls", "connections", "getTransferredTps"}, set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from metaq_broker.log.files.files import DiskSpace
-from metaq_broker.rocketmq.administration.running_figures import Moment, RunningFigures, Totals
+from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, RunningFigures, Totals
 
 
 class Broker:
@@ -14,7 +14,7 @@ class Broker:
     def __init__(self) -> None:
         self.now = 50.0
         self.totals = Totals(100, 1000, 50, 5)
-        self.moment = Moment()
+        self.moment = CurrentFigures()
         self.midnight_ms = 20_000 * 86_400_000
         self.figures = RunningFigures(
             lambda: self.totals, lambda: self.moment, lambda: self.now, lambda: self.midnight_ms + int(self.now * 1000)
@@ -64,7 +64,7 @@ def test_totals_of_days() -> None:
 
 def test_other_figures() -> None:
     broker = Broker()
-    broker.moment = Moment(7, 4, 3, 1234, DiskSpace(1 << 30, 4 << 30), {2: (5, 9)})
+    broker.moment = CurrentFigures(7, 4, 3, 1234, DiskSpace(1 << 30, 4 << 30), {2: (5, 9)})
     broker.now += 90_061
     table = broker.figures.table()
     assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
@@ -81,7 +81,7 @@ def test_times_of_puts_are_counted_in_ranges_and_not_less_than_they_were() -> No
     empty = broker.figures.table()
     assert (empty["putLatency99"], empty["putMessageEntireTimeMax"]) == ("0.00", "0")
     put_seconds = (0.001, 50), (0.005, 98), (0.25, 99), (5.0, 100), (inf, 100)
-    broker.moment = Moment(put_seconds=put_seconds, puts_failed=3, unsynced_bytes=1536, longest_pull_s=0.0125)
+    broker.moment = CurrentFigures(put_seconds=put_seconds, puts_failed=3, unsynced_bytes=1536, longest_pull_s=0.0125)
     table = broker.figures.table()
     assert (table["putLatency99"], table["putLatency999"], table["putMessageEntireTimeMax"]) == (
         *("250.00", "5000.00", "5000"),

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.log.files.files import Files
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
@@ -92,7 +92,7 @@ class Replayed:
         self.broker = broker
         broker.mount_sends()
         for topic in ("CT", "CX"):
-            broker.topics.create(topic, TopicSettings(2, 2))
+            broker.topics.create(topic, ServedTopic(2, 2))
         self.index = KeyIndex.open(Files(), folder / "rocketmq-keys", dict)
         self.lookups = LookupRequests(broker.store, self.index, dict)
         self.lookups.mount(broker.dispatcher)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.outcomes import PartitionUnavailable
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from remoting_brokers import BROKER, FakeSession, Front
 
@@ -27,7 +27,7 @@ from metaq.protocols.remoting.headers.offsets import ResetOffset
 @pytest.fixture
 def front(tmp_path: Path) -> Front:
     made = Front(tmp_path)
-    made.topics.create("T", TopicSettings(2, 1))
+    made.topics.create("T", ServedTopic(2, 1))
     made.store.times["T", 0] = [1000, 1300, 2000]
     return made
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, NameRefused
-from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, Members, Subscription
+from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription, Members
 
 
 class Clock:
@@ -26,7 +26,7 @@ class KnownMembers:
 
     def beat(self, connection: str, group: str, *topics: str, client_id: str | None = None, version: int = 1) -> bool:
         identity = ClientIdentity(connection, client_id or f"id-{connection}")
-        subscriptions = tuple(Subscription(topic, version=version) for topic in topics)
+        subscriptions = tuple(GroupSubscription(topic, version=version) for topic in topics)
         consumer = ConsumerGroup(group, subscriptions)
         self.members.check(identity, [consumer], [])
         return self.members.consumer_seen(identity, consumer)
@@ -160,15 +160,15 @@ KIBIBYTE = "x" * 1024
 @pytest.mark.parametrize(
     "subscription",
     [
-        Subscription("T", KIBIBYTE),
-        Subscription("T", kind=KIBIBYTE),
-        Subscription("T", tags=(KIBIBYTE,)),
-        Subscription("T", tags=("",) * 1001),
-        Subscription("T", tag_hashes=(1,) * 1001),
+        GroupSubscription("T", KIBIBYTE),
+        GroupSubscription("T", kind=KIBIBYTE),
+        GroupSubscription("T", tags=(KIBIBYTE,)),
+        GroupSubscription("T", tags=("",) * 1001),
+        GroupSubscription("T", tag_hashes=(1,) * 1001),
     ],
     ids=["expression", "kind", "tag", "empty tags", "hashes"],
 )
-def test_everything_of_a_subscription_counts(subscription: Subscription) -> None:
+def test_everything_of_a_subscription_counts(subscription: GroupSubscription) -> None:
     known = KnownMembers(GroupLimits(expression_bytes_max=1000))
     with pytest.raises(GroupLimitReached, match="bytes in a subscription"):
         known.members.check(ClientIdentity("a", "id"), [ConsumerGroup("g", (subscription,))], [])
@@ -178,7 +178,7 @@ def test_subscriptions_that_do_not_count_are_not_kept() -> None:
     """Those of an older version than the known ones: they are in no sum."""
     known = KnownMembers()
     known.beat("a", "g", "T", version=9)
-    old = ConsumerGroup("g", (Subscription("T", KIBIBYTE, version=1),), "PULL")
+    old = ConsumerGroup("g", (GroupSubscription("T", KIBIBYTE, version=1),), "PULL")
     known.members.consumer_seen(ClientIdentity("a", "id-a"), old)
     entry = known.members._consumers["g"]
     assert (entry.last.consume_type, entry.last.subscriptions) == ("PULL", ())
@@ -190,7 +190,7 @@ def test_a_tag_counts_once_against_the_limit_of_a_subscription() -> None:
     members, client = Members(lambda: 0.0, limits), ClientIdentity("a", "id-a")
 
     def check(expression: str, *tags: str, hashes: int = 0) -> None:
-        subscription = Subscription("T", expression, tags=tags, tag_hashes=tuple(range(hashes)))
+        subscription = GroupSubscription("T", expression, tags=tags, tag_hashes=tuple(range(hashes)))
         members.check(client, [ConsumerGroup("g", (subscription,))], [])
 
     check("t" * 1000, "t" * 999)

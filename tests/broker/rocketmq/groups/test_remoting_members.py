@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.pulls.filters import filter_checker
@@ -148,11 +148,11 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(front: Front) -> None:
     front.groups.put("h", GroupSettings(retry_queues=3))
     joined(front, "1", "g", "h")
     assert front.groups.get("g") == GroupSettings()
-    assert front.topics.settings("%RETRY%g") == TopicSettings(1, 1)
-    assert front.topics.settings("%RETRY%h") == TopicSettings(3, 3)
+    assert front.topics.settings("%RETRY%g") == ServedTopic(1, 1)
+    assert front.topics.settings("%RETRY%h") == ServedTopic(3, 3)
     front.steps.run_all(1.0)
     again = front.restarted()
-    assert again.topics.settings("%RETRY%h") == TopicSettings(3, 3)
+    assert again.topics.settings("%RETRY%h") == ServedTopic(3, 3)
     assert members(again, "g") == 1  # nobody has said that it is there yet
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnavailable, StorageFailed
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.testing import FaultyFiles
 from remoting_brokers import Front, ext_of
 
@@ -77,7 +77,7 @@ def test_an_answered_commit_is_on_the_disk(tmp_path: Path) -> None:
 def test_a_oneway_commit_is_on_the_disk_within_a_second(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     front = Front(tmp_path, files)
-    front.topics.create("T", TopicSettings(1, 1))
+    front.topics.create("T", ServedTopic(1, 1))
     session = front.send(to_request(commit(3), oneway=True))
     assert query(front) == 3
     front.steps.run_all(1.0)

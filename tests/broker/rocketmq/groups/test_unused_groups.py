@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.engine.topics import TopicSettings
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.groups.unused_groups import LOOK_S, UnusedGroups
@@ -62,7 +62,7 @@ def test_a_hundred_thousand_groups_of_one_hostile_client_stop_nobody(front: Fron
     assert size < 100 * 2 * 512
     assert (front.root / "rocketmq-state").stat().st_size < 2 << 20
     assert join(front, "somebody else") == 0
-    front.topics.create("of somebody else", TopicSettings(1, 1))
+    front.topics.create("of somebody else", ServedTopic(1, 1))
     known = front.groups.all().keys()
     assert kept | {"somebody else"} <= known
     assert front.offsets.get("configured", "with offsets", 0) == 3
@@ -111,10 +111,10 @@ def test_groups_topics_leave_the_others_their_number(front: Front, monkeypatch: 
     for group in "ab":
         assert join(front, group) == 0
     for topic in ("orders", "bills"):
-        front.topics.create(topic, TopicSettings(1, 1))
+        front.topics.create(topic, ServedTopic(1, 1))
     for topic in ("more", "%DLQ%a"):
         with pytest.raises(Exception, match="clients have made 2 topics"):
-            front.topics.create(topic, TopicSettings(1, 1))
+            front.topics.create(topic, ServedTopic(1, 1))
     front.topics.delete("%RETRY%b")
-    front.topics.create("%DLQ%a", TopicSettings(1, 1))
-    front.topics.create("%DLQ%a", TopicSettings(2, 2))
+    front.topics.create("%DLQ%a", ServedTopic(1, 1))
+    front.topics.create("%DLQ%a", ServedTopic(2, 2))

@@ -10,9 +10,9 @@ from metaq_broker.log.engine.outcomes import DiskFull, Refusal
 from metaq_broker.rocketmq.half_messages.half_log import (
     ASKED,
     ENDED,
-    Decided,
     GroupWrong,
     HalfEnded,
+    HalfMessageDecided,
     HalfUnknown,
     Note,
     OriginWrong,
@@ -78,7 +78,7 @@ class Broker(MovingBroker):
             self.log.unreadable[unreadable] = DiskFull("damaged")
         self.halves = Halves(self.log)
         self.half_messages = HalfMessages(self.halves, self.mover, self.log, lambda: None, policy)
-        self.outcomes: list[Decided | Refusal] = []
+        self.outcomes: list[HalfMessageDecided | Refusal] = []
         self.recover()
 
     def store(self, text: str, stored_ms: int = NOW, group: str = "shop", patience_ms: int = 0) -> int:
@@ -117,7 +117,7 @@ def test_a_commit_delivers_and_a_rollback_does_not() -> None:
     assert broker.outcomes == []
     broker.run()
     assert len(broker.outcomes) == 2
-    assert set(broker.outcomes) == {Decided(True), Decided(False)}
+    assert set(broker.outcomes) == {HalfMessageDecided(True), HalfMessageDecided(False)}
     assert broker.delivered() == ["a"]
     assert broker.log.disk.queues[ORDERS][0].origin == first + 1
     assert broker.notes() == [f"{ENDED}1", f"{ENDED}0"]
@@ -134,7 +134,7 @@ def test_a_second_decision_changes_nothing(first: bool, again: bool) -> None:
     assert broker.outcomes == [HalfEnded(ordinal)]
     broker.run()
     broker.decide(ordinal, again)
-    assert broker.outcomes == [HalfEnded(ordinal), Decided(first), HalfEnded(ordinal)]
+    assert broker.outcomes == [HalfEnded(ordinal), HalfMessageDecided(first), HalfEnded(ordinal)]
     broker = started(broker.log.disk)
     broker.decide(ordinal, again)
     broker.run()
@@ -191,7 +191,7 @@ def test_what_the_disk_refuses_can_be_decided_again() -> None:
     broker.log.refusals.clear()
     broker.decide(ordinal)
     broker.run()
-    assert broker.outcomes[1:] == [Decided(True)]
+    assert broker.outcomes[1:] == [HalfMessageDecided(True)]
     assert broker.delivered() == ["a"]
 
 
@@ -201,7 +201,7 @@ def test_a_note_that_the_disk_refuses_is_written_as_soon_as_it_can_be() -> None:
     broker.log.refusals[NOTES] = DiskFull("no space")
     broker.decide(ordinal)
     broker.run()
-    assert broker.outcomes == [Decided(True)]
+    assert broker.outcomes == [HalfMessageDecided(True)]
     assert broker.half_messages.run(NOW) <= NOW + RETRY_MS
     broker.decide(ordinal, commit=False)
     assert broker.outcomes[1:] == [HalfEnded(ordinal)]
@@ -216,7 +216,7 @@ def test_decisions_that_come_before_all_is_read_are_not_lost() -> None:
     broker = Broker(broker.log.disk)
     broker.decide(ordinal)
     broker.run()
-    assert broker.outcomes == [Decided(True)]
+    assert broker.outcomes == [HalfMessageDecided(True)]
     assert broker.delivered() == ["a"]
 
 
@@ -246,7 +246,7 @@ def test_kills_between_any_two_steps(seed: int) -> None:
             broker.decide(ordinal, wanted[ordinal])
         broker.sync_some(random, ticks=0.2)
         if random.random() < 0.1:
-            reported = [each for each in broker.outcomes if isinstance(each, Decided)]
+            reported = [each for each in broker.outcomes if isinstance(each, HalfMessageDecided)]
             assert len(reported) <= 40
             broker = Broker(broker.log.crash(random), policy)
     broker.run(now)
@@ -291,7 +291,7 @@ def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixt
         broker.decide(each)
     broker.run()
     assert broker.delivered() == ["first", "second"]
-    assert broker.outcomes == [Decided(True)] * 2
+    assert broker.outcomes == [HalfMessageDecided(True)] * 2
     again = Broker(broker.log.disk)
     again.run()
     assert (len(again.half_messages), again.delivered()) == (0, ["first", "second"])
@@ -328,7 +328,7 @@ def test_a_producer_may_change_a_decision_that_the_disk_has_refused() -> None:
     broker.run()
     broker.log.refusals.clear()
     broker.run(NOW + 60_000)
-    assert broker.outcomes == [DiskFull("there is no space"), Decided(False)]
+    assert broker.outcomes == [DiskFull("there is no space"), HalfMessageDecided(False)]
     assert broker.delivered() == []
 
 
@@ -345,7 +345,7 @@ def test_topics_that_were_numbered_anew_are_read_from_their_starts(
         broker.decide(each)
     broker.run()
     assert broker.delivered() == ["first", "second"]
-    assert broker.outcomes == [Decided(True)] * 2
+    assert broker.outcomes == [HalfMessageDecided(True)] * 2
     assert caplog.messages.count("half messages: a topic was renumbered; producers are asked") == 1
 
 

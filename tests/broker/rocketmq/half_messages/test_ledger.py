@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq_broker.rocketmq.half_messages.ledger import Half, Ledger, Positions
+from metaq_broker.rocketmq.half_messages.ledger import Half, Ledger, RestartOrdinals
 
 
 def half(ordinal: int, stored_ms: int = 0, patience_ms: int | None = None) -> Half:
@@ -10,7 +10,7 @@ def half(ordinal: int, stored_ms: int = 0, patience_ms: int | None = None) -> Ha
 
 
 def ledger(*ordinals: int, first: int = 0) -> Ledger:
-    made = Ledger(Positions(first, 0))
+    made = Ledger(RestartOrdinals(first, 0))
     for ordinal in ordinals:
         made.add(half(ordinal))
     return made
@@ -45,7 +45,7 @@ def test_the_first_note_about_an_open_one_is_read_again() -> None:
 
 
 def test_notes_that_are_read_before_their_messages() -> None:
-    open_ones = Ledger(Positions(5, 7))
+    open_ones = Ledger(RestartOrdinals(5, 7))
     open_ones.noted(6, 7, ended=False)
     open_ones.noted(6, 8, ended=False)
     open_ones.noted(5, 9, ended=True)
@@ -57,7 +57,7 @@ def test_notes_that_are_read_before_their_messages() -> None:
 
 
 def test_who_is_to_be_asked() -> None:
-    open_ones = Ledger(Positions(0, 0))
+    open_ones = Ledger(RestartOrdinals(0, 0))
     for each in (half(0, 1000), half(1, 2000), half(2, 1000, 60_000), half(3, 1000)):
         open_ones.add(each)
     deciding = open_ones.get(3)

@@ -12,7 +12,7 @@ from metaq_broker.rocketmq.key_index.run_file import (
     BLOCK_ENTRIES,
     Covered,
     Entry,
-    Run,
+    IndexRun,
     RunDamaged,
     encode_entry,
     find_in_run,
@@ -24,7 +24,7 @@ from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 COVERED = [Covered("orders", 0, 5, 105), Covered("%RETRY%group", 3, 0, 7)]
 
 
-def write(files: Files, path: Path, written: list[Entry], coverage: list[Covered]) -> Run:
+def write(files: Files, path: Path, written: list[Entry], coverage: list[Covered]) -> IndexRun:
     return write_run(files, path, [encode_entry(*each) for each in written], coverage)
 
 

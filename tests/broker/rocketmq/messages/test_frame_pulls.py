@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionEmpty
-from metaq_broker.rocketmq.messages.message_store import Batch, StoredRun
+from metaq_broker.rocketmq.messages.message_store import ReadRecords, StoredRun
 from test_message_store import Opened, play, play_with_damage
 
 from metaq.formats.frames import Frame, walk
@@ -89,7 +89,7 @@ def test_outside_the_queue_there_is_nothing(tmp_path: Path) -> None:
         assert opened.store.stored("t", 2, 0, 10, 1000) == PartitionEmpty("t", 2)
         await opened.send(b"one")
         for offset in (-1, 1, 7):
-            assert opened.store.stored("t", 0, offset, 10, 1000) == Batch([], offset, 0, 1)
+            assert opened.store.stored("t", 0, offset, 10, 1000) == ReadRecords([], offset, 0, 1)
         opened.engine.close_partition("t", 0)
         assert opened.store.stored("t", 0, 0, 10, 1000) == PartitionClosed(0)
 

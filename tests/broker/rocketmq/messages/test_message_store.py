@@ -18,10 +18,10 @@ from metaq_broker.log.state.state_table import LoopDriver, StateTable
 from metaq_broker.log.sync.flush import GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.rocketmq.messages.message_store import (
-    Batch,
     MessageStore,
     NumberPending,
     OutgoingMessage,
+    ReadRecords,
     StoredBatch,
 )
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
@@ -78,10 +78,10 @@ class Opened:
         self.store.when_numbered(pending, future.set_result)
         return await future
 
-    def read(self, offset: int = 0, messages: int = 100, size: int = 1 << 20, **more: object) -> Batch:
+    def read(self, offset: int = 0, messages: int = 100, size: int = 1 << 20, **more: object) -> ReadRecords:
         """Read what is there."""
         batch = self.store.read("t", 0, offset, messages, size, **more)  # type: ignore[arg-type]
-        assert isinstance(batch, Batch), batch
+        assert isinstance(batch, ReadRecords), batch
         return batch
 
     def bodies(self, offset: int = 0, **more: object) -> list[bytes]:
@@ -230,7 +230,7 @@ def test_outside_the_queue_there_is_nothing(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.send(b"one")
         for offset in (-1, 1, 7):
-            assert opened.read(offset) == Batch([], offset, 0, 1)
+            assert opened.read(offset) == ReadRecords([], offset, 0, 1)
         assert opened.store.min_offset("t", 2) == opened.store.max_offset("t", 2) == 0
         for wrong in (-1, 2 << 40, 7, 1 << 62):
             assert opened.store.find(wrong) == NothingAt(wrong)

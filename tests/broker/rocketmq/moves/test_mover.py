@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal
 from metaq_broker.rocketmq.moves.log import Queue
-from metaq_broker.rocketmq.moves.mover import KEY, Mover, Receipt
+from metaq_broker.rocketmq.moves.mover import KEY, Mover, MoveReceipt
 from waiting_topics import Disk, MemoryLog, Message
 
 ORDERS, BILLS = Queue("orders", 0), Queue("bills", 1)
@@ -25,11 +25,11 @@ class Moves:
 
     def __init__(self, mover: Mover[Message]) -> None:
         self.mover = mover
-        self.receipts: dict[int, Receipt] = {}
+        self.receipts: dict[int, MoveReceipt] = {}
         self.refused: list[Refusal] = []
 
     def begin(self, number: int, queue: Queue = ORDERS) -> None:
-        def moved(outcome: Receipt | Refusal) -> None:
+        def moved(outcome: MoveReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):
                 self.refused.append(outcome)
             else:
@@ -158,7 +158,7 @@ def test_crashes_at_any_step_neither_lose_nor_double(seed: int) -> None:
         position = int(log.table.get("position", b"0"))
         life = random.randint(1, 40)
 
-        def note(done: int, receipts: list[Receipt], log: MemoryLog = log) -> None:
+        def note(done: int, receipts: list[MoveReceipt], log: MemoryLog = log) -> None:
             log.put("position", str(done).encode(), lambda _: [each.noted() for each in receipts])
 
         while life:
@@ -168,7 +168,7 @@ def test_crashes_at_any_step_neither_lose_nor_double(seed: int) -> None:
                 if mover.was_moved(number):
                     note(number, [])
                 else:
-                    outcome: list[Receipt | Refusal] = []
+                    outcome: list[MoveReceipt | Refusal] = []
                     mover.move(random.choice((ORDERS, BILLS)), [Message(str(number), number)], outcome.append)
                     while not outcome:
                         if life <= 0:
@@ -177,7 +177,7 @@ def test_crashes_at_any_step_neither_lose_nor_double(seed: int) -> None:
                         log.sync_one(random)
                     if not outcome:
                         break
-                    note(number, [each for each in outcome if isinstance(each, Receipt)])
+                    note(number, [each for each in outcome if isinstance(each, MoveReceipt)])
             elif random.random() < 0.3:
                 mover.tick()
             elif log.under_way:

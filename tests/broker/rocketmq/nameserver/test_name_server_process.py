@@ -29,7 +29,7 @@ from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
-    TopicConfig,
+    TopicConfigBody,
     TopicConfigs,
     write_registration,
 )
@@ -163,7 +163,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 def registration(
     name: str, topics: int, *, port: int = 1, compressed: bool = False, version: int = 1
 ) -> RemotingCommand:
-    table = {f"topic-{n}": TopicConfig(topic_name=f"topic-{n}", read_queue_nums=4) for n in range(topics)}
+    table = {f"topic-{n}": TopicConfigBody(topic_name=f"topic-{n}", read_queue_nums=4) for n in range(topics)}
     configs = TopicConfigs(topic_config_table=table, data_version=DataVersion(timestamp=1, counter=version))
     body = write_registration(RegisterBrokerBody(topic_config_serialize_wrapper=configs), compressed, 407)
     ext = {"brokerName": name, "brokerAddr": f"h:{port}", "clusterName": "C", "haServerAddr": "", "brokerId": "0"}

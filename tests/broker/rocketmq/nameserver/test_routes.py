@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.rocketmq.nameserver.routes import BROKER_TIMEOUT_MS, Registration, RouteLimits, RouteTable
+from metaq_broker.rocketmq.nameserver.routes import BROKER_TIMEOUT_MS, BrokerRegistration, RouteLimits, RouteTable
 
 from metaq.errors import FieldError
-from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfig
+from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody
 
 V1, V2 = DataVersion(timestamp=1, counter=1), DataVersion(timestamp=1, counter=2)
 
 
-def topics(**reads: int) -> dict[str, TopicConfig]:
-    return {name: TopicConfig(topic_name=name, read_queue_nums=count) for name, count in reads.items()}
+def topics(**reads: int) -> dict[str, TopicConfigBody]:
+    return {name: TopicConfigBody(topic_name=name, read_queue_nums=count) for name, count in reads.items()}
 
 
-def broker(name: str = "a", broker_id: int = 0, port: int = 1, cluster: str = "C", **fields: int) -> Registration:
-    return Registration(cluster, name, f"h:{port}", broker_id, f"h:{port + 1}", **fields)
+def broker(name: str = "a", broker_id: int = 0, port: int = 1, cluster: str = "C", **fields: int) -> BrokerRegistration:
+    return BrokerRegistration(cluster, name, f"h:{port}", broker_id, f"h:{port + 1}", **fields)
 
 
 class Table(RouteTable):
@@ -218,15 +218,15 @@ def test_a_broker_name_is_in_one_cluster() -> None:
 def test_registrations_that_cannot_be(fields: dict[str, object]) -> None:
     good = {"cluster": "C", "name": "a", "address": "h:1", "broker_id": 0}
     with pytest.raises(FieldError):
-        Registration(**{**good, **fields})  # type: ignore[arg-type]
-    assert Registration(**good)  # type: ignore[arg-type]
+        BrokerRegistration(**{**good, **fields})  # type: ignore[arg-type]
+    assert BrokerRegistration(**good)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256])
 def test_topic_names_that_cannot_be(name: str) -> None:
     table = Table()
     with pytest.raises(FieldError, match="topicName"):
-        table.register(broker(), {"t": TopicConfig(topic_name=name)}, V1, "m")
+        table.register(broker(), {"t": TopicConfigBody(topic_name=name)}, V1, "m")
     assert table.empty()
 
 
@@ -235,7 +235,7 @@ def test_topic_names_that_cannot_be(name: str) -> None:
     [broker(port=9), broker(port=9, cluster="D"), broker(port=1), broker("b", port=1)],
     ids=["address", "cluster", "same", "name"],
 )
-def test_a_reserved_broker_is_its_owner_s(other: Registration) -> None:
+def test_a_reserved_broker_is_its_owner_s(other: BrokerRegistration) -> None:
     table = Table()
     table.reserve("a", "own")
     table.register(broker(), topics(T=4), V1, "own")

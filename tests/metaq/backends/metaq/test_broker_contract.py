@@ -16,7 +16,7 @@ from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
 from metaq.backends.metaq.positions import incarnation, offset_of_message, ordinal_at
 from metaq.backends.metaq.puts import encode_block, put, put_batch
 from metaq.backends.metaq.session import Session
-from metaq.discovery.stats import TopicSettings, parse_broker, parse_incarnations, parse_offsets, parse_topics
+from metaq.discovery.stats import AcceptedTopics, parse_broker, parse_incarnations, parse_offsets, parse_topics
 from metaq.errors import BrokerError, ConnectionFailed
 from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange, PartitionState
@@ -189,7 +189,7 @@ def test_what_the_directory_asks(session: Session, topic: str) -> None:
     assert parse_broker(session.ask(Stats("", 0))).broker_id == 5
     assert sorted(parse_topics(session.ask(Stats("topics", 0)))) == sorted(TOPICS)
     assert readable(session, topic) == {1: OffsetRange(0, 100)}
-    settings = TopicSettings(session.ask(Stats("config", 0)))
+    settings = AcceptedTopics(session.ask(Stats("config", 0)))
     assert [settings.partition_count(name) for name in (topic, "other")] == [2, 0]
     assert session.ask(Stats("nosuch", 0)).startswith("STATS\r\nnosuch\r\nresultCode 1\r\n")
 

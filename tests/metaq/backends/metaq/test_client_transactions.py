@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from fix_client import ADDRESS, scripted_session
 
-from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.errors import ExtensionMissing, ProtocolError, TransactionError
 from metaq.model import LocalTransactionId, Xid
 from metaq.testing.scripted import Expect, Say, Step
@@ -22,7 +22,7 @@ class Bench:
 
     def __init__(self, *exchanges: tuple[bytes, bytes | None]) -> None:
         self.session, self.transport = scripted_session()
-        self.transactions = Transactions(self.session)
+        self.transactions = TransactionSteps(self.session)
         session_id = self.transactions.local_id().session_id.encode()
         steps: list[Step] = []
         for line, reply in exchanges:
@@ -98,11 +98,11 @@ def test_recover_lists_prepared_branches(unique: str | None, line: bytes, text: 
     assert Bench((line, ok(1, text))).transactions.recover(unique) == branches
 
 
-def _commit(transactions: Transactions) -> object:
+def _commit(transactions: TransactionSteps) -> object:
     return transactions.commit(XID)
 
 
-def _prepare(transactions: Transactions) -> object:
+def _prepare(transactions: TransactionSteps) -> object:
     return transactions.prepare(XID)
 
 
@@ -121,7 +121,7 @@ def _prepare(transactions: Transactions) -> object:
     ],
 )
 def test_a_refused_step_carries_the_xa_code(
-    act: Callable[[Transactions], object], line: bytes, text: bytes, xa_code: int | None
+    act: Callable[[TransactionSteps], object], line: bytes, text: bytes, xa_code: int | None
 ) -> None:
     bench = Bench((line % KEY, refused(1, text)))
     with pytest.raises(TransactionError) as failed:
@@ -140,7 +140,9 @@ def test_a_refused_step_carries_the_xa_code(
         (lambda t: t.recover(), b"transaction null SESSION RECOVER 1", b"TX:a:1", "TX:a:1 is listed as an XA branch"),
     ],
 )
-def test_answers_that_make_no_sense(act: Callable[[Transactions], object], line: bytes, text: bytes, what: str) -> None:
+def test_answers_that_make_no_sense(
+    act: Callable[[TransactionSteps], object], line: bytes, text: bytes, what: str
+) -> None:
     bench = Bench((line, ok(1, text)))
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: {what}"):
         act(bench.transactions)
@@ -163,7 +165,7 @@ def test_decide_returns_what_the_batch_consists_of(text: bytes, decided: tuple[X
         Expect(b"decide query-9 7 %d 2\r\n%b" % (len(keys), keys)),
         Say(ok(2, text)),
     )
-    assert Transactions(session).decide("query-9", 7, [XID, OTHER]) == decided
+    assert TransactionSteps(session).decide("query-9", 7, [XID, OTHER]) == decided
     assert transport.finished
 
 
@@ -175,7 +177,7 @@ def test_a_decision_that_comes_too_late_is_409() -> None:
         Say(refused(2, b"batch 7 of query query-9 comes too late: batch 9 has been decided", 409)),
     )
     with pytest.raises(TransactionError, match=r"decision on batch 7 of query query-9 with 409: .*too late") as late:
-        Transactions(session).decide("query-9", 7, [])
+        TransactionSteps(session).decide("query-9", 7, [])
     assert (late.value.code, late.value.xa_code) == (409, None)
 
 

@@ -20,7 +20,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -131,13 +131,13 @@ def test_extensions_are_asked_once_per_connection(version: bytes, extensions: se
 
 def test_commands_without_reply_are_sent_as_they_are() -> None:
     session, transport = scripted_session(Expect(b"transaction TX:s:1 s END 0\r\nquit\r\n"), Disconnect())
-    session.send(Transaction(LocalTransactionId("s", 1), "s", "END", 0))
+    session.send(TransactionCommand(LocalTransactionId("s", 1), "s", "END", 0))
     session.send(Quit())
     assert session.outstanding == 0
     assert transport.finished
 
 
-@pytest.mark.parametrize("command", [Quit(), Transaction(LocalTransactionId("s", 1), "s", "END", 0)])
+@pytest.mark.parametrize("command", [Quit(), TransactionCommand(LocalTransactionId("s", 1), "s", "END", 0)])
 def test_a_command_without_reply_cannot_be_waited_for(command: Command) -> None:
     session, _ = scripted_session()
     with pytest.raises(ValueError, match="has no reply; use send"):
@@ -337,8 +337,8 @@ def test_repr_shows_address_and_state() -> None:
         (Stats("topics", 0), "stats topics"),
         (Version(0), "version"),
         (Quit(), "quit"),
-        (Transaction(LocalTransactionId("s", 1), "s", "BEGIN", 0), "transaction BEGIN of TX:s:1"),
-        (Transaction(None, "s", "RECOVER", 0), "transaction RECOVER"),
+        (TransactionCommand(LocalTransactionId("s", 1), "s", "BEGIN", 0), "transaction BEGIN of TX:s:1"),
+        (TransactionCommand(None, "s", "RECOVER", 0), "transaction RECOVER"),
         (Decide("q", 4, (), 0), "decision on batch 4 of query q"),
         (Sync("t", 1, b"", 0, 1, 0), "sync of t partition 1"),
     ],

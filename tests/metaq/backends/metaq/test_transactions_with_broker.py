@@ -12,7 +12,7 @@ from fix_client import TIMEOUTS, Restarts
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import encode_block, put
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.client.consumer import Run, fetch
 from metaq.errors import TransactionError
 from metaq.formats.frames import walk
@@ -32,7 +32,7 @@ def stored(session: Session) -> list[bytes]:
 
 def prepared(session: Session, xid: Xid, *payloads: bytes) -> Xid:
     """Put the payloads in a branch of their own and prepare it."""
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.begin(xid, timeout_s=30)
     for payload in payloads:
         assert put(session, "t", 0, Message(payload), xid).offset == -1
@@ -51,7 +51,7 @@ def test_nothing_is_readable_before_a_commit_by_any_connection(session: Session)
     put(session, "t", 0, Message(b"outside"))
     assert stored(session) == [b"outside"]
     with closing(Session.connect(session.address, TIMEOUTS)) as other:
-        transactions = Transactions(other)
+        transactions = TransactionSteps(other)
         assert transactions.recover("query-1") == [xid]
         assert transactions.recover("query-2") == []
         transactions.commit(xid)
@@ -61,7 +61,7 @@ def test_nothing_is_readable_before_a_commit_by_any_connection(session: Session)
 
 def test_blocks_go_into_a_branch_in_order(session: Session) -> None:
     xid = branch(1)
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.begin(xid)
     writer = BatchWriter(session, "t", transaction=xid)
     for number in range(20):
@@ -73,14 +73,14 @@ def test_blocks_go_into_a_branch_in_order(session: Session) -> None:
 
 
 def test_a_branch_without_messages_is_finished_by_prepare(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.begin(branch(1))
     assert transactions.prepare(branch(1)) is Vote.READ_ONLY
     assert transactions.recover() == []
 
 
 def test_one_phase_and_rollback(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     for xid, payload in ((branch(1), b"kept"), (branch(2), b"dropped")):
         transactions.begin(xid)
         put(session, "t", 0, Message(payload), xid)
@@ -92,13 +92,13 @@ def test_one_phase_and_rollback(session: Session) -> None:
 
 
 def test_a_local_transaction_is_one_unit_and_dies_with_its_connection(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     first = transactions.local_id()
     transactions.begin(first)
     put(session, "t", 0, Message(b"kept"), first)
     transactions.commit(first)
     with closing(Session.connect(session.address, TIMEOUTS)) as other:
-        others = Transactions(other)
+        others = TransactionSteps(other)
         second = others.local_id()
         others.begin(second)
         put(other, "t", 0, Message(b"dropped"), second)
@@ -110,12 +110,12 @@ def test_a_local_transaction_is_one_unit_and_dies_with_its_connection(session: S
 @pytest.mark.parametrize(("step", "xa_code"), [("commit", -4), ("prepare", -4), ("rollback", -4)])
 def test_an_unknown_branch_is_xa_code_minus_4(session: Session, step: str, xa_code: int) -> None:
     with pytest.raises(TransactionError, match=r"has not been started") as unknown:
-        getattr(Transactions(session), step)(branch(9))
+        getattr(TransactionSteps(session), step)(branch(9))
     assert unknown.value.xa_code == xa_code
 
 
 def test_a_commit_before_prepare_is_xa_code_minus_6(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.begin(branch(1))
     put(session, "t", 0, Message(b"x"), branch(1))
     with pytest.raises(TransactionError, match=r"has not been prepared") as early:
@@ -124,7 +124,7 @@ def test_a_commit_before_prepare_is_xa_code_minus_6(session: Session) -> None:
 
 
 def test_an_open_branch_is_gone_after_its_timeout(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.begin(branch(1), timeout_s=1)
     put(session, "t", 0, Message(b"x"), branch(1))
 
@@ -143,7 +143,7 @@ def test_an_open_branch_is_gone_after_its_timeout(session: Session) -> None:
 
 
 def test_the_first_decision_wins_and_commits_what_is_here(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     elsewhere = branch(99)
     mine = prepared(session, branch(1), b"mine")
     assert transactions.decide("query-1", 7, [mine, elsewhere]) == (mine, elsewhere)
@@ -156,7 +156,7 @@ def test_the_first_decision_wins_and_commits_what_is_here(session: Session) -> N
 
 
 def test_a_batch_before_the_last_decided_one_is_refused(session: Session) -> None:
-    transactions = Transactions(session)
+    transactions = TransactionSteps(session)
     transactions.decide("query-1", 8, [prepared(session, branch(1), b"x")])
     late = prepared(session, branch(2), b"zombie")
     with pytest.raises(TransactionError, match="comes too late") as refused:
@@ -169,12 +169,12 @@ def test_prepared_branches_and_decisions_survive_kill_9(restarts: Restarts) -> N
     with closing(restarts.connect()) as session:
         decided = prepared(session, branch(1), b"decided")
         undecided = prepared(session, branch(2), b"undecided")
-        Transactions(session).begin(branch(3))
+        TransactionSteps(session).begin(branch(3))
         put(session, "t", 0, Message(b"open"), branch(3))
-        assert Transactions(session).decide("query-1", 7, [decided]) == (decided,)
+        assert TransactionSteps(session).decide("query-1", 7, [decided]) == (decided,)
     restarts.kill_and_start()
     with closing(restarts.connect()) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         assert transactions.recover("query-1") == [undecided]
         assert transactions.decide("query-1", 7, [undecided]) == (decided,)
         transactions.commit(decided)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.backends.rocketmq.record_walk import Measured, Wanted, measure_records, store_times
+from metaq.backends.rocketmq.record_walk import MeasuredRecords, WantedRecords, measure_records, store_times
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.records import Record, encode_record
 
@@ -22,30 +22,30 @@ def record(offset: int, topic: str = "orders", queue_id: int = 2, body: bytes = 
     )  # fmt: skip
 
 
-def measured(data: bytes, start: int = 0, end: int = 100) -> Measured:
-    return measure_records(memoryview(data), Wanted(b"orders", 2, start, end))
+def measured(data: bytes, start: int = 0, end: int = 100) -> MeasuredRecords:
+    return measure_records(memoryview(data), WantedRecords(b"orders", 2, start, end))
 
 
 def test_records_outside_the_range_are_left_out() -> None:
     parts = [record(offset, body=b"x" * offset) for offset in range(10)]
     data = b"".join(parts)
     before, wanted = len(b"".join(parts[:3])), len(b"".join(parts[3:7]))
-    assert measured(data, 3, 7) == Measured(before, before + wanted, 4, 3, 6)
-    assert measured(data) == Measured(0, len(data), 10, 0, 9)
-    assert measured(data, 20) == Measured(len(data), len(data), 0, -1, 9)
-    assert measured(b"") == Measured(0, 0, 0, -1, -1)
+    assert measured(data, 3, 7) == MeasuredRecords(before, before + wanted, 4, 3, 6)
+    assert measured(data) == MeasuredRecords(0, len(data), 10, 0, 9)
+    assert measured(data, 20) == MeasuredRecords(len(data), len(data), 0, -1, 9)
+    assert measured(b"") == MeasuredRecords(0, 0, 0, -1, -1)
 
 
 def test_gaps_are_no_problem_of_a_record() -> None:
     data = record(1) + record(5) + record(9)
-    assert measured(data) == Measured(0, len(data), 3, 1, 9)
+    assert measured(data) == MeasuredRecords(0, len(data), 3, 1, 9)
 
 
 def test_hosts_of_either_kind_and_long_topics() -> None:
     assert measured(record(0) + record(1, host=V6)).records == 2
     topic = "t" * 200
     data = memoryview(record(0, topic=topic))
-    assert measure_records(data, Wanted(topic.encode(), 2, 0, 9)).records == 1
+    assert measure_records(data, WantedRecords(topic.encode(), 2, 0, 9)).records == 1
     assert list(store_times(record(0, host=V6) + record(7))) == [(0, 1000), (7, 1007)]
 
 

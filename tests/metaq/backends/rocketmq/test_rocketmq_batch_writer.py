@@ -11,7 +11,7 @@ from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
-from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.backends.rocketmq.pull_reader import pull_range
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
@@ -171,11 +171,11 @@ def test_refusals_that_may_pass_are_tried_again_and_then_raised(bench: Bench, co
     assert len(writer.flush()) == 1
     assert bench.clock.slept_s == [0.1, 0.2, 0.4]
     bench.broker.refuse(BATCH, code, text, times=99)
-    with pytest.raises(SendFailed) as caught:
+    with pytest.raises(BatchNotStored) as caught:
         write_and_flush(writer, 0, b"b", b"c")
     assert caught.value.count == 2
     assert text in str(caught.value)
-    with pytest.raises(SendFailed):
+    with pytest.raises(BatchNotStored):
         writer.write("orders", 0, batch(b"d"), 1)
     writer.close()
     assert bench.bodies() == [b"a"]
@@ -187,7 +187,7 @@ def test_refusals_that_may_pass_are_tried_again_and_then_raised(bench: Bench, co
 def test_other_refusals_are_raised_at_once(bench: Bench, code: int, text: str) -> None:
     writer = bench.writer()
     bench.broker.refuse(BATCH, code, text)
-    with pytest.raises(SendFailed, match=r"^1 messages for orders/broker-a:1 were not sent: .*refused a send"):
+    with pytest.raises(BatchNotStored, match=r"^1 messages for orders/broker-a:1 were not sent: .*refused a send"):
         write_and_flush(writer, 1, b"a")
     assert bench.clock.slept_s == []
     writer.close()
@@ -235,7 +235,7 @@ def test_a_master_at_another_address_is_found(bench: Bench) -> None:
 def test_a_master_that_is_away_is_an_error_after_retries(bench: Bench) -> None:
     writer = bench.writer()
     bench.cluster.stop_broker("broker-a", 0, is_in_route=True)
-    with pytest.raises(SendFailed, match="Connection refused"):
+    with pytest.raises(BatchNotStored, match="Connection refused"):
         writer.write("orders", 0, batch(b"lost"), 1)
     assert len(bench.clock.slept_s) == 3
     writer.close()
@@ -288,5 +288,5 @@ def test_namespaces(bench: Bench) -> None:
 
 
 def test_failures_survive_pickling() -> None:
-    error = pickle.loads(pickle.dumps(SendFailed("orders/b:1", 3, "why")))
+    error = pickle.loads(pickle.dumps(BatchNotStored("orders/b:1", 3, "why")))
     assert str(error) == "3 messages for orders/b:1 were not sent: why"

@@ -24,7 +24,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers.routes import GetRouteInfoByTopic
 from metaq.testing.manual_clock import ManualClock
-from metaq.testing.rocketmq_answers import BrokerAnswers, Peer
+from metaq.testing.rocketmq_answers import BrokerAnswers, Endpoints
 from metaq.testing.rocketmq_store import Store, Topic
 
 ADDRESS = Address("127.0.0.1", 1)
@@ -89,7 +89,7 @@ class DamagedServer:
                 broker_datas=(BrokerData(broker_name="broker-a", broker_addrs={0: str(ADDRESS)}),),
             )
             return encode(command.reply(body=route.to_json()))
-        frame = encode(self.broker.answer(command, Peer(("127.0.0.1", 9), 1)))
+        frame = encode(self.broker.answer(command, Endpoints(("127.0.0.1", 9), 1)))
         return self.chance.choice(DAMAGES)(self.chance, frame)
 
 

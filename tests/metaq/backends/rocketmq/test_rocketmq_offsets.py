@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.times import Boundary
+from metaq.backends.rocketmq.times import TimeBoundary
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import ConnectionFailed, ProtocolError
 from metaq.model import OffsetRange, Partition, TopicPartition
@@ -150,7 +150,7 @@ def test_times_are_exact_whatever_the_broker_answers(
     lower = min([offset for offset, stored in kept.items() if stored >= time_ms], default=end)
     upper = max([offset + 1 for offset, stored in kept.items() if stored <= time_ms], default=first)
     assert bench.offsets.at({where: time_ms}) == {where: lower}
-    assert bench.offsets.at({where: time_ms}, Boundary.UPPER) == {where: upper}
+    assert bench.offsets.at({where: time_ms}, TimeBoundary.UPPER) == {where: upper}
 
 
 def test_a_message_that_comes_late_does_not_move_a_time(bench: Bench) -> None:

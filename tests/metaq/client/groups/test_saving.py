@@ -12,7 +12,7 @@ from storage_contract import P0, P1
 from metaq.client.groups.membership import LoneMembership
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
 from metaq.client.groups.saving import PositionSaver
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import GroupOffset, MemoryOffsets, OffsetStorage, file
 from metaq.client.sql_offsets import sqlite
 from metaq.errors import StoreFailed, ZooKeeperAway
@@ -57,7 +57,7 @@ class Consumer:
     def __init__(self, storage: OffsetStorage, members: Members) -> None:
         self.storage, self.members = storage, members
         storage.save("g", {P0: GroupOffset(10, 1), P1: GroupOffset(10, 1)})
-        self.state: GroupState[object, object, object] = GroupState(  # type: ignore[type-var]
+        self.state: ConsumerState[object, object, object] = ConsumerState(  # type: ignore[type-var]
             retry_max_s=1, max_attempts=1, dedupe=0
         )
         for where in (P0, P1):

@@ -11,11 +11,11 @@ import pytest
 from storage_contract import P0, P1
 
 from metaq.client.groups.assignment import range_of
-from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
+from metaq.client.groups.coordinator import CoordinatorSettings, MemberCoordinator
 from metaq.client.groups.membership import LoneMembership
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
-from metaq.client.groups.schedule import AGAIN_S, LOOK_S, Schedule
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.schedule import AGAIN_S, LOOK_S, StepSchedule
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import GroupOffset, MemoryOffsets
 from metaq.discovery.zk_groups import GroupView
 from metaq.errors import ConnectionFailed, ConsumerIdInUse, MetaqError, StoreFailed, ZooKeeperAway
@@ -82,9 +82,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock, self.members, self.offsets = ManualClock(), Members(), Offsets()
-        self.state: GroupState[Any, Any, Any] = GroupState(retry_max_s=1, max_attempts=1, dedupe=0)
+        self.state: ConsumerState[Any, Any, Any] = ConsumerState(retry_max_s=1, max_attempts=1, dedupe=0)
         settings = ReadSettings("g")
-        self.coordinator = Coordinator(
+        self.coordinator = MemberCoordinator(
             *(self.state, self.members, self.offsets, Begins()),
             lambda where, start, generation, saved: OwnedPartition(
                 where, start, generation, settings, self.state, saved
@@ -169,7 +169,7 @@ def test_a_member_with_nothing_to_do_does_next_to_nothing(bench: Bench) -> None:
 
 def test_a_change_is_looked_at_at_once_and_once() -> None:
     clock = ManualClock()
-    schedule = Schedule(SAVE_S, clock)
+    schedule = StepSchedule(SAVE_S, clock)
     assert schedule.begin_division()
     assert not schedule.begin_division()
     schedule.note_change()

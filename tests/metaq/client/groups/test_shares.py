@@ -9,19 +9,19 @@ import pytest
 
 from metaq.backends.metaq.fetch import Run
 from metaq.backends.metaq.polls import PartitionRequest, Polled
-from metaq.backends.rocketmq.pulls import Found
+from metaq.backends.rocketmq.pulls import PulledRecords
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.in_hand import Span
 from metaq.client.groups.owned import FULL_PARTITIONS_MAX
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
 from metaq.client.groups.round_robin import SHARE
-from metaq.client.groups.state import GroupState
+from metaq.client.groups.state import ConsumerState
 from metaq.client.rocketmq.groups.queue import OwnedQueue, QueueAnswer, QueueSettings
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.formats.frames import encode_frame
 from metaq.model import Partition, TopicPartition
 
-State = GroupState[Delivery, PartitionRequest, Polled]
+State = ConsumerState[Delivery, PartitionRequest, Polled]
 FRAME = encode_frame(0, 0, b"x")
 
 
@@ -30,7 +30,7 @@ def place(index: int) -> TopicPartition:
 
 
 def state_of(partitions: int, fetch_bytes: int = 1 << 20) -> State:
-    state: State = GroupState(retry_max_s=1.0, max_attempts=6, dedupe=0)
+    state: State = ConsumerState(retry_max_s=1.0, max_attempts=6, dedupe=0)
     read = ReadSettings("g", fetch_bytes)
     state.add([OwnedPartition(place(index), GroupOffset(0), 1, read, state) for index in range(partitions)])
     state.resume()
@@ -137,13 +137,13 @@ def test_prefetching_is_bounded_for_any_number_of_partitions(partitions: int) ->
 
 
 def test_a_queue_of_rocketmq_has_its_share_of_the_memory_too() -> None:
-    state: Any = GroupState(retry_max_s=1.0, max_attempts=6, dedupe=0)
+    state: Any = ConsumerState(retry_max_s=1.0, max_attempts=6, dedupe=0)
     settings = QueueSettings(buffer_bytes=32_000)
     queues = [OwnedQueue(place(index), GroupOffset(0), 1, settings, state) for index in range(320)]
     state.add(queues)
     state.resume()
     while asked := state.requests(0, 0.0, 64):
         for queue, pull in asked:
-            found = Found(pull.offset + 1, memoryview(bytes(400)), 0, 1000)
+            found = PulledRecords(pull.offset + 1, memoryview(bytes(400)), 0, 1000)
             state.fetched([(queue, pull)], [QueueAnswer(found, from_master=True)], 0.0)
     assert {queue._fetched for queue in queues} == {8}, "32,000 * 32 / 320 bytes"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 
-from metaq.client.groups.coordinator import Coordinator
+from metaq.client.groups.coordinator import MemberCoordinator
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.groups import offsets
@@ -87,7 +87,7 @@ def test_a_broker_that_has_lost_the_offsets_of_a_group_gets_them_back(
         mq.producer().send("orders", b"read", partition=QUEUE)
         assert read(consumer, 1) == [b"read"]
         consumer.commit()
-        coordinator: Coordinator = consumer._core.coordinator
+        coordinator: MemberCoordinator = consumer._core.coordinator
         broker.kill()
         for path in (broker.folder / "data").rglob("*"):
             if path.is_file() and "offsets" in path.name.lower():

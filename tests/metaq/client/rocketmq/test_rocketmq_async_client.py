@@ -20,10 +20,10 @@ from metaq.client.rocketmq.async_producer import (
 )
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import RocketClusterView
-from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.lookup import MessageLookup
 from metaq.client.rocketmq.producer import RocketProducer
 from metaq.client.rocketmq.records import RocketReceived
-from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
 from metaq.errors import SendFailed, TopicNotFound, WindowFull
 from metaq.model import Partition
@@ -68,8 +68,8 @@ def names(of: type) -> set[str]:
         (TransactionalProducer, AsyncTransactionalProducer),
         (RocketTransaction, AsyncRocketTransaction),
         (RocketClusterView, AsyncRocketClusterView),
-        (Lookup, AsyncLookup),
-        (Topics, AsyncTopics),
+        (MessageLookup, AsyncLookup),
+        (TopicAdministration, AsyncTopics),
     ],
 )
 def test_the_names_are_the_same(sync: type, twin: type) -> None:

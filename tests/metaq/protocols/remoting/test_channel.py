@@ -7,7 +7,14 @@ import random
 import pytest
 
 from metaq.errors import TooManyInFlight
-from metaq.protocols.remoting.channel import Channel, ChannelLimits, Expired, InFlight, Request, Response
+from metaq.protocols.remoting.channel import (
+    Channel,
+    ChannelLimits,
+    Expired,
+    InFlight,
+    ReceivedRequest,
+    ReceivedResponse,
+)
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand, request
 
 
@@ -20,8 +27,8 @@ def test_a_response_finds_its_request_in_any_order() -> None:
     one, two = chan.start(request(11), 10.0, "one"), chan.start(request(30), 10.0, "two")
     assert one.opaque != two.opaque
     assert not one.is_response
-    assert chan.received(two.reply(19)) == Response("two", two, two.reply(19))
-    assert chan.received(one.reply()) == Response("one", one, one.reply())
+    assert chan.received(two.reply(19)) == ReceivedResponse("two", two, two.reply(19))
+    assert chan.received(one.reply()) == ReceivedResponse("one", one, one.reply())
     assert chan.in_flight == 0
 
 
@@ -29,9 +36,9 @@ def test_the_two_directions_have_numbers_of_their_own() -> None:
     chan = channel()
     ours = chan.start(request(11), 10.0, "ours")
     theirs = request(40, opaque=ours.opaque)
-    assert chan.received(theirs) == Request(theirs)
+    assert chan.received(theirs) == ReceivedRequest(theirs)
     assert chan.in_flight == 1
-    assert isinstance(chan.received(ours.reply()), Response)
+    assert isinstance(chan.received(ours.reply()), ReceivedResponse)
 
 
 @pytest.mark.parametrize("flag", [0, 1, 2, 3])
@@ -137,7 +144,7 @@ def test_any_course_of_events_ends_every_request_exactly_once(seed: int) -> None
                 started.append(chan.start(request(11), now + dice.randrange(1, 40), "x"))
             case 2 if started:
                 event = chan.received(dice.choice(started).reply())
-                if isinstance(event, Response):
+                if isinstance(event, ReceivedResponse):
                     ended.append(event.request.opaque)
             case 3:
                 ended += [expired.request.opaque for expired in chan.expire(now)]

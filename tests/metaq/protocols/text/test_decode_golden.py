@@ -12,7 +12,7 @@ from text_protocol import byte_by_byte, feed
 from metaq.errors import CorruptFrame, ProtocolError
 from metaq.formats.frames import walk, whole_bytes
 from metaq.model import Message
-from metaq.protocols.text.commands import GetOffset, Put, Result, Stats, Transaction, Value, Version
+from metaq.protocols.text.commands import GetOffset, Put, Result, Stats, TransactionCommand, Value, Version
 from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
 from metaq.protocols.text.encode import encode
 
@@ -83,7 +83,7 @@ def test_reply(record: dict[str, object]) -> None:
 
 def test_every_kind_of_command_was_recorded_that_a_broker_answers() -> None:
     commands = [feed(CommandDecoder(), [request_bytes(record)])[0] for record in RECORDS]
-    assert {Put, GetOffset, Stats, Version, Transaction} < {type(command) for command in commands}
+    assert {Put, GetOffset, Stats, Version, TransactionCommand} < {type(command) for command in commands}
 
 
 def test_values_hold_the_frames_that_were_put() -> None:

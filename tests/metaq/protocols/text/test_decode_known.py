@@ -20,7 +20,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -62,19 +62,19 @@ COMMANDS: list[tuple[bytes, Command]] = [
     (b"version -2147483648\r\n", Version(LOW)),
     (b"quit\r\n", Quit()),
     # transactions
-    (b"transaction TX:10.0.0.1-1363-2:7 s BEGIN 10\r\n", Transaction(LOCAL, "s", "BEGIN", 10)),
-    (b"transaction " + XA_TEXT + b" s BEGIN 30 10\r\n", Transaction(XA, "s", "BEGIN", 10, 30)),
-    (b"transaction " + XA_TEXT + b" s BEGIN 30 uniq 10\r\n", Transaction(XA, "s", "BEGIN", 10, 30, "uniq")),
-    (b"transaction " + XA_TEXT + b" s BEGIN 30 31 10\r\n", Transaction(XA, "s", "BEGIN", 10, 30, "31")),
-    (b"transaction " + XA_TEXT + b" s PREPARE 10\r\n", Transaction(XA, "s", "PREPARE", 10)),
-    (b"transaction " + XA_TEXT + b" s COMMIT_ONE_PHASE 10\r\n", Transaction(XA, "s", "COMMIT_ONE_PHASE", 10)),
-    (b"transaction " + XA_TEXT + b" s COMMIT_TWO_PHASE 10\r\n", Transaction(XA, "s", "COMMIT_TWO_PHASE", 10)),
-    (b"transaction " + XA_TEXT + b" s ROLLBACK 10\r\n", Transaction(XA, "s", "ROLLBACK", 10)),
-    (b"transaction null s RECOVER 10\r\n", Transaction(None, "s", "RECOVER", 10)),
-    (b"transaction null s RECOVER uniq 10\r\n", Transaction(None, "s", "RECOVER", 10, None, "uniq")),
-    (b"transaction null s RECOVER -5 10\r\n", Transaction(None, "s", "RECOVER", 10, None, "-5")),
-    (b"transaction " + XA_TEXT + b" s FORGET 10\r\n", Transaction(XA, "s", "FORGET", 10)),
-    (b"transaction " + XA_TEXT + b" s END 10\r\n", Transaction(XA, "s", "END", 10)),
+    (b"transaction TX:10.0.0.1-1363-2:7 s BEGIN 10\r\n", TransactionCommand(LOCAL, "s", "BEGIN", 10)),
+    (b"transaction " + XA_TEXT + b" s BEGIN 30 10\r\n", TransactionCommand(XA, "s", "BEGIN", 10, 30)),
+    (b"transaction " + XA_TEXT + b" s BEGIN 30 uniq 10\r\n", TransactionCommand(XA, "s", "BEGIN", 10, 30, "uniq")),
+    (b"transaction " + XA_TEXT + b" s BEGIN 30 31 10\r\n", TransactionCommand(XA, "s", "BEGIN", 10, 30, "31")),
+    (b"transaction " + XA_TEXT + b" s PREPARE 10\r\n", TransactionCommand(XA, "s", "PREPARE", 10)),
+    (b"transaction " + XA_TEXT + b" s COMMIT_ONE_PHASE 10\r\n", TransactionCommand(XA, "s", "COMMIT_ONE_PHASE", 10)),
+    (b"transaction " + XA_TEXT + b" s COMMIT_TWO_PHASE 10\r\n", TransactionCommand(XA, "s", "COMMIT_TWO_PHASE", 10)),
+    (b"transaction " + XA_TEXT + b" s ROLLBACK 10\r\n", TransactionCommand(XA, "s", "ROLLBACK", 10)),
+    (b"transaction null s RECOVER 10\r\n", TransactionCommand(None, "s", "RECOVER", 10)),
+    (b"transaction null s RECOVER uniq 10\r\n", TransactionCommand(None, "s", "RECOVER", 10, None, "uniq")),
+    (b"transaction null s RECOVER -5 10\r\n", TransactionCommand(None, "s", "RECOVER", 10, None, "-5")),
+    (b"transaction " + XA_TEXT + b" s FORGET 10\r\n", TransactionCommand(XA, "s", "FORGET", 10)),
+    (b"transaction " + XA_TEXT + b" s END 10\r\n", TransactionCommand(XA, "s", "END", 10)),
     # master to synchronous slave
     (b"sync orders 0 3 0 -777 53\r\nabc", Sync("orders", 0, b"abc", 0, -777, 53, None)),
     (b"sync orders 0 3 1 777 -1 53\r\nabc", Sync("orders", 0, b"abc", 1, 777, 53, -1)),
@@ -140,8 +140,8 @@ OTHER_SPELLINGS: list[tuple[bytes, Command]] = [
     (b"offset t g 0 0 5 boundary more\r\n", GetOffset("t", "g", 0, 0, 5, "boundary")),
     (b"offset t g 0 0 5 more boundary\r\n", GetOffset("t", "g", 0, 0, 5)),
     # hexadecimal in capitals
-    (b"transaction XID:4660:01FF:A0:uniq s END 10\r\n", Transaction(XA, "s", "END", 10)),
-    (b"transaction XID:+4660:01ff:a0:uniq s END 10\r\n", Transaction(XA, "s", "END", 10)),
+    (b"transaction XID:4660:01FF:A0:uniq s END 10\r\n", TransactionCommand(XA, "s", "END", 10)),
+    (b"transaction XID:+4660:01ff:a0:uniq s END 10\r\n", TransactionCommand(XA, "s", "END", 10)),
 ]
 
 

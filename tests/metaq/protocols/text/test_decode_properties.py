@@ -28,7 +28,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -64,7 +64,7 @@ command = st.one_of(
     st.builds(Version, int32),
     st.just(Quit()),
     st.builds(
-        lambda k, s, t, o, words: Transaction(k, s, t, o, *words),
+        lambda k, s, t, o, words: TransactionCommand(k, s, t, o, *words),
         st.none() | key,
         name,
         transaction_type,

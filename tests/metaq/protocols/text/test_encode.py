@@ -17,7 +17,7 @@ from metaq.protocols.text.commands import (
     Result,
     Stats,
     Sync,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -63,15 +63,15 @@ REFUSED: list[tuple[Command | Reply, str]] = [
     (Stats("a b", 1), "item"),
     (Stats("", TOO_BIG), "opaque"),
     (Version(TOO_SMALL), "opaque"),
-    (Transaction(XA, "", "BEGIN", 1), "session id"),
-    (Transaction(XA, "a b", "BEGIN", 1), "session id"),
-    (Transaction(XA, "s", "COMMIT", 1), "transaction type"),  # type: ignore[arg-type]
-    (Transaction(XA, "s", "BEGIN", 1, -1), "timeout"),
-    (Transaction(XA, "s", "BEGIN", 1, TOO_BIG), "timeout"),
-    (Transaction(XA, "s", "BEGIN", 1, 5, ""), "unique qualifier"),
-    (Transaction(None, "s", "RECOVER", 1, None, "u v"), "unique qualifier"),
-    (Transaction(None, "s", "RECOVER", 1, None, "123"), "unique qualifier"),
-    (Transaction(XA, "s", "BEGIN", TOO_BIG), "opaque"),
+    (TransactionCommand(XA, "", "BEGIN", 1), "session id"),
+    (TransactionCommand(XA, "a b", "BEGIN", 1), "session id"),
+    (TransactionCommand(XA, "s", "COMMIT", 1), "transaction type"),  # type: ignore[arg-type]
+    (TransactionCommand(XA, "s", "BEGIN", 1, -1), "timeout"),
+    (TransactionCommand(XA, "s", "BEGIN", 1, TOO_BIG), "timeout"),
+    (TransactionCommand(XA, "s", "BEGIN", 1, 5, ""), "unique qualifier"),
+    (TransactionCommand(None, "s", "RECOVER", 1, None, "u v"), "unique qualifier"),
+    (TransactionCommand(None, "s", "RECOVER", 1, None, "123"), "unique qualifier"),
+    (TransactionCommand(XA, "s", "BEGIN", TOO_BIG), "opaque"),
     (Decide("", 1, (), 1), "query id"),
     (Decide("q", 2**63, (), 1), "batch id"),
     (Decide("q", 1, (XA,), 1, None, (0,)), "with contents"),
@@ -104,5 +104,5 @@ def test_the_line_of_a_value_has_limits_too() -> None:
 
 def test_the_longest_line_that_is_written_can_be_read() -> None:
     name = "t" * TOKEN_BYTES_MAX
-    for item in (Get(name, name, 0, -(2**63), 1, 1), Transaction(XA, name, "BEGIN", 1, 5, name)):
+    for item in (Get(name, name, 0, -(2**63), 1, 1), TransactionCommand(XA, name, "BEGIN", 1, 5, name)):
         assert encode(item).index(b"\r\n") <= LINE_BYTES_MAX

@@ -19,7 +19,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Result,
     Stats,
-    Transaction,
+    TransactionCommand,
     Value,
     Version,
 )
@@ -86,7 +86,7 @@ def test_every_reply_follows_its_request() -> None:
 
 def test_every_command_that_clients_send_has_an_example() -> None:
     kinds = {type(feed(CommandDecoder(), [example_bytes(line)])[0]) for line in EXAMPLES if line[0] == ">"}
-    assert kinds == {Put, PutBatch, Get, GetFiltered, GetOffset, Stats, Version, Transaction, Decide}
+    assert kinds == {Put, PutBatch, Get, GetFiltered, GetOffset, Stats, Version, TransactionCommand, Decide}
 
 
 def test_the_announced_extensions_are_all_there_are() -> None:

@@ -23,7 +23,7 @@ from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
 from metaq_spark.backends.metaq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.metaq.source import MetaQSource
-from metaq_spark.columns.blocks import Block, of_block
+from metaq_spark.columns.blocks import EncodedBlock, of_block
 from metaq_spark.errors import OptionError
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
@@ -103,7 +103,7 @@ def test_batches_are_written_exactly_once_with_a_certificate(tmp_path: Path, cer
         batch = BatchName("c0ffee00-0000-4000-8000-000000000001", number)
         task = TransactionalPuts(TaskAttempt(batch, 0, next(attempts)), BranchLimits(60, 15.0), sessions)
         block, count = encode_block([Message(b"%d" % number)])
-        task.put(where, broker.address, Block(block, count, of_block(block)))
+        task.put(where, broker.address, EncodedBlock(block, count, of_block(block)))
         written = WrittenMessages(1, 0, batch, task.finish(), {where: Count(1, number)})
         commit_stream(TransactionPlan({0: broker.address}), [written], number, sessions)
 

@@ -14,7 +14,7 @@ from metaq.protocols.text.commands import GetOffset
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.options.table import Use
-from metaq_spark.source.backend import Cuts, Skip, Skipped
+from metaq_spark.source.backend import Cuts, SkipAhead, Skipped
 
 A, B = (TopicPartition("orders", Partition(broker, 0)) for broker in (0, 1))
 
@@ -55,14 +55,14 @@ def test_answers_are_those_of_a_list_of_boundaries(harness: Harness, seed: int) 
         assert asked.boundaries({where: cuts})[where] == ideal.boundaries({letter: cuts})[letter]
         start, end = sorted(chance.sample(known, 2))
         for count in (1, 2, 7, 1000):
-            skip = Skip(OffsetRange(start, end), count)
+            skip = SkipAhead(OffsetRange(start, end), count)
             assert asked.skip({where: skip})[where] == ideal.skip({letter: skip})[letter]
 
 
 def test_questions_about_both_brokers_come_back_together(harness: Harness) -> None:
     marks = fill(harness, 9)
     asked = lookup_in(harness)
-    skips = asked.skip({where: Skip(OffsetRange(0, known[-1]), 5) for where, known in marks.items()})
+    skips = asked.skip({where: SkipAhead(OffsetRange(0, known[-1]), 5) for where, known in marks.items()})
     assert skips == {where: Skipped(known[5], 5) for where, known in marks.items()}
     cuts = asked.boundaries({where: Cuts(0, known[3:6]) for where, known in marks.items()})
     assert cuts == {where: known[3:6] for where, known in marks.items()}
@@ -76,7 +76,7 @@ def test_what_retention_has_taken_counts_from_the_start_of_the_log(harness: Harn
     asked = lookup_in(harness)
     assert asked.message_ends([(A, 0)]) == {(A, 0): 3000}
     assert asked.boundaries({A: Cuts(0, [100, 4000])})[A][1] in (0, 3000)
-    skipped = asked.skip({A: Skip(OffsetRange(0, 9000), 2)})[A]
+    skipped = asked.skip({A: SkipAhead(OffsetRange(0, 9000), 2)})[A]
     assert skipped.offset >= 3000
     assert 1 <= skipped.messages <= 2
 
@@ -102,7 +102,7 @@ def test_a_walk_that_meets_malformed_bytes_says_where() -> None:
     content = harness.brokers[0].partition("orders", 0).segments[0][1]
     content[24:28] = (-5).to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptFrame, match="orders partition 0 at offset 24: body length -5"):
-        lookup_in(harness).skip({A: Skip(OffsetRange(0, 48), 5)})
+        lookup_in(harness).skip({A: SkipAhead(OffsetRange(0, 48), 5)})
 
 
 def test_damage_that_hides_messages_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,5 +116,5 @@ def test_damage_that_hides_messages_is_passed_over_as_one(monkeypatch: pytest.Mo
         return 0 if query.mode == "message" and query.offset < 5 else plain(store, query)
 
     monkeypatch.setattr(broker, "_position", position)
-    assert lookup_in(harness).skip({A: Skip(OffsetRange(0, 240), 3)})[A] == Skipped(24, 3)
-    assert lookup_in(harness).skip({A: Skip(OffsetRange(0, 240), 6)})[A] == Skipped(144, 6)
+    assert lookup_in(harness).skip({A: SkipAhead(OffsetRange(0, 240), 3)})[A] == Skipped(24, 3)
+    assert lookup_in(harness).skip({A: SkipAhead(OffsetRange(0, 240), 6)})[A] == Skipped(144, 6)

@@ -11,7 +11,7 @@ from fix_broker import wait_until
 from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
-from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.net.retry import RetryPolicy
 from metaq.protocols.remoting.codes import ResponseCode
@@ -90,7 +90,7 @@ def test_a_refusal_is_raised_by_the_next_call_and_by_the_last(harness: RocketMQH
     put(writer, b"x")
     wait_until(lambda: not threads(), "the thread ended")
     for call in (partial(put, writer, b"y"), writer.finish):
-        with pytest.raises(SendFailed, match="too big"):
+        with pytest.raises(BatchNotStored, match="too big"):
             call()
     assert stored(harness) == []
 

@@ -24,7 +24,7 @@ from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 from metaq_spark.backends.rocketmq.options import parse_server_options
 from metaq_spark.columns import engine
-from metaq_spark.columns.rocketmq.checks import CorruptRecord
+from metaq_spark.columns.rocketmq.checks import UnusableRecord
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
 from metaq_spark.offsets import Progress
 
@@ -69,7 +69,7 @@ DAMAGE = {
 def test_a_damaged_record_fails_the_query_with_its_place(harness: RocketMQHarness, reason: str) -> None:
     harness.put("a0", b"one", b"bad", b"three")
     tampered(harness, DAMAGE[reason])
-    with pytest.raises(CorruptRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
+    with pytest.raises(UnusableRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
         harness.batch()
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_record_among_messages_with_gaps_hides_none_behind_it(
 ) -> None:
     harness.put("a0", b"one", b"bad", b"three", b"four", tag="t")
     tampered(harness, DAMAGE[reason])
-    with pytest.raises(CorruptRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
+    with pytest.raises(UnusableRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
         harness.batch(**options)
     assert [row["value"] for row in harness.batch(**options, onCorrupt="skip")] == [b"one", b"three", b"four"]
 
@@ -143,7 +143,7 @@ def test_a_batch_that_is_kept_as_one_record_is_passed_over_as_a_whole(
 ) -> None:
     harness.put("a0", b"one", b"", b"", b"", b"five", b"six")
     kept_as_one_record(harness)
-    with pytest.raises(CorruptRecord, match="a batch of messages"):
+    with pytest.raises(UnusableRecord, match="a batch of messages"):
         harness.batch(**options)
     assert [row["value"] for row in harness.batch(**options, onCorrupt="skip")] == [b"one", b"five", b"six"]
     assert "removed" not in caplog.text
@@ -161,7 +161,7 @@ def test_a_read_that_begins_within_a_batch_that_is_kept_as_one_record(
     harness.batch(onCorrupt="skip")
     others = dict.fromkeys(("broker-a:1", "broker-b:0", "broker-b:1"), -2)
     from_there = {"startingOffsets": json.dumps({"orders": {"broker-a:0": start} | others})}
-    with pytest.raises(CorruptRecord, match=f"at queue offset.* {start}.*a batch of messages"):
+    with pytest.raises(UnusableRecord, match=f"at queue offset.* {start}.*a batch of messages"):
         harness.batch(**from_there)
     kept = harness.batch(**from_there, onCorrupt="deadletter", deadLetterTopic="out")
     assert [row["value"] for row in kept] == [b"five", b"six"]

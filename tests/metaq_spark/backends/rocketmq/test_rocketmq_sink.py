@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 from rocketmq_harness import RocketMQHarness, stream_task
 
-from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.errors import TopicNotFound
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -139,7 +139,7 @@ def test_flow_control_is_tried_again(harness: RocketMQHarness, code: int) -> Non
 @pytest.mark.parametrize("code", [2, 14, 16, 17, 215])
 def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness, code: int) -> None:
     harness.cluster.broker("broker-a").refuse(SEND_BATCH_MESSAGE, code, "[OVERLOAD] too much", times=9)
-    with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
+    with pytest.raises(BatchNotStored, match=r"1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
 
@@ -147,7 +147,7 @@ def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness,
 def test_a_broker_that_always_hangs_up_fails_the_task(harness: RocketMQHarness) -> None:
     for _ in range(4):
         harness.cluster.broker("broker-a").disconnect(SEND_BATCH_MESSAGE)
-    with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*closed the connection"):
+    with pytest.raises(BatchNotStored, match=r"1 messages for out/broker-a:0 were not sent: .*closed the connection"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
 
@@ -191,7 +191,7 @@ def test_the_end_of_a_task_waits_for_every_send(harness: RocketMQHarness) -> Non
 
 def test_a_refused_message_among_others_fails_the_task(harness: RocketMQHarness) -> None:
     harness.cluster.broker("broker-b").refuse(SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "too big")
-    with pytest.raises(SendFailed, match=r"MESSAGE_ILLEGAL .*too big"):
+    with pytest.raises(BatchNotStored, match=r"MESSAGE_ILLEGAL .*too big"):
         write(harness, [{"value": b"%d" % n, "queue": n} for n in range(4)])
 
 

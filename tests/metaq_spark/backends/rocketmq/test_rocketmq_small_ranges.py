@@ -16,7 +16,7 @@ from metaq_spark.backends.rocketmq import small_ranges
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
 from metaq_spark.backends.rocketmq.small_ranges import conversations, read_small
 from metaq_spark.backends.rocketmq.source import RocketMQSource
-from metaq_spark.columns.rocketmq.checks import CorruptRecord
+from metaq_spark.columns.rocketmq.checks import UnusableRecord
 from metaq_spark.errors import DataLoss
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
@@ -118,7 +118,7 @@ def test_damage_is_met_by_the_read_of_the_queue(harness: RocketMQHarness) -> Non
     harness.cluster.broker("broker-a").tamper = lambda request, answer: (
         flipped(request, answer) if b"a1 32" in answer.body else answer
     )
-    with pytest.raises(CorruptRecord, match="queue offset 32"):
+    with pytest.raises(UnusableRecord, match="queue offset 32"):
         values(harness, reader, task)
     reader, task = planned(harness, onCorrupt="skip")
     assert values(harness, reader, task) == [body for body in BODIES if body != b"a1 32"]

@@ -20,9 +20,9 @@ from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head, tag_of
 from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import Partition, TopicPartition
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.engine import ColumnEngine
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.checks import FrameUnusable, Queue
+from metaq_spark.columns.rocketmq.checks import ExpectedQueue, FrameUnusable
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 
@@ -136,8 +136,8 @@ class Reading:
     ) -> None:
         self.schema = schema_of(names)
         maker = RecordBatchMaker(SOURCE, self.schema, BinaryType(), tags)
-        queue = Queue(b"orders", 3, tags is None)
-        self.decoder = RecordDecoder(queue, maker, lambda *_: None, engine=Engine(ENGINES[kind]), **limits)
+        queue = ExpectedQueue(b"orders", 3, tags is None)
+        self.decoder = RecordDecoder(queue, maker, lambda *_: None, engine=ColumnEngine(ENGINES[kind]), **limits)
         self.batches: list[pa.RecordBatch] = []
 
     def frames(self, frames: Sequence[bytes], start: int = START, host: bytes = STORE_HOSTS[0]) -> Reading:

@@ -13,7 +13,7 @@ from examples import examples
 from records import record
 from test_rocketmq_decode import RECORD_COLUMNS, Reading
 
-from metaq_spark.columns.rocketmq.checks import CorruptRecord
+from metaq_spark.columns.rocketmq.checks import UnusableRecord
 
 INPUT_BYTES = 1 << 20
 NUMBERS = [0, 1, -1, 90, 91, 65535, 1 << 30, 2**31 - 1, -(2**31), -626843481, -626843477]
@@ -106,7 +106,7 @@ def test_both_decoders_take_and_refuse_the_same(seed: int, guarded: GuardedInput
             error = None
             try:
                 reading.decode(run if kind == "plain" else guarded(run), first, max(offsets) + 1)
-            except CorruptRecord as found:
+            except UnusableRecord as found:
                 error = (found.offset, found.reason, found.record)
                 refused.add(found.reason)
             seen.append((reading.rows(), reading.gaps, error))

@@ -20,7 +20,7 @@ from records import properties_text, record
 
 from metaq.model import Buffer, Partition, TopicPartition
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.checks import CorruptRecord, Queue
+from metaq_spark.columns.rocketmq.checks import ExpectedQueue, UnusableRecord
 from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder, RecordDecoder
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
@@ -55,7 +55,7 @@ class Reading:
     ) -> None:
         self.schema = schema_of(names, value_type)
         maker = RecordBatchMaker(SOURCE, self.schema, value_type or BinaryType(), tags)
-        self.decoder = DECODERS[kind](Queue(topic, queue_id, dense), maker, rows_max, bytes_max)
+        self.decoder = DECODERS[kind](ExpectedQueue(topic, queue_id, dense), maker, rows_max, bytes_max)
         self.batches: list[pa.RecordBatch] = []
         self.gaps: list[tuple[int, int]] = []
 
@@ -101,11 +101,11 @@ def test_records_are_read_as_java_read_them(kind: str, label: str, raw: bytes, d
     raw = raw[:20] + struct.pack(">q", offset) + raw[28:]
     reading = Reading(kind, topic=topic)
     if raw[4:8] not in (struct.pack(">i", -626843477), struct.pack(">i", -626843481)):
-        with pytest.raises(CorruptRecord, match="magic"):
+        with pytest.raises(UnusableRecord, match="magic"):
             reading.decode(raw, offset, offset + 1)
         return
     if decoded is not None and zlib.crc32(body_of(raw)) & 0x7FFFFFFF != decoded["bodyCRC"]:
-        with pytest.raises(CorruptRecord, match="checksum"):
+        with pytest.raises(UnusableRecord, match="checksum"):
             reading.decode(raw, offset, offset + 1)
         return
     (row,) = reading.decode(raw, offset, offset + 1).rows()
@@ -202,7 +202,7 @@ def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bo
         error: object = None
         try:
             reading.decode(damaged, start, 3)
-        except CorruptRecord as found:
+        except UnusableRecord as found:
             error = (found.offset, found.reason, found.record)
         seen.append((reading.rows(), reading.gaps, error))
     assert seen[0] == seen[1]
@@ -229,7 +229,7 @@ def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bo
 )
 def test_a_bad_record_is_reported_with_its_offset(kind: str, changed: dict[str, Any], word: str) -> None:
     reading = Reading(kind)
-    with pytest.raises(CorruptRecord, match=word) as caught:
+    with pytest.raises(UnusableRecord, match=word) as caught:
         reading.decode(record(b"good", offset=5) + record(b"bad", **{"offset": 6} | changed), 5, 9)
     assert (caught.value.offset, caught.value.where) == (6, str(SOURCE))
     assert caught.value.record
@@ -288,10 +288,10 @@ def test_values_as_text(kind: str) -> None:
 
 
 def test_a_decoder_moves_on_to_the_compiled_loops_within_a_queue() -> None:
-    from metaq_spark.columns.engine import Engine
+    from metaq_spark.columns.engine import ColumnEngine
 
     maker = RecordBatchMaker(SOURCE, schema_of(["queue_offset"]), BinaryType())
-    decoder = RecordDecoder(Queue(b"orders", 3), maker, lambda *_: None, engine=Engine(150))
+    decoder = RecordDecoder(ExpectedQueue(b"orders", 3), maker, lambda *_: None, engine=ColumnEngine(150))
     batches = [b for n in range(4) for b in decoder.decode(record(offset=n), n, n + 1)] + list(decoder.flush())
     assert [row["queue_offset"] for batch in batches for row in batch.to_pylist()] == [0, 1, 2, 3]
     assert len(batches) == 2

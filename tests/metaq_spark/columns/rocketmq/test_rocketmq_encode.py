@@ -13,8 +13,8 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaq_spark.columns.blocks import Block, OpenBlock
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
+from metaq_spark.columns.engine import ColumnEngine
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, PropertyColumn, RowColumns, SingleMessage
 from metaq_spark.columns.rocketmq.plain import encode_element
 from metaq_spark.columns.rocketmq.record import parse_properties
@@ -22,17 +22,17 @@ from metaq_spark.columns.rocketmq.unique_keys import key_prefix, unique_key
 from metaq_spark.errors import RowError
 
 PREFIX = key_prefix("query", 7, 3)
-ENGINES = {"compiled": lambda: Engine(0), "plain": lambda: Engine(1 << 60)}
+ENGINES = {"compiled": lambda: ColumnEngine(0), "plain": lambda: ColumnEngine(1 << 60)}
 MAP = pa.map_(pa.string(), pa.string())
 GOLDEN = Path(__file__).parents[3] / "golden/rocketmq/records.jsonl"
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> ColumnEngine:
     return ENGINES[request.param]()
 
 
-def elements(block: Block) -> list[Element]:
+def elements(block: EncodedBlock) -> list[Element]:
     """The parts of a block's elements, each checked for its lengths."""
     data, at, found = bytes(block.data), 0, []
     while at < len(data):
@@ -46,7 +46,9 @@ def elements(block: Block) -> list[Element]:
     return found
 
 
-def encoded(columns: RowColumns, engine: Engine, *, first_row: int = 0, rows: list[int] | None = None) -> list[Block]:
+def encoded(
+    columns: RowColumns, engine: ColumnEngine, *, first_row: int = 0, rows: list[int] | None = None
+) -> list[EncodedBlock]:
     encoder = ElementEncoder(columns, PREFIX, first_row, "the input of task 3", engine)
     block = OpenBlock(300, 5)
     chosen = np.array(range(len(columns.value)) if rows is None else rows, dtype=np.int64)
@@ -71,7 +73,7 @@ def columns_of(items: list[Any], slice_at: int = 0) -> RowColumns:
     return RowColumns(*(array.slice(slice_at) for array in arrays))
 
 
-def test_a_tag_that_no_subscription_can_name_is_refused(engine: Engine) -> None:
+def test_a_tag_that_no_subscription_can_name_is_refused(engine: ColumnEngine) -> None:
     tags = pa.array(["a|b", None, "a|", "|b", "tea||scones"])
     columns = RowColumns(pa.array([b"x"] * 5), tags)
     assert encoded(RowColumns(columns.value.slice(0, 4), tags.slice(0, 4)), engine)[0].count == 4
@@ -119,12 +121,12 @@ def test_elements_have_the_form_that_java_writes() -> None:
     assert parse_properties(found[2].properties) == {b"KEYS": b"k2", b"WAIT": b"true", b"TAGS": b"Tag2"}
 
 
-def test_blocks_keep_their_limits(engine: Engine) -> None:
+def test_blocks_keep_their_limits(engine: ColumnEngine) -> None:
     items = [(bytes(size), None, None, None, 0) for size in (10, 10, 150, 150, 400, 1, 1, 1, 1, 1, 1)]
     assert [block.count for block in encoded(columns_of(items), engine)] == [2, 1, 1, 1, 4, 2]
 
 
-def test_a_key_is_the_row_s_and_nobody_else_s(engine: Engine) -> None:
+def test_a_key_is_the_row_s_and_nobody_else_s(engine: ColumnEngine) -> None:
     assert len({key_prefix(*named) for named in [("q", 1, 2), ("q", 2, 1), ("r", 1, 2), ("q", 12, 0)]}) == 4
     items = [(b"a", None, None, None, 0)] * 3
     keys = [
@@ -151,18 +153,18 @@ def test_a_key_is_the_row_s_and_nobody_else_s(engine: Engine) -> None:
         ((b"", None, None, None, -1), "delay_level is -1; it goes from 0"),
     ],
 )
-def test_rows_that_cannot_become_messages(engine: Engine, item: Any, sentence: str) -> None:
+def test_rows_that_cannot_become_messages(engine: ColumnEngine, item: Any, sentence: str) -> None:
     with pytest.raises(RowError, match=sentence):
         encoded(columns_of([(b"fine", "t", None, None, 0), item]), engine, first_row=10)
 
 
-def test_a_null_among_keys_leaves_the_other_keys(engine: Engine) -> None:
+def test_a_null_among_keys_leaves_the_other_keys(engine: ColumnEngine) -> None:
     lists = pa.array([["x"], ["a", None, "b"], [None], None], pa.list_(pa.string())).slice(1)
     (block,) = encoded(RowColumns(pa.array([b"1", b"2", b"3"]), keys=lists), engine)
     assert [parse_properties(each.properties).get(b"KEYS") for each in elements(block)] == [b"a b", None, None]
 
 
-def test_a_value_above_the_limit_is_refused_before_any_block_of_its_rows(engine: Engine) -> None:
+def test_a_value_above_the_limit_is_refused_before_any_block_of_its_rows(engine: ColumnEngine) -> None:
     limit = 4 << 20
     largest = encoded(columns_of([(bytes(limit), None, None, None, 0)]), engine)
     assert [len(element.body) for block in largest for element in elements(block)] == [limit]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, Subscription
+from metaq.backends.rocketmq.pulls import Moved, NotYet, PulledRecords, Subscription
 from metaq.client.groups.deliveries import HandedOut
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.queue import OwnedQueue, Pull, QueueAnswer, QueueSettings
@@ -35,7 +35,7 @@ def record(offset: int, body: bytes = b"x", **properties: str) -> bytes:
 
 
 def found(*records: bytes, to: int, **more: int) -> QueueAnswer:
-    return QueueAnswer(Found(to, memoryview(b"".join(records)), more.get("broker_id", 0), to), True)
+    return QueueAnswer(PulledRecords(to, memoryview(b"".join(records)), more.get("broker_id", 0), to), True)
 
 
 def ask(queue: OwnedQueue, now_s: float = 0.0) -> Pull:

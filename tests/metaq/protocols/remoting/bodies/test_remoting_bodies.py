@@ -37,7 +37,7 @@ from metaq.protocols.remoting.bodies.offsets import (
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
-    TopicConfig,
+    TopicConfigBody,
     TopicConfigs,
     read_registration,
     write_registration,
@@ -224,8 +224,8 @@ class TestLenientJson:
 
 TOPICS = TopicConfigs(
     topic_config_table={
-        "T": TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=3, perm=7),
-        "A": TopicConfig(topic_name="A", attributes={"+message.type": "NORMAL"}),
+        "T": TopicConfigBody(topic_name="T", read_queue_nums=4, write_queue_nums=3, perm=7),
+        "A": TopicConfigBody(topic_name="A", attributes={"+message.type": "NORMAL"}),
     },
     data_version=DataVersion(timestamp=1700000000000, counter=3, state_version=0),
 )

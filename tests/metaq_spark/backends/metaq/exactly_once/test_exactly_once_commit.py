@@ -11,7 +11,7 @@ import pytest
 from exactly_once_harness import QUERY, Harness
 from fix_broker import StartBroker, wait_until
 
-from metaq.backends.metaq.transactions import DecidedBatch, Transactions
+from metaq.backends.metaq.transactions import DecidedBatch, TransactionSteps
 from metaq.errors import MetaqError, TransactionError
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_write
@@ -382,7 +382,7 @@ def test_a_write_that_can_be_repeated_is_not_decided_when_it_fails(harness: Harn
 
 def test_steps_that_were_posted_are_settled_in_any_order(harness: Harness) -> None:
     with harness.pool.lease(harness.addresses[4]) as session:
-        transactions = Transactions(session)
+        transactions = TransactionSteps(session)
         asked = [transactions.post("DECIDED", None, unique=QUERY), transactions.post("RECOVER", None, unique=QUERY)]
         assert [transactions.settle(each) for each in reversed(asked)] == ["", ""]
         assert transactions.last_decided(QUERY) is None
