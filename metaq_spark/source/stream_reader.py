@@ -50,7 +50,19 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream of messages; see the module. Offsets are in the form of ``offsets.to_json``."""
+    """Reads a stream of messages.
+
+    An offset of the stream has an offset of every known partition: that of the first message *not* yet read. If the
+    last message of partition 0-1 of "orders" begins at byte 102 and has 21 bytes, a query that has read it is at 123;
+    a query of RocketMQ that has read message 11 of the queue broker-a:0 is at 12::
+
+        {"v": 2, "topics": {"orders": {"0-0": 0, "0-1": 123}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
+        {"v": 2, "topics": {"orders": {"broker-a:0": 12}}, "incarnations": {}}
+
+    The batch from ``start`` to ``end`` has the messages that begin in ``[start, end)`` of each partition. A partition
+    that only ``end`` names has none in this batch: its offset says where the next one begins in it.
+    ``metaq.formats.checkpoint_offsets`` describes the other keys.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -92,7 +104,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read now."""
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read now.
+
+        With ``commitGroupOffsets`` it also commits ``start`` for the group: Spark has completed everything before it,
+        and calls ``commit`` only when it plans a later batch, so not for the last one of a run.
+        """
         ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
         known = self._known.read(start)
         self._read_topics = {where.topic for where in known.offsets}
@@ -101,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.cluster.expect(selected.keys())
             self._expected = True
         if known != self._initial:
-            self._pass_to_group(selected)  # Spark does not call ``commit`` for the last batch of a run
+            self._pass_to_group(selected)
         try:
             end = self._end_of_batch(known, limit, ends_run)
         except MetaqError as error:
@@ -265,33 +281,8 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reason = reason
 
     @plain_errors
-    def _refuse(self) -> NoReturn:
+    def initialOffset(self, *values: Any) -> NoReturn:
         raise self._reason
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Refused."""
-        self._refuse()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Refused."""
-        self._refuse()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Refused."""
-        self._refuse()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Refused."""
-        self._refuse()
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        """Refused."""
-        self._refuse()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Refused."""
-        self._refuse()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Refused."""
-        self._refuse()
+    getDefaultReadLimit = prepareForTriggerAvailableNow = initialOffset
+    latestOffset = reportLatestOffset = partitions = read = initialOffset
