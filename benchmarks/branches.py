@@ -118,12 +118,12 @@ BRANCHES: Final = (
         ("rocketmq spark read",),
         (
             f"{ROCKETMQ}/pulls/frame_pulls.py",
-            "metaq/backends/rocketmq/frame_pulls.py",
-            "metaq/backends/rocketmq/frame_reader.py",
+            "metaq/backends/rocketmq/reads/frame_pulls.py",
+            "metaq/backends/rocketmq/reads/frame_reader.py",
             f"{COLUMNS}/rocketmq/frame_kernels.py",
         ),
         {
-            "metaq.backends.rocketmq.frame_reader": """\
+            "metaq.backends.rocketmq.reads.frame_reader": """\
             def _is_bundled(self):
                 self._pulls_only = True
                 return False
@@ -157,9 +157,9 @@ BRANCHES: Final = (
     Branch(
         "light futures",
         ("submit",),
-        ("metaq/client/futures.py",),
+        ("metaq/client/sending/futures.py",),
         {
-            "metaq.client.futures": """\
+            "metaq.client.sending.futures": """\
             _light = future_of
             def future_of(row):
                 future = _light(row)

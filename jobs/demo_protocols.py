@@ -8,7 +8,7 @@ from typing import Protocol
 from demo_stage import Addresses
 
 from metaq.backends.metaq.pool import shared_pool
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.backends.rocketmq.topics import create_topic
 from metaq.discovery.fixed import FixedDirectory

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self, Unpack
 
-from metaq.client.async_iteration import in_threads
 from metaq.client.async_producer import AsyncOrderedProducer, AsyncProducer, AsyncXaBranch
 from metaq.client.browser import End, Start
 from metaq.client.cluster import ClusterView
@@ -20,9 +19,10 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
-from metaq.client.shells import AsyncClient, behind_loop
-from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
-from metaq.client.thread_calls import InThreads, awaited
+from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
+from metaq.client.threads.async_iteration import in_threads
+from metaq.client.threads.shells import AsyncClient, behind_loop
+from metaq.client.threads.thread_calls import InThreads, awaited
 from metaq.model import Message, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts

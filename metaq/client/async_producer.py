@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
-from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
-from metaq.client.thread_calls import awaited, open_whole
+from metaq.client.sending.async_submissions import AwaitedWindow
+from metaq.client.threads.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.threads.thread_calls import awaited, open_whole
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Partition, TopicPartition
 

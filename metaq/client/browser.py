@@ -11,7 +11,7 @@ from typing import Final, Generic, Literal, TypeVar
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.range_reader import read_range
-from metaq.client.groups.starts import checked_end, checked_start
+from metaq.client.groups.ownership.starts import checked_end, checked_start
 from metaq.client.records import Received, require_topic
 from metaq.discovery.base import Directory
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text

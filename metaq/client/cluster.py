@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
-from metaq.client.groups.starts import Start, StartResolver
+from metaq.client.groups.ownership.starts import Start, StartResolver
 from metaq.client.statistics import (
     BrokerStatistics,
     TopicSize,

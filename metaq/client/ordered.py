@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
-from metaq.client.shells import ClosedByBlock
-from metaq.client.spool import Spool
-from metaq.client.topic_lookups import TopicLookups
+from metaq.client.sending.spool import Spool
+from metaq.client.sending.topic_lookups import TopicLookups
+from metaq.client.threads.forks import forked_text, notify_after_fork
+from metaq.client.threads.shells import ClosedByBlock
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from metaq.backends.metaq.batch_writer import RETRIES
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
-from metaq.client.batches import OpenBatches
-from metaq.client.blocks import (
+from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
+from metaq.client.records import Sent, bytes_of, require_list, require_topic
+from metaq.client.sending.batches import OpenBatches
+from metaq.client.sending.blocks import (
     BLOCK_BYTES_MAX,
     BLOCK_MESSAGES_MAX,
     Block,
@@ -21,11 +23,9 @@ from metaq.client.blocks import (
     reason_of,
     settle_block,
 )
-from metaq.client.futures import future_of
-from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
-from metaq.client.records import Sent, bytes_of, require_list, require_topic
-from metaq.client.shells import SubmittingProducer
-from metaq.client.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.sending.futures import future_of
+from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.threads.shells import SubmittingProducer
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound

@@ -20,8 +20,8 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import TransactionSteps, Vote
-from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.records import Sent
+from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, TransactionNotFound
 from metaq.model import Address, Message, Partition, TransactionId, Xid

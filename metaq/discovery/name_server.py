@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 from metaq import ports
 from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES
-from metaq.backends.rocketmq.bundled import MetaQBroker
 from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
 from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.reads.bundled import MetaQBroker
 from metaq.backends.rocketmq.routes import MASTER_ID
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import (

@@ -15,7 +15,7 @@ from fix_broker import wait_until
 from fix_databases import ONLY_IF_ASKED, Database
 from storage_contract import P0, P1, check_by_group_and_partition, check_save_if_unchanged
 
-from metaq.client.groups.bounded import SLOW_S
+from metaq.client.groups.ownership.bounded import SLOW_S
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import dbapi
 from metaq.errors import StoreFailed

@@ -21,7 +21,7 @@ from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from mixed_group import DEADLINE_S, GROUP, PARTITIONS, PYTHON_MEMBER, TOPIC, MixedGroup
 
 from metaq import MetaQ
-from metaq.client.groups.assignment import STRATEGIES, wanted_partitions
+from metaq.client.groups.ownership.assignment import STRATEGIES, wanted_partitions
 from metaq.model import Partition
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

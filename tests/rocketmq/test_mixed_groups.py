@@ -19,7 +19,7 @@ from fix_broker import wait_until
 from mixed_group import DEADLINE_S, GROUP, PARTITIONS, PYTHON_MEMBER, TOPIC, Member, MixedGroup
 
 from metaq import RocketMQ
-from metaq.client.groups.assignment import range_of
+from metaq.client.groups.ownership.assignment import range_of
 from metaq.client.rocketmq.groups.assignment import consistent
 from metaq.model import Partition
 from peers.rocketmq.bundled import BundledServer

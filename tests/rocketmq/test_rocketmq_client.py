@@ -21,12 +21,12 @@ from metaq.backends.rocketmq.errors import (
     RequestRefused,
     TopicListMissing,
 )
-from metaq.backends.rocketmq.messages import read_messages
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import PullSettings, pull_range
-from metaq.backends.rocketmq.pulls import Subscription
-from metaq.backends.rocketmq.times import TimeBoundary
+from metaq.backends.rocketmq.reads.messages import read_messages
+from metaq.backends.rocketmq.reads.pull_reader import PullSettings, pull_range
+from metaq.backends.rocketmq.reads.pulls import Subscription
+from metaq.backends.rocketmq.reads.times import TimeBoundary
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import TopicNotFound
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch

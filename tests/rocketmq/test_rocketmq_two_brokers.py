@@ -12,8 +12,8 @@ from fix_broker import wait_until
 from rocketmq_clients import Member
 
 from metaq import RocketMQ
-from metaq.backends.rocketmq.group_requests import GroupRequests
-from metaq.backends.rocketmq.group_requests import Member as MemberOf
+from metaq.backends.rocketmq.groups.group_requests import GroupRequests
+from metaq.backends.rocketmq.groups.group_requests import Member as MemberOf
 from metaq.backends.rocketmq.session import Session
 from metaq.model import Address, Partition
 from metaq.net.remoting_client import RemotingClient

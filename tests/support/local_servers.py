@@ -18,7 +18,7 @@ from metaq_broker.rocketmq.nameserver.config import load
 from waiting import until
 
 from metaq import RocketMQ
-from metaq.backends.rocketmq.group_requests import GroupRequests, Member
+from metaq.backends.rocketmq.groups.group_requests import GroupRequests, Member
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fix_broker import wait_until
 
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import PullSettings
+from metaq.backends.rocketmq.reads.pull_reader import PullSettings
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.discovery.name_server import NameServerDirectory

@@ -31,7 +31,7 @@ from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.errors import BUSY_TEXTS, BatchNotStored, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import GROUP
+from metaq.backends.rocketmq.reads.pulls import GROUP
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.backends.rocketmq.topic_route import TEMPLATE_TOPIC

@@ -15,7 +15,7 @@ from typing import Self
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.steps import LOOK_S, ReadingSteps
-from metaq.client.thread_calls import call_in_thread, carry_out
+from metaq.client.threads.thread_calls import call_in_thread, carry_out
 from metaq.model import TopicPartition
 
 

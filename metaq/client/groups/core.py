@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Protocol
 
-from metaq.client.groups.coordinator import MemberCoordinator
 from metaq.client.groups.deliveries import D, D_contra, HandedOut
 from metaq.client.groups.options import GroupOptions
+from metaq.client.groups.ownership.coordinator import MemberCoordinator
 from metaq.client.groups.state import ConsumerState
 from metaq.errors import MetaqError, PartitionLost, SendFailed
 from metaq.model import TopicPartition

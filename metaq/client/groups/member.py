@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Generic
 
-from metaq.client.forks import forked_text
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.in_hand import MessageBlock, Span
+from metaq.client.threads.forks import forked_text
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.groups.bounded import bounded
-from metaq.client.groups.coordinator import CoordinatorSettings, MemberCoordinator, Starts
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import Fetchers
-from metaq.client.groups.incarnations import Incarnations, StoredOffsets
-from metaq.client.groups.last_consumed import LastConsumed
-from metaq.client.groups.membership import LoneMembership, Membership
 from metaq.client.groups.options import ConsumerOptions
+from metaq.client.groups.ownership.bounded import bounded
+from metaq.client.groups.ownership.coordinator import CoordinatorSettings, MemberCoordinator, Starts
+from metaq.client.groups.ownership.incarnations import Incarnations, StoredOffsets
+from metaq.client.groups.ownership.last_consumed import LastConsumed
+from metaq.client.groups.ownership.membership import LoneMembership, Membership
+from metaq.client.groups.ownership.starts import StartResolver
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.groups.partition import OwnedPartition
-from metaq.client.groups.starts import StartResolver
 from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import FileOffsets, OffsetStorage
 from metaq.client.producer import Producer

@@ -10,10 +10,10 @@ from types import NoneType
 from typing import Any, Final, Generic, Literal, TypedDict
 
 from metaq.backends.metaq.session import REPLY_BYTES_MAX
-from metaq.client.groups.assignment import STRATEGIES, Strategy
 from metaq.client.groups.deliveries import D, Delivery
+from metaq.client.groups.ownership.assignment import STRATEGIES, Strategy
+from metaq.client.groups.ownership.starts import Start, checked_start
 from metaq.client.groups.partition import ReadSettings
-from metaq.client.groups.starts import Start, checked_start
 from metaq.client.offsets import OffsetStorage
 from metaq.formats.message_types import encode_types
 from metaq.model import TopicPartition

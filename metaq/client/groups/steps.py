@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import ref
 
-from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Fetching, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
+from metaq.client.threads.forks import notify_after_fork
 
 P = ParamSpec("P")
 R = TypeVar("R")

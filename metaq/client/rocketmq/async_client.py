@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Self, Unpack
 
 from metaq.backends.rocketmq.pool import Credentials
-from metaq.backends.rocketmq.pulls import GROUP
+from metaq.backends.rocketmq.reads.pulls import GROUP
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
-from metaq.client.async_iteration import in_threads
 from metaq.client.browser import End, Start
 from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
@@ -24,8 +23,9 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
-from metaq.client.shells import AsyncClient, behind_loop
-from metaq.client.thread_calls import InThreads, awaited
+from metaq.client.threads.async_iteration import in_threads
+from metaq.client.threads.shells import AsyncClient, behind_loop
+from metaq.client.threads.thread_calls import InThreads, awaited
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts

@@ -13,15 +13,15 @@ from typing import Final, Self, Unpack, cast
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.errors import NoReply
 from metaq.backends.rocketmq.half_messages import Outcome
-from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, message_of
 from metaq.client.rocketmq.records import RocketMessage, RocketReceived, RocketSent
 from metaq.client.rocketmq.requests import REPLY_S, RocketReply
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
-from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
-from metaq.client.thread_calls import awaited, call_in_thread
+from metaq.client.sending.async_submissions import AwaitedWindow
+from metaq.client.threads.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.threads.thread_calls import awaited, call_in_thread
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
-from metaq.backends.rocketmq.messages import read_messages
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import PullSettings
-from metaq.backends.rocketmq.pulls import ALL, GROUP, Subscription
+from metaq.backends.rocketmq.reads.messages import read_messages
+from metaq.backends.rocketmq.reads.pull_reader import PullSettings
+from metaq.backends.rocketmq.reads.pulls import ALL, GROUP, Subscription
 from metaq.client.browser import End, Start, TopicBrowser
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.discovery.name_server import NameServerDirectory

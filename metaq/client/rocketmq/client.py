@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Self, Unpack
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
-from metaq.backends.rocketmq.pulls import GROUP, Subscription
+from metaq.backends.rocketmq.reads.pulls import GROUP, Subscription
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S, member_client
 from metaq.client.browser import End, Start
 from metaq.client.checkup.findings import Finding
@@ -25,7 +25,7 @@ from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
-from metaq.client.shells import BlockingClient
+from metaq.client.threads.shells import BlockingClient
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from metaq.backends.rocketmq.bundled import ask_for_metaq
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.reads.bundled import ask_for_metaq
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.rocketmq.group_view import RocketGroupView

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from metaq.backends.rocketmq.administration import ask_groups, ask_members, ask_topics_of
 from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.names import with_namespace, without_namespace
-from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.session import Session
 from metaq.client.browser import Start

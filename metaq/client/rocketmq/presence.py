@@ -11,10 +11,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
+from metaq.backends.rocketmq.groups.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.replies import receive_replies
-from metaq.client.forks import notify_after_fork
 from metaq.client.rocketmq.requests import WaitingRequests
+from metaq.client.threads.forks import notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition

@@ -13,8 +13,6 @@ from metaq.backends.rocketmq.names import PRODUCERS_BYTES_MAX, check_group, with
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, request_properties, send_reply
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
-from metaq.client.batches import MessageBatch
-from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import require_list
 from metaq.client.rocketmq.presence import Presence
@@ -27,8 +25,10 @@ from metaq.client.rocketmq.records import (
 )
 from metaq.client.rocketmq.requests import REPLY_S, RocketReply, SentRequest
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.shells import SubmittingProducer
-from metaq.client.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.sending.batches import MessageBatch
+from metaq.client.sending.futures import future_of
+from metaq.client.sending.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
+from metaq.client.threads.shells import SubmittingProducer
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.model import Partition

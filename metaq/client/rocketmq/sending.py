@@ -18,15 +18,15 @@ from typing import Final, Literal, NamedTuple
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX, body_bytes_max
-from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import BatchNotStored as WriterFailed
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.client.forks import notify_after_fork
+from metaq.backends.rocketmq.reads.bundled import require_timers as check_timers
 from metaq.client.partitioners import Partitioner
 from metaq.client.records import bytes_of, require_topic
 from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
+from metaq.client.threads.forks import notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch

@@ -22,17 +22,17 @@ from types import TracebackType
 from typing import Final, Literal, Self, Unpack
 from weakref import WeakValueDictionary
 
+from metaq.backends.rocketmq.groups.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.half_messages import HalfMessage, end_half_message
-from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
-from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.check_backs import Check, CheckBacks
 from metaq.client.rocketmq.producer import RocketProducer, SendOptions, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Sender
+from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, TransactionError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId

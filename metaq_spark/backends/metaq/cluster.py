@@ -28,9 +28,9 @@ from metaq.net.retry import RetryPolicy, persist
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
-from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.backends.metaq.last_messages import FrameHeads
 from metaq_spark.backends.metaq.options import BrokerOptions
+from metaq_spark.backends.metaq.positions import FrameLookup
 from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options.selection import Assigned, Selection, TopicPattern, chosen, topics_of
 

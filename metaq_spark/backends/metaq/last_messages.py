@@ -19,7 +19,7 @@ from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset
 from metaq.protocols.text.extensions import EXT_BOUNDARY
-from metaq_spark.backends.metaq.frame_lookup import AskEach
+from metaq_spark.backends.metaq.positions import AskEach
 from metaq_spark.offsets import Ranges
 
 SEARCHED_BYTES: Final = 64 << 10

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, TopicNotFound

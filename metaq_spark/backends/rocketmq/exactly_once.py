@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.backends.rocketmq.bundled import MetaQBroker, NotBundled, ask_for_metaq
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.reads.bundled import MetaQBroker, NotBundled, ask_for_metaq
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.formats.checksum import crc32

@@ -15,8 +15,8 @@ from typing import Final
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, read_outcome
-from metaq.backends.rocketmq.record_walk import WantedRecords, measure_records, store_times
+from metaq.backends.rocketmq.reads.pulls import PulledQueue, PulledRecords, read_outcome
+from metaq.backends.rocketmq.reads.record_walk import WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Buffer, TopicPartition

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql.types import DataType
 
 from metaq.backends.rocketmq.names import check_group
-from metaq.backends.rocketmq.pulls import GROUP, Subscription
+from metaq.backends.rocketmq.reads.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
 from metaq.formats.topic_names import GROUP_BYTES_MAX, ROCKETMQ_ALLOWED, ROCKETMQ_CHARS, ROCKETMQ_CHARS_MAX
 from metaq.model import Address, Partition
@@ -38,9 +38,7 @@ from metaq_spark.options.parsing import (
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import ANY, READ, UNSET, OptionTable, Use, option
 
-_NAME: Final = values.Name(
-    re.compile(f"{ROCKETMQ_CHARS}{{1,{ROCKETMQ_CHARS_MAX}}}"), f", {ROCKETMQ_ALLOWED}"
-)
+_NAME: Final = values.Name(re.compile(f"{ROCKETMQ_CHARS}{{1,{ROCKETMQ_CHARS_MAX}}}"), f", {ROCKETMQ_ALLOWED}")
 NOTATION: Final = Notation(
     Partition.parse_queue,
     _NAME,

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.names import with_namespace
-from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import NOT_AT_SLAVE
-from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, describe, read_outcome
-from metaq.backends.rocketmq.record_walk import WantedRecords, measure_records, store_times
+from metaq.backends.rocketmq.reads.pull_reader import NOT_AT_SLAVE
+from metaq.backends.rocketmq.reads.pulls import PulledQueue, PulledRecords, describe, read_outcome
+from metaq.backends.rocketmq.reads.record_walk import WantedRecords, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaq.backends.rocketmq import frame_pulls
-from metaq.backends.rocketmq.record_walk import MeasuredRecords, WantedRecords, measure_records
+from metaq.backends.rocketmq.reads import frame_pulls
+from metaq.backends.rocketmq.reads.record_walk import MeasuredRecords, WantedRecords, measure_records
 from metaq.model import Buffer
 from metaq_spark.columns.engine import shared_engine
 from metaq_spark.columns.rocketmq.checks import REASONS, ExpectedQueue, UnusableRecord

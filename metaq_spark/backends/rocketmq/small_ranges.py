@@ -15,14 +15,14 @@ import pyarrow as pa
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import PulledQueue, PulledRecords, read_outcome
-from metaq.backends.rocketmq.record_walk import WantedRecords
+from metaq.backends.rocketmq.reads.pulls import PulledQueue, PulledRecords, read_outcome
+from metaq.backends.rocketmq.reads.record_walk import WantedRecords
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.backends.rocketmq.options import SourceOptions
-from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
+from metaq_spark.backends.rocketmq.range_task import QueuePartition
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import ExpectedQueue

@@ -12,16 +12,16 @@ from pyspark.sql.datasource import InputPartition
 
 from metaq.backends.rocketmq.errors import OffsetOutOfRange
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import Subscription
+from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import DataMissing, MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.connections import connections_of
-from metaq_spark.backends.rocketmq.groups import BrokerGroups
+from metaq_spark.backends.rocketmq.group_offsets import BrokerGroups
 from metaq_spark.backends.rocketmq.options import NOTATION, SourceOptions
-from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
+from metaq_spark.backends.rocketmq.range_task import QueuePartition, read_queue
 from metaq_spark.backends.rocketmq.small_ranges import read_small
 from metaq_spark.offsets import AvailableRanges
 from metaq_spark.source.backend import CommittedOffsets, LossSentences, PushedColumns

@@ -36,7 +36,7 @@ from metaq.client.groups.deliveries import Delivery
 from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Received
-from metaq.client.submissions import Submissions
+from metaq.client.sending.submissions import Submissions
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Partition

@@ -9,12 +9,12 @@ import pytest
 from fix_client import TIMEOUTS, MemoryCluster
 
 import metaq
-from metaq.client.blocks import BLOCK_BYTES_MAX
 from metaq.client.browser import Browser, Start
 from metaq.client.cluster import ClusterView
 from metaq.client.metaq import MetaQ
 from metaq.client.producer import Producer
 from metaq.client.records import Received
+from metaq.client.sending.blocks import BLOCK_BYTES_MAX
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConnectionFailed, ExtensionMissing, OffsetMoved, SendFailed, TopicNotFound
 from metaq.formats.frames import HEADER_BYTES

@@ -18,7 +18,7 @@ from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.offsets import FileOffsets, GroupOffset, OffsetStorage
 from metaq.client.ordered import OrderedProducer
-from metaq.client.spool import SentNumbers, Spool
+from metaq.client.sending.spool import SentNumbers, Spool
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
 from metaq.errors import StoreFailed
 from metaq.model import Message, Partition, TopicPartition

@@ -15,7 +15,7 @@ from forked import in_child
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.ordered import OrderedProducer, parse_partition_map
 from metaq.client.records import Sent
-from metaq.client.spool import Spool
+from metaq.client.sending.spool import Spool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Address, Message, Partition, TopicPartition
@@ -253,7 +253,7 @@ def test_ctrl_c_waits_for_a_broker_that_hangs_for_some_seconds_only(
         ended.set()
         return []
 
-    monkeypatch.setattr("metaq.client.shells.INTERRUPTED_S", 0.05)
+    monkeypatch.setattr("metaq.client.threads.shells.INTERRUPTED_S", 0.05)
     assert alone.send("t", "waits") is None
     monkeypatch.setattr(broker, "send_many", hang)
     broker.away = False

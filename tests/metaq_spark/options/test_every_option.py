@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from metaq.backends.rocketmq.pulls import Subscription
+from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.discovery.name_server import parse_name_servers
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import INT64_MAX, Address, Partition, TopicPartition

@@ -1,6 +1,6 @@
 """RocketMQ's consistent hashing of queues, with the arithmetic of its Java client. Pure.
 
-RocketMQ's default strategy, "averagely", gives the same blocks as ``metaq.client.groups.assignment.range_of``.
+RocketMQ's default strategy, "averagely", gives the same blocks as ``range_of`` of ``groups.ownership.assignment``.
 """
 
 from __future__ import annotations

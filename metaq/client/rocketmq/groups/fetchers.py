@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from metaq.backends.rocketmq.names import with_namespace
-from metaq.backends.rocketmq.pulls import PulledQueue
-from metaq.backends.rocketmq.waiting_pulls import Outcome, is_lasting, submit_pull
+from metaq.backends.rocketmq.reads.pulls import PulledQueue
+from metaq.backends.rocketmq.reads.waiting_pulls import Outcome, is_lasting, submit_pull
 from metaq.client.groups.fetchers import FetchLog, FetchThreads
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.state import ConsumerState

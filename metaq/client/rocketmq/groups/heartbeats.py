@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf
 from typing import Final
 
-from metaq.backends.rocketmq.group_requests import ANSWER_S, GroupRequests
+from metaq.backends.rocketmq.groups.group_requests import ANSWER_S, GroupRequests
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.errors import MetaqError
 from metaq.model import Address

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from metaq.backends.rocketmq.group_requests import ANSWER_S, GroupRequests
+from metaq.backends.rocketmq.groups.group_requests import ANSWER_S, GroupRequests
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock

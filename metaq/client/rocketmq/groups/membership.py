@@ -15,10 +15,10 @@ from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.errors import BrokerAway
-from metaq.backends.rocketmq.group_requests import GroupRequests
+from metaq.backends.rocketmq.groups.group_requests import GroupRequests
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pulls import PulledQueue
+from metaq.backends.rocketmq.reads.pulls import PulledQueue
 from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats
 from metaq.client.rocketmq.groups.locks import MemberLocks
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions

@@ -24,8 +24,8 @@ from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.errors import BrokerAway
-from metaq.backends.rocketmq.offsets import Offsets
-from metaq.client.groups.starts import Start
+from metaq.backends.rocketmq.groups.offsets import Offsets
+from metaq.client.groups.ownership.starts import Start
 from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
 from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import MetaqError

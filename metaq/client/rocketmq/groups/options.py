@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.backends.rocketmq.pulls import Subscription
-from metaq.client.groups.assignment import Strategy, range_of
+from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.client.groups.options import GroupOptions, OnReject, SharedOptions
+from metaq.client.groups.ownership.assignment import Strategy, range_of
 from metaq.client.rocketmq.groups.assignment import consistent
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.queue import QueueSettings

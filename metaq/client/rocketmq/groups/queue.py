@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from metaq.backends.rocketmq.pulls import ALL, Moved, NotYet, PulledRecords, Subscription
-from metaq.backends.rocketmq.waiting_pulls import Outcome
+from metaq.backends.rocketmq.reads.pulls import ALL, Moved, NotYet, PulledRecords, Subscription
+from metaq.backends.rocketmq.reads.waiting_pulls import Outcome
 from metaq.client.groups.deliveries import Settler
 from metaq.client.groups.owned import POLL_STEPS, Chunk, OffsetJump, Owned
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery, original_topic

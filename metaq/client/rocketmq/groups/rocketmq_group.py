@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from metaq.backends.rocketmq.group_requests import BeginsAt, GroupRequests, Member
+from metaq.backends.rocketmq.groups.group_requests import BeginsAt, GroupRequests, Member
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.names import check_group
-from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
-from metaq.client.groups.bounded import bounded
-from metaq.client.groups.coordinator import CoordinatorSettings, MemberCoordinator
 from metaq.client.groups.core import ConsumerCore, Parts
 from metaq.client.groups.metaq_group import state_folder
+from metaq.client.groups.ownership.bounded import bounded
+from metaq.client.groups.ownership.coordinator import CoordinatorSettings, MemberCoordinator
 from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import FileOffsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from metaq.backends.rocketmq.pulls import ALL, Subscription
+from metaq.backends.rocketmq.reads.pulls import ALL, Subscription
 
 RETRY_PREFIX: Final = "%RETRY%"
 """Prefix of the topic in which a group's rejected messages are delivered again."""

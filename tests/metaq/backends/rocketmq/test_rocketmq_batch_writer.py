@@ -12,7 +12,7 @@ from rocketmq_clients import ScriptedBench, on_scripted_cluster
 from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
 from metaq.backends.rocketmq.errors import BatchNotStored
-from metaq.backends.rocketmq.pull_reader import pull_range
+from metaq.backends.rocketmq.reads.pull_reader import pull_range
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.records import Record, read_records

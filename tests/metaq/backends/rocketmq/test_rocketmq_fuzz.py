@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import PullSettings, pull_range
+from metaq.backends.rocketmq.reads.pull_reader import PullSettings, pull_range
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import DeadlineExceeded, MetaqError
 from metaq.formats.rocketmq.records import read_records

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from fix_tls import Certificates
 
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, WrongServer

@@ -9,7 +9,7 @@ import pytest
 
 from metaq.backends.metaq.fetch import Run
 from metaq.backends.metaq.polls import PartitionRequest, Polled
-from metaq.backends.rocketmq.pulls import PulledRecords
+from metaq.backends.rocketmq.reads.pulls import PulledRecords
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.in_hand import Span
 from metaq.client.groups.owned import FULL_PARTITIONS_MAX

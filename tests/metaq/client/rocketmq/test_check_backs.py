@@ -13,10 +13,10 @@ import pytest
 from fix_broker import wait_until
 from listeners import Answer, RemotingServer, Served
 
-from metaq.backends.rocketmq import heartbeats
 from metaq.backends.rocketmq.errors import NameServersAway
+from metaq.backends.rocketmq.groups import heartbeats
+from metaq.backends.rocketmq.groups.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.half_messages import Outcome
-from metaq.backends.rocketmq.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.remoting import member_client
 from metaq.client.rocketmq import check_backs
 from metaq.client.rocketmq.check_backs import CheckBacks

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 
-from metaq.client.groups.coordinator import MemberCoordinator
+from metaq.client.groups.ownership.coordinator import MemberCoordinator
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.groups import offsets

@@ -13,7 +13,7 @@ from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.backends.rocketmq import small_ranges
-from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
+from metaq_spark.backends.rocketmq.range_task import QueuePartition
 from metaq_spark.backends.rocketmq.small_ranges import conversations, read_small
 from metaq_spark.backends.rocketmq.source import RocketMQSource
 from metaq_spark.columns.rocketmq.checks import UnusableRecord

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import record
 
-from metaq.backends.rocketmq.record_walk import MeasuredRecords, WantedRecords, measure_records
+from metaq.backends.rocketmq.reads.record_walk import MeasuredRecords, WantedRecords, measure_records
 from metaq_spark.backends.rocketmq import record_measure
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
 from metaq_spark.columns.engine import ColumnEngine

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from metaq.backends.rocketmq.errors import BrokerAway
-from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.rocketmq.groups.offsets import BrokerOffsets, RocketStarts
 from metaq.discovery.name_server import NameServerDirectory

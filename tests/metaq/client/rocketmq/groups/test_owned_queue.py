@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from metaq.backends.rocketmq.pulls import Moved, NotYet, PulledRecords, Subscription
+from metaq.backends.rocketmq.reads.pulls import Moved, NotYet, PulledRecords, Subscription
 from metaq.client.groups.deliveries import HandedOut
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.queue import OwnedQueue, Pull, QueueAnswer, QueueSettings

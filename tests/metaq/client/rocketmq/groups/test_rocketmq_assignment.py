@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq.client.groups.assignment import range_of, wanted_partitions
+from metaq.client.groups.ownership.assignment import range_of, wanted_partitions
 from metaq.client.rocketmq.groups.assignment import consistent
 from metaq.model import Partition
 

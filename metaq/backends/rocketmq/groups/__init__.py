@@ -1,0 +1,1 @@
+"""What RocketMQ brokers know about consumer groups: members, offsets."""

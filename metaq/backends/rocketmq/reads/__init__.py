@@ -1,0 +1,1 @@
+"""Reading RocketMQ queues: pulls, frames of the bundled broker, times."""

@@ -1,0 +1,1 @@
+"""Which partitions a consumer owns, and from where it reads them."""

@@ -1,0 +1,46 @@
+"""How messages are gathered in batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metaq.client.sending.batches import MessageBatch, OpenBatches
+
+
+def contents(batches: list[MessageBatch[str, int]]) -> list[tuple[str, Any, list[str]]]:
+    return [(batch.topic, batch.queue, batch.messages) for batch in batches]
+
+
+def test_each_queue_has_batches_of_its_own_in_the_order_of_their_beginning() -> None:
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
+    for topic, queue, text in [("a", 0, "1"), ("a", 1, "2"), ("a", 0, "3"), ("b", 0, "4")]:
+        batch, row = gathering.add(topic, queue, text, 1)
+        assert batch.messages[row] == text
+    assert contents(gathering.take(100)) == [("a", 0, ["1", "3"]), ("a", 1, ["2"]), ("b", 0, ["4"])]
+    assert not gathering.waiting
+
+
+def test_a_batch_ends_at_its_limits_and_a_long_message_has_one_for_itself() -> None:
+    gathering: OpenBatches[str, int] = OpenBatches(3, 100)
+    sizes = [40, 60, 1, 500, 1, 1, 1, 1]
+    for number, size in enumerate(sizes):
+        gathering.add("a", 0, str(number), size)
+    assert [one.messages for one in gathering.take(10_000)] == [["0", "1"], ["2"], ["3"], ["4", "5", "6"], ["7"]]
+
+
+def test_what_is_taken_is_not_added_to() -> None:
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
+    for number in range(3):
+        gathering.add("a", number, str(number), 30)
+    assert [one.messages for one in gathering.take(50)] == [["0"], ["1"]]
+    gathering.add("a", 0, "3", 1)
+    gathering.add("a", 2, "4", 1)
+    assert contents(gathering.take(50)) == [("a", 2, ["2", "4"]), ("a", 0, ["3"])]
+
+
+def test_closed_batches_are_not_added_to() -> None:
+    gathering: OpenBatches[str, int] = OpenBatches(10, 100)
+    gathering.add("a", 0, "1", 1)
+    gathering.close_all()
+    gathering.add("a", 0, "2", 1)
+    assert [one.messages for one in gathering.take(100)] == [["1"], ["2"]]
