@@ -54,7 +54,6 @@ class QueueDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return cls.format_name
 
     @property
@@ -75,7 +74,6 @@ class QueueDataSource(DataSource):
 
     @_plain_errors
     def reader(self, schema: StructType) -> BatchReader:
-        """The batch read."""
         from metaq_spark.options.table import Use
         from metaq_spark.source.batch_reader import BatchReader
         from metaq_spark.source.pushdown import PushdownReader
@@ -101,7 +99,6 @@ class QueueDataSource(DataSource):
 
     @_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> SinkBatchWriter:
-        """The batch write."""
         from metaq_spark.errors import OptionError
         from metaq_spark.options.table import Use
         from metaq_spark.sink.writers import SinkBatchWriter
@@ -112,7 +109,6 @@ class QueueDataSource(DataSource):
 
     @_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """The streaming sink."""
         from metaq_spark.options.table import Use
         from metaq_spark.sink.writers import StreamWriter
 

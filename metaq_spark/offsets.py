@@ -85,7 +85,9 @@ class ProgressMemory:
         self._known: deque[tuple[Progress, dict[str, Any]]] = deque(maxlen=_KEPT)
 
     def read(self, tree: Any) -> Progress:
-        """``read_progress``; for an offset that is known the same object as before."""
+        """Return the progress in a checkpoint's form; the same object for a form that is in the cache. Raises as
+        ``read_progress``.
+        """
         for progress, known in self._known:
             if known == tree:
                 return progress
@@ -94,7 +96,7 @@ class ProgressMemory:
         return progress
 
     def write(self, progress: Progress) -> dict[str, Any]:
-        """``to_json``."""
+        """Return the checkpoint form of ``progress``; from the cache if it was made before."""
         for known, tree in self._known:
             if known is progress:
                 return _copy_tree(tree)

@@ -108,7 +108,6 @@ class ClusterView:
         return self._directory.topics()
 
     def servers(self) -> set[Address]:
-        """Return the addresses of the brokers."""
         return set(self._directory.brokers().values())
 
     def partitions(self, topic: str) -> list[Partition]:
@@ -166,7 +165,6 @@ class ClusterView:
         return found
 
     def statistics(self) -> list[BrokerStatistics]:
-        """Return the statistics of each broker."""
         return broker_statistics(self._directory, self._pool)
 
     def topic_sizes(self) -> list[TopicSize]:

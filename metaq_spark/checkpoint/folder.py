@@ -58,7 +58,6 @@ class MicroBatch:
     lines: tuple[str, ...]
 
     def text(self) -> str:
-        """The file's content."""
         return "\n".join([FORM, json.dumps(self.metadata, separators=(",", ":")), *self.lines])
 
 

@@ -87,7 +87,6 @@ def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> N
 
 
 def _records_and_elements() -> None:
-    """RocketMQ's loops."""
     from metaq_spark.columns.rocketmq import frame_kernels, record_kernels
     from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
     from metaq_spark.columns.rocketmq.checks import ExpectedQueue

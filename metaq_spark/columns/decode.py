@@ -110,8 +110,6 @@ def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
 
 
 class CompiledDecoder:
-    """The decoder that runs ``kernels``."""
-
     def __init__(self, maker: BatchMaker, rows_max: int, bytes_max: int, kernels: ModuleType) -> None:
         self._maker, self._kernels = maker, kernels
         self._rows_max, self._bytes_max = rows_max, bytes_max
@@ -158,11 +156,9 @@ class CompiledDecoder:
         return len(run)
 
     def decode_addressed(self, data: bytes) -> Batches:
-        """Decode frames with offsets; see ``RunDecoder``."""
         return self.decode(data, 0, address_bytes=OFFSET_BYTES)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows still inside; see ``RunDecoder``."""
         if self._state[self._kernels.ROW] > 0:
             if (batch := self._batch()) is not None:
                 yield batch

@@ -89,5 +89,4 @@ _SHARED: Final = ColumnEngine()
 
 
 def shared_engine() -> ColumnEngine:
-    """The engine of this process."""
     return _SHARED

@@ -41,7 +41,6 @@ class PlainDecoder:
     def decode(
         self, data: Buffer, base_offset: int, *, may_be_cut: bool = False
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Decode a run; see ``RunDecoder``."""
         frame = None
         for frame in walk(bytes(data), base_offset, where=self._where):  # rows keep parts of it
             row = self._row(frame)
@@ -54,7 +53,6 @@ class PlainDecoder:
         return end - base_offset
 
     def decode_addressed(self, data: bytes) -> Generator[pa.RecordBatch, None, int]:
-        """Decode frames with offsets; see ``RunDecoder``."""
         at = 0
         while at < len(data):
             start = at + OFFSET_BYTES
@@ -70,7 +68,6 @@ class PlainDecoder:
         return len(data)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows still inside; see ``RunDecoder``."""
         if self._rows:
             columns = list(zip(*self._rows, strict=True))
             raw = {name: pa.array(columns[place], _TYPES[name]) for place, name in self._places}

@@ -73,7 +73,6 @@ class RowLayout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(name for name, _ in self.fields)
 
     @property

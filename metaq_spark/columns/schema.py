@@ -23,7 +23,6 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 @functools.cache
 def arrow_schema(layout: RowLayout) -> pa.Schema:
-    """The schema of every record batch of a read."""
     return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in layout.schema.fields])
 
 

@@ -26,7 +26,6 @@ def text_of(column: pa.Array) -> pa.Array:
 
 
 def parse_pairs(attribute: str) -> dict[str, str | None]:
-    """Return the map in an attribute."""
     pairs: dict[str, str | None] = {}
     for pair in attribute.split(";"):
         if pair:

@@ -142,7 +142,6 @@ class ConnectionOptions(ABC):
 
     @property
     def timeouts(self) -> Timeouts:
-        """The deadlines of a connection."""
         return Timeouts(self.connect_timeout_ms / 1000, self.request_timeout_ms / 1000)
 
 

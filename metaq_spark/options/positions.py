@@ -71,7 +71,6 @@ class Notation:
 
     @property
     def examples(self) -> tuple[str, str]:
-        """Two partitions."""
         return self.words["first"], self.words["second"]
 
     @property

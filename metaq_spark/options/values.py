@@ -119,7 +119,6 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def path(text: str) -> str:
-    """The path of a file."""
     if not text.strip():
         raise ValueError("expected the path of a file")
     return text.strip()

@@ -34,7 +34,6 @@ class _Writer:
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Store the rows of one task."""
         with self._advising():
             return write_batches(iterator, self._sink)
 

@@ -92,7 +92,7 @@ class MessageCounts(Protocol):
 
 
 class Positions(Boundaries, MessageCounts, Protocol):
-    """Both, and times."""
+    """Finds message boundaries, counts messages, and finds the first message of a time."""
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of the first message at or after each time (since 1970), else the readable end.

@@ -42,5 +42,4 @@ class BatchReader(DataSourceReader):
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
         return read_task(partition, self._source)

@@ -115,5 +115,4 @@ class Skip:
     fails = False
 
     def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
-        """Warn."""
         _log.warning("%s. Skipped, because onCorrupt is skip", damage)

@@ -34,7 +34,6 @@ class TaskRange(NamedTuple):
 
     @property
     def offsets(self) -> OffsetRange:
-        """Its range."""
         return OffsetRange(self.start, self.end)
 
     def at_bytes(self, count: int) -> int:

@@ -24,7 +24,6 @@ class Run:
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte."""
         return self.offset + len(self.data)
 
 

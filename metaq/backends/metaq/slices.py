@@ -42,13 +42,10 @@ class LentRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte."""
         return self.offset + len(self.data)
 
 
 class BufferPool:
-    """Reusable memory for received slices."""
-
     def __init__(self) -> None:
         self._spare: list[memoryview] = []
 

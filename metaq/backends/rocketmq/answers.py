@@ -57,7 +57,6 @@ class Answers:
         return response
 
     def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
-        """Return the error for an unexpected response."""
         return refusal_of(self.address, response, command, action)
 
     def read(self, response: RemotingCommand, kind: type[R]) -> R:
@@ -72,7 +71,6 @@ class Answers:
             raise self.protocol_error(f"an answer in which {error}") from None
 
     def protocol_error(self, what: str) -> ProtocolError:
-        """Return the error for an invalid response."""
         return ProtocolError(what, address=self.address)
 
 

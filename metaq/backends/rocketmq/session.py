@@ -101,7 +101,6 @@ class Session(RequestSession[str, RemotingCommand]):
         return response
 
     def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
-        """Return the error for an unexpected response."""
         if response.code == ResponseCode.GO_AWAY:
             self.close("the server is shutting down")
         return refusal_of(self.address, response, command, action)

@@ -30,8 +30,6 @@ class Verdict(Enum):
 
 
 class ParkedSink(Protocol[D_contra]):
-    """Where rejected messages are stored."""
-
     def park(self, message: D_contra, reason: str) -> None: ...
 
 
@@ -44,8 +42,6 @@ class Fetching(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts(Generic[D]):
-    """The parts of a consumer."""
-
     consumer_id: str
     state: ConsumerState[D, Any, Any]
     coordinator: MemberCoordinator

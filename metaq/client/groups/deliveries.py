@@ -165,7 +165,6 @@ def deliveries_in(
 
 
 def delivery_of(frame: Frame, epoch: ReadEpoch) -> Delivery:
-    """Return the message of a frame."""
     try:
         data, attribute, properties = content_of(frame)
     except CorruptRecord as error:

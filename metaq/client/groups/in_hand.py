@@ -179,7 +179,6 @@ class InHand(Generic[D]):
             self._drop_settled()
 
     def settle_span(self, span: Span) -> None:
-        """Settle the messages of a span."""
         self._count_streamed()
         if not self._blocks:
             return

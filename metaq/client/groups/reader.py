@@ -170,7 +170,6 @@ class GroupReader(ReadingSteps[D]):
     # handlers
 
     def _run_alone(self, handler: Callable[[D], object]) -> None:
-        """Handle messages in this thread."""
         self._is_handled = True
         try:
             while (delivery := completed(self._next, None, filtered=False)) is not None:

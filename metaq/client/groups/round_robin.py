@@ -33,7 +33,6 @@ class RoundRobin(Generic[D]):
         self._queue[partition] = None
 
     def discard(self, partition: Owned[D, Any, Any]) -> None:
-        """Remove a partition."""
         if partition in self._queue:
             if partition is self.front:
                 self._left = SHARE

@@ -43,7 +43,6 @@ class FetchedRuns:
         return bool(self._waiting)
 
     def add(self, fetched: Run | Filtered | Moved) -> None:
-        """Append fetched data."""
         self._waiting.append(fetched)
 
     def decode(self, epoch: ReadEpoch) -> Chunk[Delivery] | None:

@@ -76,7 +76,6 @@ class ConsumerState(Generic[D, Q, O]):
     # the assignment
 
     def add(self, partitions: Collection[Owned[D, Q, O]]) -> None:
-        """Own more partitions."""
         with self.lock:
             for partition in partitions:
                 self.partitions[partition.where] = partition
@@ -415,7 +414,6 @@ class ConsumerState(Generic[D, Q, O]):
         return count
 
     def positions(self) -> dict[TopicPartition, GroupOffset]:
-        """Return the position of each partition."""
         with self.lock:
             return {where: partition.position for where, partition in self.partitions.items()}
 

@@ -100,7 +100,6 @@ class RocketGroupView:
         return with_namespace(group, self._directory.namespace)
 
     def _of_each(self, ask: Callable[[Session, str], _T]) -> list[_T]:
-        """Return the answers of all brokers."""
         answers = []
         for broker_name, address in self._directory.masters().items():
             with self._pool.lease(address) as session:

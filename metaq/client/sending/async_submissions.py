@@ -113,7 +113,6 @@ class AwaitedWindow(Generic[P, S]):
 
 
 async def _settlement(settlements: _Settlements[P, S]) -> None:
-    """Wait until a message is settled."""
     settlements.space.clear()
     try:
         async with asyncio.timeout(LOOK_S):

@@ -63,7 +63,6 @@ class MessageFuture(Future[S]):
 
 
 def future_of(row: tuple[MessageBatch[Any, S], int]) -> Future[S]:
-    """Return a future for a row of a batch."""
     future: MessageFuture[S] = MessageFuture()
     future.batch, future.row = row
     return future

@@ -227,7 +227,6 @@ class Submissions(Generic[M, P, S]):
         return bool(hurry or self._bytes >= self._full_bytes or self._left_s() <= 0)
 
     def _left_s(self) -> float:
-        """Seconds until the oldest batch is due."""
         return self._gathering.waiting[0].since_s + self._linger_s - self._clock.monotonic()
 
     def _send_some(self, topic: str, batches: Sequence[MessageBatch[P, S]]) -> None:

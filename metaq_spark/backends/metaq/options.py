@@ -150,7 +150,6 @@ class SourceOptions(BrokerOptions, ReadOptions):
 
     @property
     def row_layout(self) -> RowLayout:
-        """The columns of the read."""
         return _row_layout(self.columns, self.value_format, self.value_schema, self.attribute_format)
 
 

@@ -219,7 +219,6 @@ class DeadLetters:
 
 
 def damage_handler(options: SourceOptions, pool: SessionPool) -> DamageHandler:
-    """The handler that the options ask for."""
     if options.dead_letter_topic is not None:
         return DeadLetters(options.dead_letter_topic, options, pool)
     return Skip() if options.on_corrupt == "skip" else Fail()

@@ -250,5 +250,4 @@ _SHARED: Final = RouteMemory()
 
 
 def shared_routes() -> RouteMemory:
-    """The memory of this process."""
     return _SHARED

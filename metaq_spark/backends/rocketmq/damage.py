@@ -48,7 +48,6 @@ class SkipRecords:
     fails = False
 
     def handle(self, source: TopicPartition, found: UnusableRecord) -> None:
-        """Warn."""
         _log.warning("%s. Skipped, because onCorrupt is skip", found)
 
 
@@ -100,7 +99,6 @@ def _properties(source: TopicPartition, found: CorruptFrame) -> str:
 
 
 def damage_handler(options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> BadRecordHandler:
-    """The handler that the options ask for."""
     if options.dead_letter_topic is not None:
         return RecordDeadLetters(options.dead_letter_topic, options, pool, directory)
     return SkipRecords() if options.on_corrupt == "skip" else FailRecords()

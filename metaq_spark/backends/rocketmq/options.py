@@ -140,7 +140,6 @@ class ServerOptions(ConnectionOptions):
 
     @property
     def credentials(self) -> Credentials | None:
-        """The keys with which requests are signed."""
         if self.access_key is None or self.secret_key is None:
             return None
         return Credentials(self.access_key, self.secret_key, self.security_token)
@@ -196,7 +195,6 @@ class SourceOptions(ServerOptions, ReadOptions):
 
     @property
     def row_layout(self) -> RowLayout:
-        """The columns of the read."""
         return _row_layout(self.columns, self.value_format, self.value_schema)
 
     @property

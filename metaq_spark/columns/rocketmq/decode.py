@@ -119,8 +119,6 @@ class RecordDecoder:
 
 
 class CompiledRecordDecoder:
-    """The decoder that runs ``kernels``."""
-
     def __init__(self, queue: ExpectedQueue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
         from metaq.compiled.addresses import CRC_TABLES
         from metaq_spark.columns.rocketmq import record_kernels as kernels
@@ -179,7 +177,6 @@ class CompiledRecordDecoder:
         return column
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
-        """Decode records; see ``RecordDecoder``."""
         k, run = self._k, _bytes_of(data)
         self._state[[k.POSITION, k.NEXT, k.END, k.INFLATED_AT]] = 0, start, end, 0
         while (status := self._run_kernel(run)) != k.DONE:
@@ -201,7 +198,6 @@ class CompiledRecordDecoder:
             report_gap(int(self._state[k.NEXT]), end)
 
     def decode_frames(self, run: FrameRun) -> Iterator[pa.RecordBatch]:
-        """Decode frames; see ``RecordDecoder``."""
         from metaq_spark.columns.rocketmq import frame_kernels
 
         if self._scratch is None:

@@ -101,8 +101,6 @@ class SingleMessage(EncodedBlock):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The parts of an element."""
-
     body: bytes
     properties: bytes
 

@@ -34,7 +34,6 @@ class PlainRecordDecoder:
         self._bytes = 0
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
-        """Decode records; see ``RecordDecoder``."""
         run, expected, position = bytes(data), start, 0
         try:
             while position < len(run):

@@ -145,7 +145,6 @@ class GroupRequests:
         return self._locked(LockBatchMq(), broker_name, queues)
 
     def unlock(self, broker_name: str, queues: Collection[TopicPartition]) -> None:
-        """Release locks."""
         self._locked(UnlockBatchMq(), broker_name, queues)
 
     def _locked(

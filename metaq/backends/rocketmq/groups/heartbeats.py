@@ -157,7 +157,6 @@ class Heartbeats:
         return True
 
     def _said(self, who: str, reason: str | None) -> None:
-        """Log a change."""
         if self._closed or reason == self._reasons.get(who):
             return
         if reason is None:

@@ -155,7 +155,6 @@ class _FrameReader:
         )
 
     def _frames(self) -> Iterator[FrameRun]:
-        """Yield the frames of the next response."""
         assert self._session is not None
         if self._limit is not None:
             if not self._faults:
@@ -219,7 +218,6 @@ class _FrameReader:
         return FrameWindow(self._asked_queue, self._position, in_flight, self._settings.bytes_max, self._as_file)
 
     def _leave(self) -> None:
-        """Return the session."""
         self._window.abandon(self._session)
         self._lease.close()
         self._session = None

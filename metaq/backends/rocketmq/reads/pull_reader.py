@@ -331,6 +331,5 @@ class _Server:
         self._routes.invalidate()
 
     def leave(self) -> None:
-        """Return the session."""
         self._lease.close()
         self.current = None

@@ -31,8 +31,6 @@ R = TypeVar("R")
 
 
 class _Call:
-    """One call of the storage."""
-
     def __init__(self, work: Callable[[], Any], began_s: float) -> None:
         self.work, self.began_s = work, began_s
         self.is_done = self.is_said = False

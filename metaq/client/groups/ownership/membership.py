@@ -132,7 +132,6 @@ class LoneMembership:
         return found
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Claim all partitions."""
         return set(partitions)
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:

@@ -68,7 +68,6 @@ class StepSchedule:
         self._divide_s = inf if refresh_s is None else self._clock.monotonic() + refresh_s
 
     def begin_saving(self) -> bool:
-        """Return whether positions must be saved now."""
         now_s = self._clock.monotonic()
         due = now_s >= self._save_s
         if due:

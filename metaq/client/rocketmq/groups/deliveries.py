@@ -50,7 +50,6 @@ class RocketDelivery(RocketReceived):
 
 
 def original_topic(record: Record, where: TopicPartition, namespace: str | None) -> str:
-    """Return the topic that a message was sent to."""
     if record.topic and where.topic.startswith("%RETRY%"):
         name = record.property_map().get(RETRY_TOPIC)
         if name is not None:

@@ -173,7 +173,6 @@ class BrokerBranches:
         self._ended.clear()
 
     def close(self) -> None:
-        """Return the session."""
         self._lease.__exit__(None, None, None)
 
     def give_up(self, error: BaseException) -> None:

@@ -95,5 +95,4 @@ _SHARED: Final = ParticipantMemory()
 
 
 def shared_participants() -> ParticipantMemory:
-    """The memory of this process."""
     return _SHARED
