@@ -180,30 +180,24 @@ class CompiledDecoder:
         }[status]
 
     def _batch(self) -> pa.RecordBatch | None:
-        """The batch of the rows gathered, if it has any that are wanted."""
-        rows = int(self._state[self._kernels.ROW])
-        columns = {
-            "offset": self._offset_column,
-            "message_id": self._id_column,
-            "timestamp": self._time_column,
-            "attribute": self._attribute_column,
-            "value": self._value_column,
-        }
-        return self._maker.batch(rows, {name: columns[name](rows) for name in self._maker.needed}) if rows else None
-
-    def _offset_column(self, rows: int) -> pa.Array:
-        return _array(pa.int64(), rows, None, self._offsets)
-
-    def _id_column(self, rows: int) -> pa.Array:
-        return _array(pa.int64(), rows, None, self._ids)
-
-    def _time_column(self, rows: int) -> pa.Array:
-        validity = _bitmap(self._timed, rows, self._state[self._kernels.WITHOUT_TIME])
-        return _array(pa.timestamp("us", tz="UTC"), rows, validity, self._times)
-
-    def _value_column(self, rows: int) -> pa.Array:
-        values = self._values[: self._state[self._kernels.VALUE_BYTES]]
-        return _array(pa.binary(), rows, None, self._value_ends, values)
+        """Return the batch of the rows gathered; ``None`` if there are none, or none that is wanted."""
+        k, state, needed = self._kernels, self._state, self._maker.needed
+        if not (rows := int(state[k.ROW])):
+            return None
+        columns: dict[str, pa.Array] = {}
+        if "offset" in needed:
+            columns["offset"] = _array(pa.int64(), rows, None, self._offsets)
+        if "message_id" in needed:
+            columns["message_id"] = _array(pa.int64(), rows, None, self._ids)
+        if "timestamp" in needed:
+            validity = _bitmap(self._timed, rows, state[k.WITHOUT_TIME])
+            columns["timestamp"] = _array(pa.timestamp("us", tz="UTC"), rows, validity, self._times)
+        if "attribute" in needed:
+            columns["attribute"] = self._attribute_column(rows)
+        if "value" in needed:
+            values = self._values[: state[k.VALUE_BYTES]]
+            columns["value"] = _array(pa.binary(), rows, None, self._value_ends, values)
+        return self._maker.batch(rows, columns)
 
     def _attribute_column(self, rows: int) -> pa.Array:
         k, state = self._kernels, self._state

@@ -8,10 +8,9 @@ options, or in ZooKeeper.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.pool import SessionPool
@@ -289,40 +288,28 @@ class RetryingSessions:
         self.found_by = options.found_by
         self.clock = clock
 
-    def lease(self, address: Address, locate: Locate | None = None) -> AbstractContextManager[Session]:
-        """Return an open session for a ``with`` block, as ``SessionPool.lease``; it is opened by this call.
+    @contextmanager
+    def lease(self, address: Address, locate: Locate | None = None) -> Iterator[Session]:
+        """Lease an open session for a ``with`` block, as ``SessionPool.lease``.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: No connection, even after retries.
             MetaqError: As ``locate``.
         """
-        stack = ExitStack()
         at = address
+        with ExitStack() as stack:
 
-        def enter() -> Session:
-            nonlocal at
+            def enter() -> Session:
+                nonlocal at
+                try:
+                    return stack.enter_context(self.pool.lease(at))
+                except MetaqError:
+                    at = at if locate is None else locate(at)
+                    raise
+
+            session = persist(enter, self.policy, self.clock)
+            session.locate = locate
             try:
-                return stack.enter_context(self.pool.lease(at))
-            except MetaqError:
-                at = at if locate is None else locate(at)
-                raise
-
-        session = persist(enter, self.policy, self.clock)
-        session.locate = locate
-        return _Opened(session, stack)
-
-
-class _Opened(AbstractContextManager[Session]):
-    """A lease that has been entered already."""
-
-    def __init__(self, session: Session, stack: ExitStack) -> None:
-        self._session, self._stack = session, stack
-
-    def __enter__(self) -> Session:
-        return self._session
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.locate = None
-        self._stack.__exit__(kind, error, trace)
+                yield session
+            finally:
+                session.locate = None
