@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from metaq.client.replaced_file import replace_file
 from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import StoreFailed
 from metaq.model import Partition, TopicPartition
@@ -270,3 +270,22 @@ def memory() -> MemoryOffsets:
 def file(path: str | Path) -> FileOffsets:
     """Return a storage in the JSON file at ``path``, which is created when it is first needed."""
     return FileOffsets(Path(path))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace the content of a file by ``text``. A failure leaves the old content; one writer at a time.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    new = path.with_name(path.name + ".new")
+    try:
+        with open(new, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(new, path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise

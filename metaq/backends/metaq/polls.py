@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run, read_outcome
 from metaq.backends.metaq.filtered import Filtered
-from metaq.backends.metaq.pipeline import call_all
-from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError
 from metaq.formats.message_types import decode_filtered
 from metaq.protocols.text.commands import Get, GetFiltered, Reply, Value

@@ -44,6 +44,9 @@ from metaq.protocols.text.extensions import extensions_of
 OUTSTANDING_MAX: Final = 256
 """Most requests of one session that were posted and not yet waited for."""
 
+TOGETHER: Final = OUTSTANDING_MAX // 4
+"""Requests that are written at once; up to twice as many are in flight."""
+
 REPLY_BYTES_MAX: Final = 64 << 20
 """Longest reply body that is accepted; far above any reasonable fetch size."""
 
@@ -330,3 +333,21 @@ def describe(command: Command) -> str:
             return "version"
         case Quit():
             return "quit"
+
+
+def call_all(session: Session, commands: Sequence[Command]) -> list[Reply]:
+    """Return the replies to ``commands``, in order; the next requests are sent while earlier ones are answered.
+
+    ``session`` must have at least half of its ``OUTSTANDING_MAX`` requests free.
+
+    Raises:
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+        ValueError: A command cannot be encoded, or has no reply.
+    """
+    opaques: list[int] = []
+    replies: list[Reply] = []
+    for start in range(0, len(commands), TOGETHER):
+        waited_for = len(opaques)
+        opaques += session.post_all(commands[start : start + TOGETHER])
+        replies += map(session.wait, opaques[len(replies) : waited_for])
+    return replies + [session.wait(opaque) for opaque in opaques[len(replies) :]]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from metaq.client.replaced_file import replace_file
+from metaq.client.offsets import replace_file
 from metaq.errors import StoreFailed
 from metaq.model import Partition
 from metaq.operate.mirror.last_copied import LastCopied

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP, Run, read_outcome
-from metaq.backends.metaq.pipeline import call_all
-from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import BrokerError
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, intact, message_id_at
 from metaq.formats.message_id import timestamp_ms

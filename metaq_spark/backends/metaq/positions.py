@@ -13,8 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from metaq.backends.metaq.boundaries import frame_boundary
 from metaq.backends.metaq.fetch import GROUP, Moved, Run, fetch, read_outcome
-from metaq.backends.metaq.pipeline import call_all
-from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import DataMissing, ExtensionMissing
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, pass_whole, require_length
 from metaq.model import OffsetRange, TopicPartition

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from metaq.backends.metaq.fetch import GROUP, Run, read_outcome
-from metaq.backends.metaq.pipeline import call_all
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import BrokerError, CorruptFrame, MetaqError
 from metaq.protocols.text.commands import Get, GetOffset, Reply
 from metaq_spark.backends.metaq.cluster import pool_with

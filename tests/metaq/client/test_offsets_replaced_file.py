@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metaq.client.replaced_file import replace_file
+from metaq.client.offsets import replace_file
 
 
 def test_the_last_text_is_all_there_is(tmp_path: Path) -> None:
