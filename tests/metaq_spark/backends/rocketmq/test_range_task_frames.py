@@ -12,7 +12,7 @@ import pytest
 from fix_broker import RunningBroker, launch_in, wait_until
 from request_replay import SendPullReplay, steps
 
-from metaq.backends.rocketmq import frame_pulls, frame_reader
+from metaq.backends.rocketmq.reads import frame_pulls, frame_reader
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.session import Session
 from metaq.client.metaq import MetaQ
@@ -24,6 +24,7 @@ from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import PullFrames, PullMessage
+from metaq_spark.backends.rocketmq import range_task
 from metaq_spark.backends.rocketmq.options import parse_source_options
 from metaq_spark.backends.rocketmq.range_task import QueuePartition, read_queue
 from metaq_spark.columns import engine
@@ -243,7 +244,7 @@ def test_fetch_bytes_bound_what_is_under_way(server: Server, monkeypatch: pytest
 
 
 def test_offsets_that_are_not_there(server: Server, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_reader, "WAIT_S", 0.1)
+    monkeypatch.setattr(range_task, "WAIT_S", 0.1)
     where, end = TopicPartition("puts", Partition(NAME, 0)), 3143
     for directory in (server.by_frames, server.by_pulls):
         with pytest.raises(DataLoss, match=f"{end}"):
