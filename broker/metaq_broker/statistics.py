@@ -40,7 +40,7 @@ SLOT_S: Final = 5
 _SLOTS: Final = 12
 
 
-class LastMinute:
+class MinuteSum:
     """A sum over the last minute, in slots of five seconds; a slot is the number of such since any moment."""
 
     __slots__ = ("_newest", "_sums")
@@ -73,8 +73,8 @@ class Traffic:
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    recent_messages_in: LastMinute = field(default_factory=LastMinute)
-    recent_bytes_out: LastMinute = field(default_factory=LastMinute)
+    recent_messages_in: MinuteSum = field(default_factory=MinuteSum)
+    recent_bytes_out: MinuteSum = field(default_factory=MinuteSum)
 
 
 class Rates(NamedTuple):
@@ -99,7 +99,7 @@ class Statistics:
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)
         self.put_seconds = Histogram(SECONDS)
-        self._recent_gets = LastMinute()
+        self._recent_gets = MinuteSum()
         self._reset_at = self._started
         self._all: _Figures = defaultdict(RealtimeCount)
         self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, RealtimeCount))

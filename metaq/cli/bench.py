@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
         batch=_number("--batch", options.batch or ("1" if puts else "500"), 1 << 20),
         rate=None if options.rate is None else float(_number("--rate", options.rate, 1 << 40)),
     )
-    progress = bench.Progress(load.count if puts else None)
+    progress = bench.BenchProgress(load.count if puts else None)
     with StatusLine().progress(lambda: progress.messages, "sent" if puts else "read"):
         measured = (bench.put if puts else bench.get)(profile.connect, load, progress)
     print_rows([_row(options.does, measured)], _COLUMNS, as_json=options.json)

@@ -42,7 +42,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class AtMostOne:
     """Options of which at most one may be given, or, with ``required``, exactly one."""
 
     arguments: tuple[Argument, ...]
@@ -60,9 +60,9 @@ def argument(*names: str, doc: str = "", **settings: Any) -> Argument:
     return Argument(names, settings, doc or settings.get("help", "").replace("%%", "%"))
 
 
-def one_of(*arguments: Argument, required: bool = False) -> OneOf:
+def one_of(*arguments: Argument, required: bool = False) -> AtMostOne:
     """Return options that exclude each other."""
-    return OneOf(arguments, required)
+    return AtMostOne(arguments, required)
 
 
 Ability: TypeAlias = tuple[str, str, str, str]
@@ -75,7 +75,7 @@ class Command:
 
     name: str
     help: str
-    arguments: tuple[Argument | OneOf, ...]
+    arguments: tuple[Argument | AtMostOne, ...]
     examples: tuple[str, ...]
     abilities: tuple[Ability, ...]
     list_name: str | None
@@ -84,7 +84,7 @@ class Command:
     def options(self) -> Iterator[Argument]:
         """Yield the options, without arguments that have no name on the command line."""
         for each in self.arguments:
-            for one in each.arguments if isinstance(each, OneOf) else (each,):
+            for one in each.arguments if isinstance(each, AtMostOne) else (each,):
                 if one.names[0].startswith("-"):
                     yield one
 
@@ -96,7 +96,7 @@ COMMANDS: Final[dict[str, Command]] = {}
 def command(
     name: str,
     text: str,
-    *arguments: Argument | OneOf,
+    *arguments: Argument | AtMostOne,
     examples: tuple[str, ...],
     abilities: tuple[Ability, ...] = (),
     list_name: str | None = None,

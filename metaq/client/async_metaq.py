@@ -20,8 +20,8 @@ from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
+from metaq.client.shells import AsyncClient, behind_loop
 from metaq.client.threads.async_iteration import in_threads
-from metaq.client.threads.shells import AsyncClient, behind_loop
 from metaq.client.threads.thread_calls import InThreads, awaited
 from metaq.model import Message, Partition
 from metaq.net.tls import TlsSettings

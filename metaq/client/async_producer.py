@@ -14,7 +14,7 @@ from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.sending.async_submissions import AwaitedWindow
-from metaq.client.threads.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
 from metaq.client.threads.thread_calls import awaited, open_whole
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Partition, TopicPartition

@@ -21,7 +21,7 @@ from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
-from metaq.client.threads.shells import BlockingClient
+from metaq.client.shells import BlockingClient
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory

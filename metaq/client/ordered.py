@@ -26,8 +26,8 @@ from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
 from metaq.client.sending.spool import Spool
 from metaq.client.sending.topic_lookups import TopicLookups
+from metaq.client.shells import ClosedByBlock
 from metaq.client.threads.forks import forked_text, notify_after_fork
-from metaq.client.threads.shells import ClosedByBlock
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition

@@ -25,7 +25,7 @@ from metaq.client.sending.blocks import (
 )
 from metaq.client.sending.futures import future_of
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
-from metaq.client.threads.shells import SubmittingProducer
+from metaq.client.shells import SubmittingProducer
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound

@@ -68,7 +68,7 @@ class Measured:
         return self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * percent / 100))]
 
 
-class Progress:
+class BenchProgress:
     """Totals of all connections while they run, and whether they should stop. ``count``: messages to send."""
 
     def __init__(self, count: int | None) -> None:
@@ -128,7 +128,7 @@ class _Info(Protocol):
     def end(self) -> int: ...
 
 
-def put(connect: Connect, load: Load, progress: Progress | None = None) -> Measured:
+def put(connect: Connect, load: Load, progress: BenchProgress | None = None) -> Measured:
     """Send messages, and check that the topic has grown by the number acknowledged.
 
     Raises:
@@ -140,7 +140,7 @@ def put(connect: Connect, load: Load, progress: Progress | None = None) -> Measu
     with connect() as mq:
         before = sum(info.end for info in _describe(mq, load.topic))
         payload = (b"metaq bench " * (load.size // 12 + 1))[: load.size]
-        progress = progress or Progress(load.count)
+        progress = progress or BenchProgress(load.count)
         measured = _measure(progress, [lambda: _put(connect, load, payload, progress)] * load.connections)
         grown = measured.messages * (HEADER_BYTES + load.size if isinstance(mq, MetaQ) else 1)
         if not (measured.error or measured.interrupted):
@@ -148,7 +148,7 @@ def put(connect: Connect, load: Load, progress: Progress | None = None) -> Measu
     return measured
 
 
-def _put(connect: Connect, load: Load, payload: bytes, progress: Progress) -> None:
+def _put(connect: Connect, load: Load, payload: bytes, progress: BenchProgress) -> None:
     """Run one sending connection."""
     with connect() as mq:
         producer, sent = mq.producer(), 0
@@ -175,7 +175,7 @@ def _wait_for(mq: MetaQ | RocketMQ, topic: str, end: int) -> None:
         SYSTEM_CLOCK.sleep(0.05)
 
 
-def get(connect: Connect, load: Load, progress: Progress | None = None) -> Measured:
+def get(connect: Connect, load: Load, progress: BenchProgress | None = None) -> Measured:
     """Read what the topic holds, and check that no message is missing between the others.
 
     Raises:
@@ -183,7 +183,7 @@ def get(connect: Connect, load: Load, progress: Progress | None = None) -> Measu
     """
     with connect() as mq:
         partitions = [info.partition for info in _describe(mq, load.topic) if info.end > info.start]
-    lock, counted = threading.Lock(), progress or Progress(None)
+    lock, counted = threading.Lock(), progress or BenchProgress(None)
 
     def next_partition() -> Partition | None:
         with lock:
@@ -192,14 +192,14 @@ def get(connect: Connect, load: Load, progress: Progress | None = None) -> Measu
     return _measure(counted, [lambda: _get(connect, load, next_partition, counted)] * load.connections)
 
 
-def _get(connect: Connect, load: Load, next_partition: Callable[[], Partition | None], progress: Progress) -> None:
+def _get(connect: Connect, load: Load, next_partition: Callable[[], Partition | None], progress: BenchProgress) -> None:
     """Run one reading connection, partition after partition."""
     with connect() as mq:
         while not progress.stop.is_set() and (partition := next_partition()) is not None:
             _read(mq, partition, load, progress)
 
 
-def _read(mq: MetaQ | RocketMQ, partition: Partition, load: Load, progress: Progress) -> None:
+def _read(mq: MetaQ | RocketMQ, partition: Partition, load: Load, progress: BenchProgress) -> None:
     messages: Iterator[Received | RocketReceived] = iter(mq.browse(load.topic, partitions=[partition]))
     expected: int | None = None
     while not progress.stop.is_set():
@@ -223,7 +223,7 @@ def _describe(mq: MetaQ | RocketMQ, topic: str) -> Sequence[_Info]:
     return mq.cluster.describe(topic)
 
 
-def _measure(progress: Progress, workers: Sequence[Callable[[], None]]) -> Measured:
+def _measure(progress: BenchProgress, workers: Sequence[Callable[[], None]]) -> Measured:
     """Run the workers side by side until they are done, or Ctrl-C."""
 
     def run(worker: Callable[[], None]) -> None:

@@ -59,11 +59,11 @@ class _Row(NamedTuple):
     """The right that a request needs, and the fields that name its topic and its group."""
 
     right: Right
-    topic: Named | None
-    group: Named | None
+    topic: NamedField | None
+    group: NamedField | None
 
 
-class Named(NamedTuple):
+class NamedField(NamedTuple):
     """A field of a request by its name on the wire. An optional one that is missing needs no permission."""
 
     name: str
@@ -76,7 +76,7 @@ class Named(NamedTuple):
 
 def _row(code: int, header: type[Request]) -> _Row:
     named = {
-        each.attribute: Named(each.short if code in header.SHORT_CODES else each.name, each.required)
+        each.attribute: NamedField(each.short if code in header.SHORT_CODES else each.name, each.required)
         for each in fields_of(header)
     }
     return _Row(header.RIGHT, named.get("topic"), named.get("consumer_group") or named.get("group"))

@@ -71,7 +71,7 @@ class Refused(NamedTuple):
     text: str
 
 
-class Row(NamedTuple):
+class RefusalRow(NamedTuple):
     """What clients get for a kind of refusal: its sentence, its status, and the XA code of a transaction step."""
 
     sentence: Callable[[Any], str]
@@ -119,85 +119,89 @@ def _reason(refusal: Any) -> str:
     return str(refusal.reason)
 
 
-ROWS: Final[dict[type[Refusal], Row]] = {
-    TypesInvalid: Row(_reason, BAD_REQUEST),
-    BlockInvalid: Row(_reason),
-    NotMaster: Row(_reason, FORBIDDEN),
-    SlaveOutOfSync: Row(_reason),
-    DiskFull: Row(_reason),
-    ClockImplausible: Row(_reason),
-    PartitionLimit: Row(_reason),
-    PartitionUnavailable: Row(_reason),
-    StorageFailed: Row(_reason),
-    TopicUnknown: Row(lambda it: f"The server do not accept topic {it.topic}"),
-    TopicReserved: Row(lambda it: f"only the broker itself puts messages to topic {it.topic}", FORBIDDEN),
-    PartitionUnknown: Row(lambda it: f"wrong partition {it.partition}"),
-    PartitionClosed: Row(lambda it: f"partition[{it.partition}] has been closed", FORBIDDEN),
-    PartitionEmpty: Row(lambda it: f"The topic `{it.topic}` in partition `{it.partition}` is not exists", NOT_FOUND),
-    ChecksumMismatch: Row(lambda _: "Checksum failure,message may be corrupted when transfering on networking."),
-    TooLarge: Row(lambda it: f"message of {it.length} bytes is longer than {it.limit} bytes (maxMessageSize)"),
-    SizeInvalid: Row(lambda it: f"Bad request,invalid max size:{it.bytes_max}", BAD_REQUEST),
-    OffsetNotStored: Row(lambda it: str(it.offset), MOVED),
-    NothingAt: Row(lambda it: f"Could not find message at position {it.offset}", NOT_FOUND),
-    InsideMessage: Row(
+ROWS: Final[dict[type[Refusal], RefusalRow]] = {
+    TypesInvalid: RefusalRow(_reason, BAD_REQUEST),
+    BlockInvalid: RefusalRow(_reason),
+    NotMaster: RefusalRow(_reason, FORBIDDEN),
+    SlaveOutOfSync: RefusalRow(_reason),
+    DiskFull: RefusalRow(_reason),
+    ClockImplausible: RefusalRow(_reason),
+    PartitionLimit: RefusalRow(_reason),
+    PartitionUnavailable: RefusalRow(_reason),
+    StorageFailed: RefusalRow(_reason),
+    TopicUnknown: RefusalRow(lambda it: f"The server do not accept topic {it.topic}"),
+    TopicReserved: RefusalRow(lambda it: f"only the broker itself puts messages to topic {it.topic}", FORBIDDEN),
+    PartitionUnknown: RefusalRow(lambda it: f"wrong partition {it.partition}"),
+    PartitionClosed: RefusalRow(lambda it: f"partition[{it.partition}] has been closed", FORBIDDEN),
+    PartitionEmpty: RefusalRow(
+        lambda it: f"The topic `{it.topic}` in partition `{it.partition}` is not exists", NOT_FOUND
+    ),
+    ChecksumMismatch: RefusalRow(lambda _: "Checksum failure,message may be corrupted when transfering on networking."),
+    TooLarge: RefusalRow(lambda it: f"message of {it.length} bytes is longer than {it.limit} bytes (maxMessageSize)"),
+    SizeInvalid: RefusalRow(lambda it: f"Bad request,invalid max size:{it.bytes_max}", BAD_REQUEST),
+    OffsetNotStored: RefusalRow(lambda it: str(it.offset), MOVED),
+    NothingAt: RefusalRow(lambda it: f"Could not find message at position {it.offset}", NOT_FOUND),
+    InsideMessage: RefusalRow(
         lambda it: f"offset {it.offset} is inside the message that begins at {it.boundary}", BAD_REQUEST
     ),
-    NotStarted: Row(lambda it: f"{_named(it.key)} has not been started.", xa=XA_UNKNOWN),
-    NotAnXid: Row(lambda it: "Null xid" if it.key is None else f"{it.key} is not a valid xid", xa=XA_UNKNOWN),
-    EndedByOperator: Row(lambda it: f"XA transaction '{it.key}' has been heuristically {_ENDED[it.outcome]}."),
-    LocalPrepare: Row(lambda _: "Prepare not implemented on Local Transactions.", xa=XA_RESOURCE_ERROR),
-    NotPrepared: Row(lambda _: "Cannot do 2 phase commit if the transaction has not been prepared.", xa=XA_PROTOCOL),
-    NotPossibleNow: Row(lambda it: _STEPS[it.step], xa=XA_PROTOCOL),
-    PartitionNotNamed: Row(lambda it: f"Invalid partition for transaction command:{it.partition}"),
-    BatchEmpty: Row(lambda it: f"a batch has at least 1 frame, this one says {it.count}"),
-    TooManyTransactions: Row(
+    NotStarted: RefusalRow(lambda it: f"{_named(it.key)} has not been started.", xa=XA_UNKNOWN),
+    NotAnXid: RefusalRow(lambda it: "Null xid" if it.key is None else f"{it.key} is not a valid xid", xa=XA_UNKNOWN),
+    EndedByOperator: RefusalRow(lambda it: f"XA transaction '{it.key}' has been heuristically {_ENDED[it.outcome]}."),
+    LocalPrepare: RefusalRow(lambda _: "Prepare not implemented on Local Transactions.", xa=XA_RESOURCE_ERROR),
+    NotPrepared: RefusalRow(
+        lambda _: "Cannot do 2 phase commit if the transaction has not been prepared.", xa=XA_PROTOCOL
+    ),
+    NotPossibleNow: RefusalRow(lambda it: _STEPS[it.step], xa=XA_PROTOCOL),
+    PartitionNotNamed: RefusalRow(lambda it: f"Invalid partition for transaction command:{it.partition}"),
+    BatchEmpty: RefusalRow(lambda it: f"a batch has at least 1 frame, this one says {it.count}"),
+    TooManyTransactions: RefusalRow(
         lambda it: f"{it.limit} transactions are open, the broker allows no more (maxTxTimeoutTimerCapacity)"
     ),
-    TransactionTooLarge: Row(
+    TransactionTooLarge: RefusalRow(
         lambda it: f"transaction '{it.key}' would hold {it.byte_count} bytes, at most {it.limit} are allowed"
     ),
-    JournalUnavailable: Row(lambda it: f"transaction journal: {it.reason}", xa=XA_RESOURCE_ERROR),
-    NoSpace: Row(lambda it: it.reason, xa=XA_RESOURCE_ERROR),
-    OutcomeUnknown: Row(
+    JournalUnavailable: RefusalRow(lambda it: f"transaction journal: {it.reason}", xa=XA_RESOURCE_ERROR),
+    NoSpace: RefusalRow(lambda it: it.reason, xa=XA_RESOURCE_ERROR),
+    OutcomeUnknown: RefusalRow(
         lambda it: f"outcome of transaction '{it.key}' is known after a restart of the broker: {it.reason}",
         xa=XA_RESOURCE_ERROR,
     ),
-    DecisionUnknown: Row(
+    DecisionUnknown: RefusalRow(
         lambda it: (
             f"decision on batch {it.batch_id} of query {it.query_id} is known after a restart of the broker: "
             f"{it.reason}"
         ),
         xa=XA_RESOURCE_ERROR,
     ),
-    CommittedNotStored: Row(
+    CommittedNotStored: RefusalRow(
         lambda it: (
             f"transaction '{it.key}' is committed, and readable once the broker can store its messages: {it.reason}"
         ),
         xa=XA_RESOURCE_ERROR,
     ),
-    AlreadyDecided: Row(
+    AlreadyDecided: RefusalRow(
         lambda it: f"XA transaction '{it.key}' was committed with batch {it.batch_id} of query {it.query_id}",
         xa=XA_PROTOCOL,
     ),
-    NewerDecision: Row(
+    NewerDecision: RefusalRow(
         lambda it: f"batch {it.batch_id} of query {it.query_id} comes too late: batch {it.last} has been decided",
         CONFLICT,
     ),
-    NotReadyToDecide: Row(
+    NotReadyToDecide: RefusalRow(
         lambda it: f"batch {it.batch_id} of query {it.query_id} cannot be decided, not prepared: {_listed(it.keys)}",
         xa=XA_PROTOCOL,
     ),
-    OwnBranchesUnknown: Row(
+    OwnBranchesUnknown: RefusalRow(
         lambda it: (
             f"batch {it.batch_id} of query {it.query_id} cannot be decided, unknown on this broker: {_listed(it.keys)}"
         ),
         xa=XA_UNKNOWN,
     ),
-    QueryOver: Row(lambda it: f"query {it.key.unique} of XA transaction '{it.key}' is over", xa=XA_PROTOCOL),
-    NotMissing: Row(
+    QueryOver: RefusalRow(lambda it: f"query {it.key.unique} of XA transaction '{it.key}' is over", xa=XA_PROTOCOL),
+    NotMissing: RefusalRow(
         lambda it: f"XA transaction '{it.key}' is on this broker, there is nothing to accept", xa=XA_PROTOCOL
     ),
-    DecisionsFull: Row(
+    DecisionsFull: RefusalRow(
         lambda it: (
             f"decisions of all queries would take more than {it.limit} bytes; forget those of queries that are gone"
         )

@@ -23,8 +23,8 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
+from metaq.client.shells import AsyncClient, behind_loop
 from metaq.client.threads.async_iteration import in_threads
-from metaq.client.threads.shells import AsyncClient, behind_loop
 from metaq.client.threads.thread_calls import InThreads, awaited
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings

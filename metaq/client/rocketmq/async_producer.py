@@ -20,7 +20,7 @@ from metaq.client.rocketmq.requests import REPLY_S, RocketReply
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.sending.async_submissions import AwaitedWindow
-from metaq.client.threads.shells import ClosedByAsyncBlock, EndedByAsyncBlock
+from metaq.client.shells import ClosedByAsyncBlock, EndedByAsyncBlock
 from metaq.client.threads.thread_calls import awaited, call_in_thread
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK

@@ -25,7 +25,7 @@ from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
-from metaq.client.threads.shells import BlockingClient
+from metaq.client.shells import BlockingClient
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport

@@ -28,7 +28,7 @@ from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.sending.batches import MessageBatch
 from metaq.client.sending.futures import future_of
 from metaq.client.sending.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDOW_BYTES, OnOverflow, Submissions
-from metaq.client.threads.shells import SubmittingProducer
+from metaq.client.shells import SubmittingProducer
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.model import Partition

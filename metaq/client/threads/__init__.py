@@ -1,1 +1,1 @@
-"""What closes what, and calls in threads: the parts that all clients share."""
+"""Threads and forks: the parts that all clients share."""

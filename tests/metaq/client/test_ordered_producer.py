@@ -253,7 +253,7 @@ def test_ctrl_c_waits_for_a_broker_that_hangs_for_some_seconds_only(
         ended.set()
         return []
 
-    monkeypatch.setattr("metaq.client.threads.shells.INTERRUPTED_S", 0.05)
+    monkeypatch.setattr("metaq.client.shells.INTERRUPTED_S", 0.05)
     assert alone.send("t", "waits") is None
     monkeypatch.setattr(broker, "send_many", hang)
     broker.away = False

@@ -21,7 +21,7 @@ from metaq_broker.operate.control.services import BrokerParts
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class ControlArgument:
     """One argument, or several that belong together.
 
     ``usage`` is on the command line, ``request`` in the request; both are for the documentation. ``add`` adds it to the
@@ -42,7 +42,7 @@ class Action:
 
     name: str
     help: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[ControlArgument, ...]
     lines: Lines
     doc: str
     reads: bool
@@ -60,7 +60,7 @@ ACTIONS: Final[dict[str, Action]] = {}
 
 
 def action(
-    name: str, text: str, *arguments: Argument, lines: Lines, doc: str = "", reads: bool = False
+    name: str, text: str, *arguments: ControlArgument, lines: Lines, doc: str = "", reads: bool = False
 ) -> Callable[[Callable[..., Awaitable[Result]]], Callable[..., Awaitable[Result]]]:
     """Make a row of a function; without ``doc``, the documentation shows the help text."""
 
@@ -90,7 +90,7 @@ def _add_offset(parser: ArgumentParser) -> None:
 
 def _one(
     usage: str, name: str, take: Callable[[Arguments, str], Any], shown: str = "", *, key: str = "", **how: Any
-) -> Argument:
+) -> ControlArgument:
     """Return an argument that is ``name`` on the command line and ``key``, or ``name``, in the request."""
     key = key or name.lstrip("-")
 
@@ -98,7 +98,7 @@ def _one(
         value = getattr(options, name.lstrip("-"))
         return {} if value is None else {key: value}
 
-    return Argument(
+    return ControlArgument(
         usage,
         f"`{key}`{shown}",
         lambda parser: parser.add_argument(name, **how),
@@ -107,7 +107,7 @@ def _one(
     )
 
 
-def force(text: str) -> Argument:
+def force(text: str) -> ControlArgument:
     """Return the flag ``--force``; ``text`` is its help."""
     return _one("[--force]", "--force", Arguments.flag, " (true, false)", action="store_true", help=text)
 
@@ -118,21 +118,21 @@ ANY_TOPIC: Final = _one("[TOPIC]", "topic", Arguments.optional_text, ", optional
 INDEX: Final = _one("INDEX", "index", lambda arguments, key: arguments.number(key, 0), type=_index)
 STEP: Final = _one("|".join(STEPS), "step", Arguments.text, f": one of {', '.join(STEPS)}", key="action", choices=STEPS)
 KEY: Final = _one("KEY", "key", Arguments.text, help="as `transactions` lists it")
-PARTITIONS: Final = Argument(
+PARTITIONS: Final = ControlArgument(
     "INDEX[-INDEX]",
     "`first`, `last` (default: `first`)",
     lambda parser: parser.add_argument("partitions", type=_range, metavar="INDEX[-INDEX]"),
     lambda options: dict(zip(("first", "last"), options.partitions, strict=True)),
     Arguments.indexes,
 )
-OFFSET: Final = Argument(
+OFFSET: Final = ControlArgument(
     "(--offset K | --to INDEX)",
     "`offset`",
     _add_offset,
     lambda options: {"offset": options.offset if options.to is None else options.to - options.partitions[0]},
     lambda arguments: arguments.number("offset"),
 )
-WAIT: Final = Argument(
+WAIT: Final = ControlArgument(
     "[--wait]",
     "",
     lambda parser: parser.add_argument("--wait", action="store_true", help="return when it has stopped"),
@@ -141,6 +141,8 @@ WAIT: Final = Argument(
 )
 
 
-def word(verb: str) -> Argument:
+def word(verb: str) -> ControlArgument:
     """Return a fixed word of the command line."""
-    return Argument(verb, "", lambda parser: parser.add_argument("verb", choices=[verb]), lambda options: {}, None)
+    return ControlArgument(
+        verb, "", lambda parser: parser.add_argument("verb", choices=[verb]), lambda options: {}, None
+    )

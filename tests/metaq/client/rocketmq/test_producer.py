@@ -13,11 +13,11 @@ import pytest
 from fix_broker import wait_until
 from rocketmq_clients import A0, A1, B0, SENDS, Setting
 
+from metaq.client import shells
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq import sending
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
-from metaq.client.threads import shells
 from metaq.discovery import refreshed
 from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, WindowFull
 from metaq.net.retry import RetryPolicy

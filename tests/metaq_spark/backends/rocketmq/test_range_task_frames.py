@@ -12,8 +12,8 @@ import pytest
 from fix_broker import RunningBroker, launch_in, wait_until
 from request_replay import SendPullReplay, steps
 
-from metaq.backends.rocketmq.reads import frame_pulls, frame_reader
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.reads import frame_pulls, frame_reader
 from metaq.backends.rocketmq.session import Session
 from metaq.client.metaq import MetaQ
 from metaq.client.rocketmq.client import RocketMQ
