@@ -40,21 +40,20 @@ SLOT_S: Final = 5
 _SLOTS: Final = 12
 
 
+@dataclass(slots=True)
 class MinuteSum:
-    """A sum over the last minute, in slots of five seconds; a slot is the number of such since any moment."""
+    """A sum over the last minute, in slots of five seconds. A slot has a number, counted from any fixed moment."""
 
-    __slots__ = ("_newest", "_sums")
-
-    def __init__(self) -> None:
-        self._sums, self._newest = [0] * _SLOTS, 0
+    _sums: list[int] = field(default_factory=lambda: [0] * _SLOTS)
+    _newest: int = 0
 
     def add(self, slot: int, count: int) -> None:
-        """Count in the slot that is now."""
+        """Count in the current slot."""
         self._advance(slot)
         self._sums[slot % _SLOTS] += count
 
     def total(self, slot: int) -> int:
-        """Return the sum of the last slots; ``slot`` is the one that is now."""
+        """Return the sum of the last slots; ``slot`` is the current one."""
         self._advance(slot)
         return sum(self._sums)
 
