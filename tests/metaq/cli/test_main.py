@@ -191,7 +191,7 @@ def test_errors_are_one_sentence(
         (["dlq", "list"], "the following arguments are required: group\n"),
         (["consume", "t", "--count", "0"], "'0': expected a number above 0"),
         (["consume", "t", "--hex", "--json"], "not allowed with argument"),
-        (["lst"], "invalid choice: 'lst' (choose from 'produce', 'consume'"),
+        (["lst"], "metaq: there is no command 'lst'; metaq --help lists them"),
     ],
 )
 def test_wrong_arguments(arguments: Sequence[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
