@@ -90,7 +90,7 @@ class Command:
 
 
 COMMANDS: Final[dict[str, Command]] = {}
-"""Each command by its name, in the order of ``metaq.cli.commands``."""
+"""Each command by its name, of the modules that were imported; ``metaq.cli.commands`` has all, in their order."""
 
 
 def command(

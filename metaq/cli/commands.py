@@ -17,6 +17,5 @@ MODULES: Final = (
 
 def all_commands() -> Mapping[str, Command]:
     """Return every command by its name."""
-    for name in MODULES:
-        import_module(f"metaq.cli.{name}")
-    return COMMANDS
+    modules = [import_module(f"metaq.cli.{name}").__name__ for name in MODULES]
+    return {name: row for module in modules for name, row in COMMANDS.items() if row.run.__module__ == module}

@@ -147,7 +147,7 @@ def test_rocketmq(capsys: pytest.CaptureFixture[str]) -> None:
         cluster.create_topic("orders", queues=2)
         cluster.append("orders", QUEUE, [b"a", b"b"], store_ms=1_700_000_000_000)
         cluster.broker().answers.figures = {
-            "putMessageTimesTotal": "2", "putTps": "0.25 0.1 0.0", "getTransferedTps": "  ",
+            "putMessageTimesTotal": "2", "putTps": "0.1 0.25 0.0", "getTransferedTps": "  ",
             "commitLogDiskRatio": "0.47", "runtime": "[ 1 days, 2 hours, 3 minutes, 4 seconds ]",
             "earliestMessageTimeStamp": "-1", "msgPutTotalTodayMorning": "5", "msgPutTotalTodayNow": "7",
         }  # fmt: skip

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    return screen
+    return Terminal()
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,8 @@ class TestColours:
 
 
 class TestStatusLine:
-    def test_a_line_replaces_the_one_before(self, terminal: Terminal) -> None:
+    def test_a_line_replaces_the_one_before(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stderr", terminal)
         line = StatusLine()
         for text in ("one", "one", "two", "x" * 500):
             line.show(text)
@@ -83,6 +83,7 @@ class TestStatusLine:
             assert stream is None or stream.getvalue() == ""
 
     def test_progress_is_shown_while_it_lasts(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setattr(status_line, "FIRST_S", 0.01)
         monkeypatch.setattr(status_line, "EACH_S", 0.01)
         asked, enough = 0, threading.Event()
@@ -121,12 +122,12 @@ class TestSuggestions:
     def test_nothing_is_near(self) -> None:
         assert suggestion("frobnicate", ["topics", "produce"]) == ""
 
-    def test_a_topic_that_nobody_has_sent_to(self, cluster: str) -> None:
+    def test_a_topic_that_nobody_has_sent_to(self, cluster: str, command: Callable[..., tuple[int, str, str]]) -> None:
         says = "metaq: nobody has sent a message to topic"
-        assert run_command(main, "-c", cluster, "consume", "order") == (
+        assert command("-c", cluster, "consume", "order") == (
             0, "", f"{says} 'order' yet; did you mean 'orders'?\n",
         )  # fmt: skip
-        assert run_command(main, "-c", cluster, "consume", "bills")[2] == f"{says} 'bills' yet; topics there: orders\n"
+        assert command("-c", cluster, "consume", "bills")[2] == f"{says} 'bills' yet; topics there: orders\n"
 
 
 def test_metaq_spark_lists_its_commands_without_sparks_packages() -> None:
