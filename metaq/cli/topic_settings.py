@@ -60,7 +60,8 @@ def _administered(profile: CommandProfile, what: str, options: argparse.Namespac
 
     chosen: list[str] | None = getattr(options, "broker", None)
     with ExitStack() as stack:
-        mq = stack.enter_context(profile.connect())
+        mq = profile.connect()
+        stack.enter_context(mq)
         if not isinstance(mq, MetaQ):
             yield [_Administered(mq, chosen)]
             return
