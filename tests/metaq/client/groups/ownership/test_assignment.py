@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metaq.client.groups.ownership.assignment import STRATEGIES, wanted_partitions
 from metaq.model import Partition, TopicPartition
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "metaq" / "assignments.json"
+GOLDEN = Path(__file__).parents[4] / "golden" / "metaq" / "assignments.json"
 """Recorded of the Java client 1.4.6.2: each consumer's share, by its own strategy classes."""
 
 CASES = json.loads(GOLDEN.read_text())
