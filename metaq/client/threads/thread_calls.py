@@ -73,7 +73,8 @@ def awaited(
         bound: Callable[P, R] = getattr(self._blocking, method.__name__)
         return await call_in_thread(bound, *values, **named)
 
-    return cast(Any, call)  # ``wraps`` names the first parameter, which the type does not
+    result: Callable[Concatenate[InThreads[B], P], Coroutine[Any, Any, R]] = cast(Any, call)  # ``wraps`` names ``self``
+    return result
 
 
 async def carry_out(function: Callable[..., object], *values: object) -> None:
