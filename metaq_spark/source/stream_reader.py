@@ -15,7 +15,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -280,8 +280,8 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reason = reason
 
     @plain_errors
-    def initialOffset(self, *values: Any) -> NoReturn:
+    def _refuse(self, *values: Any) -> NoReturn:
         raise self._reason
 
-    getDefaultReadLimit = prepareForTriggerAvailableNow = initialOffset
-    latestOffset = reportLatestOffset = partitions = read = initialOffset
+    initialOffset = latestOffset = reportLatestOffset = cast(Any, _refuse)
+    getDefaultReadLimit = prepareForTriggerAvailableNow = partitions = read = cast(Any, _refuse)
