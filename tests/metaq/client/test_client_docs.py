@@ -40,4 +40,4 @@ def test_the_examples_run(
     assert "hot ('order-1',) b'one tea'" in printed
     assert "\ncommitted\n" in printed
     assert "a scone is b'4.20'" in printed
-    assert len(EXAMPLES) == 25
+    assert len(EXAMPLES) == 26
