@@ -283,6 +283,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         client_id = presence.waits_for_replies(with_namespace(self.group, self._sender.directory.namespace))
         more = request_properties(correlation_id, client_id, round(timeout * 1000))
         row = self._sender.row(topic, message, partition, key, more)
+        row.alone = True  # 5.x adds CLUSTER, which the reply's topic is made of, to no message of a batch
         future = presence.requests.add(correlation_id)
         try:
             self._sender.send(topic, [row])
