@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -269,7 +270,7 @@ def test_a_storage_that_fails_does_not_stop_the_reading(setting: Setting) -> Non
         assert setting.stored() == end_of(2, 1)
 
 
-def test_a_broadcast_consumer_has_a_group_of_its_own_and_a_file(setting: Setting, tmp_path: Path) -> None:
+def test_a_broadcast_consumer_has_a_group_of_its_own_and_a_file(setting: Setting) -> None:
     options = broadcast(ConsumerOptions(group="news", topics=["orders"], poll_max_s=0.05), setting.cluster)
     assert options.group.startswith("news-")
     assert not set(options.group) & set(".:")
@@ -278,7 +279,7 @@ def test_a_broadcast_consumer_has_a_group_of_its_own_and_a_file(setting: Setting
         assert texts(read(consumer, 1)) == ["a"]
     with GroupConsumer(setting.cluster, options) as consumer:
         assert consumer.fetch(timeout=0.1) == []
-    assert list((tmp_path / "state").rglob("broadcast-offsets.json"))
+    assert list(Path(os.environ["XDG_STATE_HOME"]).rglob("broadcast-offsets.json"))
 
 
 def test_nothing_is_opened_before_it_is_used(setting: Setting) -> None:
