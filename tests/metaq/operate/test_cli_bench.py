@@ -85,7 +85,7 @@ def test_a_failure_ends_it_and_what_was_measured_is_shown(
 ) -> None:
     error = SendFailed("failing", "the broker is away", True, ())
     begun = Measured(messages=3, bytes=300, seconds=1.0, cpu_s=0.1, latencies=[0.001], error=error)
-    monkeypatch.setattr(bench, "put", lambda connect, load: begun)
+    monkeypatch.setattr(bench, "put", lambda connect, load, progress: begun)
     assert main(["--cluster", str(address), "bench", "put", "failing"]) == EXIT_FAILED
     out, err = capsys.readouterr()
     assert "the broker is away" in err
