@@ -30,7 +30,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.retention.retention import Retention
-from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.sections import SystemConfig

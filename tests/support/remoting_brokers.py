@@ -18,7 +18,7 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import LoopDriver, StateTable
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig, parse
 from metaq_broker.rocketmq.administration.administration import AdministrationRequests
 from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests

@@ -16,7 +16,7 @@ from metaq_broker.log.engine.outcomes import Appended, Refusal
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog, Verify
 from metaq_broker.log.segments.segment import delete_segment
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
 from metaq.formats.frame_block import FrameBlock

@@ -22,7 +22,7 @@ from metaq_broker.log.partitions.folders import folder_name
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.segments.segment_files import seed_partition
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.replication.peer import PartitionKey, StoredRange
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit, _Partition
-from metaq_broker.log.sync.group_commit import OnDurable
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.sync import SyncJob
+from metaq_broker.log.sync.sync_queue import OnDurable
 
 Carry = Callable[[PartitionLog, SyncJob], None]
 """A log, and the range of it that is durable here and must be sent to the slave."""

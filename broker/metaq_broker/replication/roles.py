@@ -30,7 +30,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import NotMaster
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.sealed_files import seal, unseal
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_broker.log.sync.group_commit import OnDurable, SyncQueue
+from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue
 from metaq_broker.transactions.interfaces import CallLater, Durability, RunInWorker, Timer
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSync
 

@@ -31,7 +31,7 @@ from metaq.model import TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.sync.group_commit import OnDurable
+from metaq_broker.log.sync.sync_queue import OnDurable
 from metaq_broker.transactions import recovery, resumption
 from metaq_broker.transactions.checkpoint import CheckpointSettings, JournalCheckpoint, RecordLedger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted

@@ -13,7 +13,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.rocketmq.dispatcher import BODY_BYTES_MAX, JSON_BODIES
 from metaq_broker.rocketmq.front_end import FrontEnd as RocketmqFrontEnd

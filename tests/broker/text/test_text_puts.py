@@ -17,7 +17,7 @@ from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.sync.flush import GroupCommit, OnDurable
+from metaq_broker.log.sync.group_commit import GroupCommit, OnDurable
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.statistics import Statistics

@@ -50,7 +50,7 @@ from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved, Slice
-from metaq_broker.log.sync.flush import GroupCommit, OnReadable
+from metaq_broker.log.sync.group_commit import GroupCommit, OnReadable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.statistics import Statistics
 

@@ -21,7 +21,7 @@ from metaq_broker.log.files.errors import PartitionRefused
 from metaq_broker.log.partitions.folders import folder_name
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 
 _LOG: Final = logging.getLogger(__name__)
 

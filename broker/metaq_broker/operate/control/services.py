@@ -11,7 +11,7 @@ from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.retention.retention import Retention
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.control.reload import Reloader
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard
 from metaq_broker.replication.roles import Replication

@@ -27,7 +27,7 @@ from metaq_broker.log.engine.outcomes import (
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.statistics import Statistics
 from metaq_broker.text.refusals import RefusalTexts

@@ -18,7 +18,7 @@ from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.statistics import Statistics
 from metaq_broker.testing import Fault, FaultyFiles

@@ -15,7 +15,7 @@ from metaq_broker.log.engine.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
 from metaq_broker.log.engine.outcomes import Appended, ClockImplausible, Refusal
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.statistics import Statistics
 from metaq_broker.transactions.outcomes import TransactionRefused

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from stored import QuickFiles, frames, open_log
 from waiting import in_loop, until
 

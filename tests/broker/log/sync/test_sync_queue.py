@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.log.sync.group_commit import SyncQueue
+from metaq_broker.log.sync.sync_queue import SyncQueue
 
 
 class Appended:

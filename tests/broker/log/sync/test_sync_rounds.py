@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.sync import flush
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync import group_commit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from stored import ONE_SEGMENT, START_MS, QuickFiles, frames
 from waiting import until
 
@@ -96,7 +96,7 @@ def play(partitions: Partitions, story: Callable[[Partitions], Coroutine[Any, An
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing counts as late."""
-    monkeypatch.setattr(flush, "LATE_S", 3600.0)
+    monkeypatch.setattr(group_commit, "LATE_S", 3600.0)
 
 
 @pytest.mark.usefixtures("patient")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.sync import flush
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync import group_commit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.log.sync.sync import SMALL_BYTES
 from metaq_broker.log.sync.sync_times import SyncTimes
 from stored import ONE_SEGMENT, QuickFiles, SyncBench, frame, frames, played
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             asked.append(count)
             return True
 
-    monkeypatch.setattr(flush, "SyncTimes", Quick)
+    monkeypatch.setattr(group_commit, "SyncTimes", Quick)
     return asked
 
 

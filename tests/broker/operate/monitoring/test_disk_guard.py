@@ -19,7 +19,7 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import DiskSpace, Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import ConfigError, parse
 from metaq_broker.operate.monitoring.disk_guard import DEFAULT_FREE_BYTES_MIN, DiskGuard, DiskLimits
 from metaq_broker.statistics import Statistics

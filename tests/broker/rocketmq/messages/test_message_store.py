@@ -15,7 +15,7 @@ from metaq_broker.log.engine.outcomes import NothingAt, PartitionClosed, Partiti
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import LoopDriver, StateTable
-from metaq_broker.log.sync.flush import GroupCommit
+from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.rocketmq.messages.message_store import (
     MessageStore,

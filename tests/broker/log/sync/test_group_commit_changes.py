@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from metaq_broker.log.sync.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from stored import ONE_SEGMENT, QuickFiles, frames, open_log
 from test_group_commit import NEVER, GatedFiles, Put, committing, gated
 from waiting import in_loop, until

@@ -1,0 +1,80 @@
+"""The callbacks that wait until appended bytes are durable, and the one sync that runs for all of them.
+
+The steps of an append, all on the event loop unless noted::
+
+    append, add(end, callback)    the callback waits for the end of the appended bytes
+    start                         bytes that are not durable yet are captured as a job ...
+    (worker thread)               ... which is run; later appends wait for the next one
+    finish                        callbacks at or below the durable end are called, oldest first; after a failed sync
+                                  all of them, with the reason
+
+Partitions (``group_commit.py``) and the journal of transactions (``transactions/group_sync.py``) use it. They differ in
+when they call ``start``, and in the thread in which their jobs run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+OnDurable = Callable[[Exception | None], None]
+"""Called once: with ``None`` when the appended bytes are durable, or with the reason why they never will be."""
+
+Job = TypeVar("Job")
+
+
+class Syncable(Protocol[Job]):
+    """A log that is appended to and synced: of a partition, or the journal."""
+
+    def pending_sync(self) -> Job | None:
+        """Return a job that makes everything durable; ``None`` if there is nothing to do, or a sync has failed."""
+
+    def complete_sync(self, job: Job, error: OSError | None, /) -> None:
+        """Record how a job ended."""
+
+    def durable_to(self) -> int | Exception:
+        """Return the offset below which everything is durable, or the failure after which nothing more will be."""
+
+
+class SyncQueue(Generic[Job]):
+    """``call`` calls a callback; ``run(queue, job)`` runs a job in a thread and then calls ``queue.finish``."""
+
+    __slots__ = ("_call", "_run", "_source", "under_way", "waiters")
+
+    def __init__(
+        self,
+        source: Syncable[Job],
+        run: Callable[[Any, Job], None],
+        call: Callable[[OnDurable, Exception | None], None] = lambda callback, error: callback(error),
+    ) -> None:
+        self._source, self._run, self._call = source, run, call
+        self.waiters: deque[tuple[int, OnDurable]] = deque()
+        """(end offset, callback), oldest first."""
+        self.under_way = False
+        """Whether a sync is running."""
+
+    def start(self) -> bool:
+        """Begin a sync, unless one is running or everything is synced; return whether one is running now."""
+        if (job := self.take()) is not None:
+            self._run(self, job)
+        return self.under_way
+
+    def take(self) -> Job | None:
+        """Return the job of a sync that begins now, for a caller that runs it and calls ``finish``; else ``None``."""
+        if self.under_way or (job := self._source.pending_sync()) is None:
+            return None
+        self.under_way = True
+        return job
+
+    def finish(self, job: Job, error: OSError | None) -> None:
+        """Record how the sync ended, and call the waiting callbacks."""
+        self.under_way = False
+        self._source.complete_sync(job, error)
+        waiters, reached = self.waiters, self._source.durable_to()
+        if isinstance(reached, Exception):
+            while waiters:
+                self._call(waiters.popleft()[1], reached)
+            return
+        while waiters and waiters[0][0] <= reached:
+            self._call(waiters.popleft()[1], None)
