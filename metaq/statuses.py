@@ -26,8 +26,12 @@ def _status(code: int, meaning: str, sent_for: str, *, retryable: bool = False) 
 
 
 OK: Final = _status(200, "done", "everything but `get`")
-MOVED: Final = _status(301, "continue at another offset, given in the text", "`get`")
-BAD_REQUEST: Final = _status(400, "MAXSIZE is not positive, or types or an offset are not allowed", "`get`")
+MOVED: Final = _status(
+    301, "continue at another offset, given in the text; or report the message types", "`get`, `fetch`"
+)
+BAD_REQUEST: Final = _status(
+    400, "MAXSIZE is not positive, or types or an offset are not allowed", "`get`, `fetch`, `messageType`"
+)
 FORBIDDEN: Final = _status(403, "this partition is closed", "`put`, `get`")
 NOT_FOUND: Final = _status(404, "no message there (yet)", "`get`, `offset`")
 CONFLICT: Final = _status(409, "a later batch has been decided", "`decide` only, our broker only")

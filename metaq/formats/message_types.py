@@ -116,6 +116,26 @@ def select(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
     return Selection(next_offset, kept)
 
 
+def select_run(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
+    """Pick frames as ``select`` does, until a kept frame is followed by another one, or the other way round.
+
+    So what is kept is contiguous from ``base_offset`` on, or nothing.
+    """
+    kept: list[tuple[int, bytes]] = []
+    next_offset = base_offset
+    try:
+        for frame in walk(run, base_offset):
+            is_wanted = type_of(frame.flag, frame.body) in types
+            if next_offset > base_offset and is_wanted != bool(kept):
+                break
+            next_offset = frame.end
+            if is_wanted:
+                kept.append((frame.offset, run[frame.offset - base_offset : next_offset - base_offset]))
+    except CorruptFrame as damaged:
+        return Selection(next_offset, kept, damaged.reason)
+    return Selection(next_offset, kept)
+
+
 def encode_single_head(next_offset: int, offset: int) -> bytes:
     """Return the bytes in front of the frame at ``offset`` in a body with only this frame."""
     return _OFFSET.pack(next_offset) + _OFFSET.pack(offset)

@@ -1,13 +1,11 @@
 """Decides which commands a client may use, by allow lists and accounts and the names in its certificate.
 
-========================== ======================================================================= publish to a topic
-``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
-                            ``allowPublish``
-subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``; of all topics where messages of all wait
-transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
-                            branch, to decide about a query or to let it be forgotten, to all of its topics
-looking                     ``stats``: who may publish or subscribe to at least one topic ==========================
-=======================================================================
+* to publish to a topic (``put``, ``mput``, also inside of transactions, ``sync``, ``copy``): ``allowPublish``
+* to subscribe to a topic (``get``, ``fget``, ``fetch``, ``messageType``, ``offset``): ``allowSubscribe``; of all topics
+  where messages of all wait
+* transactions (``transaction``, ``decide``): who may publish to at least one topic; to end a branch, to decide about a
+  query or to let it be forgotten, to all of its topics
+* ``stats``: who may publish or subscribe to at least one topic
 
 ``version`` and ``quit`` are always allowed. The lists of the configuration in effect at the command apply.
 
@@ -26,12 +24,14 @@ from typing import Final
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
     Oversized,
     Put,
     PutBatch,
+    ReportTypes,
     Stats,
     Sync,
     TransactionCommand,
@@ -75,6 +75,8 @@ class Access:
             case Oversized(word="put" | "mput", topic=topic):
                 return self.publish(topic)
             case Get(topic=topic) | GetFiltered(topic=topic) | GetOffset(topic=topic):
+                return self.subscribe(topic)
+            case Fetch(topic=topic) | ReportTypes(topic=topic) | Oversized(word="messageType", topic=topic):
                 return self.subscribe(topic)
             case TransactionCommand() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")

@@ -22,6 +22,7 @@ from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
@@ -29,6 +30,7 @@ from metaq.protocols.text.commands import (
     Put,
     PutBatch,
     Quit,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -39,11 +41,12 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.puts import Puts
-from metaq.statuses import FAILED, OK, UNAVAILABLE
+from metaq.statuses import BAD_REQUEST, FAILED, MOVED, OK, UNAVAILABLE
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import AllRejected, Refusal, StorageFailed, TooLarge
 from metaq_broker.log.engine.type_filter import LargeFrame
+from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun
 from metaq_broker.serve.accounts.account_list import AccountList
@@ -59,11 +62,15 @@ from metaq_broker.text.put_replies import (
     stored_replies,
 )
 from metaq_broker.text.refusals import RefusalTexts, Refused
+from metaq_broker.text.reported_types import Report, ReportedTypes, checked_types
 from metaq_broker.text.stats_report import StatsReport
 from metaq_broker.text.transactions import TransactionCommands
 
 _LOG: Final = logging.getLogger(__name__)
 
+
+NO_TYPES: Final = "messageType not found."
+"""Text of the reply to a ``fetch`` that makes a client report its message types. Clients compare it."""
 
 Send = Callable[[Sequence[bytes]], None]
 """Receives the replies of some puts, in order."""
@@ -88,6 +95,7 @@ class TextServices:
     receiver: SyncSlave | None = None
     accounts: Callable[[], AccountList | None] = lambda: None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
+    reported_types: ReportedTypes = field(default_factory=ReportedTypes)
 
     def session(self, replies: ReplyQueue, client: Client) -> TextSession:
         """Return the session of a connection, with an ``Access`` if clients show certificates or need accounts."""
@@ -289,6 +297,35 @@ class TextSession:
             return FileReply(line + head, outcome.frame)
         return SlowReply(encode(Value(outcome.encode(), opaque)))
 
+    def _report_types(self, command: ReportTypes) -> None:
+        try:
+            report = Report(command.start_time, checked_types(command.types))
+        except ValueError as fault:
+            self._refuse(Refused(BAD_REQUEST, str(fault)), command.opaque)
+            return
+        self._replies.ask(partial(self._answer_report, command.group, command.topic, report, command.opaque))
+
+    def _answer_report(self, group: str, topic: str, report: Report, opaque: int) -> bytes:
+        applies = self._services.reported_types.add(group, topic, report)
+        return encode(Result(OK, applies.text, opaque))
+
+    def _fetch(self, command: Fetch) -> None:
+        self._replies.ask(partial(self._answer_fetch, command))
+
+    def _answer_fetch(self, command: Fetch) -> bytes | FileReply | SlowReply:
+        _version, topic, group, partition, offset, bytes_max, opaque, start_time = command
+        report = self._services.reported_types.find(group, topic, start_time)
+        if report is None:
+            return encode(Result(MOVED, NO_TYPES, opaque))
+        if report.types is None:
+            return self._answer_get(Get(topic, group, partition, offset, bytes_max, opaque))
+        outcome = self._engine.get_run(topic, partition, offset, bytes_max, report.types)
+        if isinstance(outcome, Refusal):
+            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+        if isinstance(outcome, Slice):
+            return FileReply(encode_value_line(outcome.length, opaque), outcome)
+        return SlowReply(encode(Value(outcome, opaque)))
+
     def _offset(self, command: GetOffset) -> None:
         self._replies.ask(partial(self._answer_offset, command))
 
@@ -361,6 +398,8 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Oversized: TextSession._oversized,
     Get: TextSession._get,
     GetFiltered: TextSession._get_filtered,
+    Fetch: TextSession._fetch,
+    ReportTypes: TextSession._report_types,
     GetOffset: TextSession._offset,
     Stats: TextSession._stats,
     Version: TextSession._version,

@@ -22,6 +22,7 @@ from metaq.protocols.text.commands import (
     Command,
     Copy,
     Decide,
+    Fetch,
     Filled,
     Get,
     GetFiltered,
@@ -30,6 +31,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Quit,
     Reply,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -309,6 +311,10 @@ def describe(command: Command) -> str:
             return f"get of {command.topic} partition {command.partition} at offset {command.offset}"
         case GetFiltered():
             return f"get of types in {command.topic} partition {command.partition} at offset {command.offset}"
+        case Fetch():
+            return f"fetch of {command.topic} partition {command.partition} at offset {command.offset}"
+        case ReportTypes():
+            return f"report of the message types of group {command.group} in {command.topic}"
         case GetOffset(mode="timestamp"):
             return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
         case GetOffset(mode="message"):

@@ -15,6 +15,9 @@ from typing import Final, Literal, NamedTuple
 
 from metaq.model import Buffer, TransactionId
 
+ALL_TYPES: Final = "*"
+"""The message type in a ``messageType`` that stands for all messages."""
+
 NO_OPAQUE: Final = 2147483647
 """The opaque in the broker's reply to ``version`` or ``stats`` without an opaque."""
 
@@ -87,6 +90,35 @@ class GetFiltered(NamedTuple):
     max_bytes: int
     types: tuple[str, ...]
     opaque: int
+
+
+class ReportTypes(NamedTuple):
+    """``messageType VERSION GROUP TOPIC OPAQUE STARTTIME LENGTH`` + the types, joined by ``TYPES_JOINT``.
+
+    The message types that the consumers of a group want of a topic; none, or ``ALL_TYPES``, means all messages.
+    ``start_time`` is when the client started, in ms since 1970. Bytes that are not UTF-8 are lone surrogates in
+    ``types``, for the broker to refuse.
+    """
+
+    version: str
+    group: str
+    topic: str
+    opaque: int
+    start_time: int
+    types: tuple[str, ...]
+
+
+class Fetch(NamedTuple):
+    """``fetch VERSION TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE STARTTIME``: a ``get`` of the reported types."""
+
+    version: str
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    max_bytes: int
+    opaque: int
+    start_time: int
 
 
 class GetOffset(NamedTuple):
@@ -224,6 +256,19 @@ class Oversized(NamedTuple):
 
 
 Command = (
-    Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | TransactionCommand | Sync | Copy | Decide
+    Put
+    | PutBatch
+    | Get
+    | GetFiltered
+    | Fetch
+    | ReportTypes
+    | GetOffset
+    | Stats
+    | Version
+    | Quit
+    | TransactionCommand
+    | Sync
+    | Copy
+    | Decide
 )
 Reply = Result | Value

@@ -11,9 +11,11 @@ from typing import Any, Final, get_args
 
 from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Buffer, TransactionId, parse_transaction_id
 from metaq.protocols.text.commands import (
+    ALL_TYPES,
     Command,
     Copy,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
@@ -22,6 +24,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Quit,
     Reply,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -30,7 +33,7 @@ from metaq.protocols.text.commands import (
     Value,
     Version,
 )
-from metaq.protocols.text.lines import CONTENTS, KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR
+from metaq.protocols.text.lines import CONTENTS, KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR, TYPES_JOINT
 
 TOKEN_BYTES_MAX: Final = 20_000
 """Longest name or key: three of them fit in the longest line that a decoder accepts."""
@@ -131,6 +134,26 @@ def _get_filtered(get: GetFiltered) -> bytes:
     return b"fget %b %b %d %d %d %b %d\r\n" % (*names, partition, _int64("offset", offset), bytes_max, joined, opaque)
 
 
+def _report_types(report: ReportTypes) -> bytes:
+    version, group, topic, opaque, start_time, types = report
+    encoded = [each.encode("utf-8", "surrogateescape") for each in types]
+    for name, each in zip(types, encoded, strict=True):
+        if not name.strip() or TYPES_JOINT in each:
+            raise ValueError(f"message type {name[:80]!r}: expected a name that is not blank, without byte 0x04")
+    body = TYPES_JOINT.join(encoded) or ALL_TYPES.encode()
+    names = _name("version", version), _name("group", group), _name("topic", topic)
+    numbers = _int32("opaque", opaque), _int64("start time", start_time), _length(body)
+    return b"messageType %b %b %b %d %d %d\r\n%b" % (*names, *numbers, body)
+
+
+def _fetch(fetch: Fetch) -> bytes:
+    version, topic, group, partition, offset, bytes_max, opaque, start_time = fetch
+    _int32s(partition, bytes_max, opaque)
+    names = _name("version", version), _name("topic", topic), _name("group", group)
+    offsets = _int64("offset", offset), bytes_max, opaque, _int64("start time", start_time)
+    return b"fetch %b %b %b %d %d %d %d %d\r\n" % (*names, partition, *offsets)
+
+
 def _offset(query: GetOffset) -> bytes:
     topic, group, partition, offset, opaque, mode = query
     _int32s(partition, opaque)
@@ -190,6 +213,8 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Decide: _decide,
     Get: _get,
     GetFiltered: _get_filtered,
+    Fetch: _fetch,
+    ReportTypes: _report_types,
     GetOffset: _offset,
     Stats: _stats,
     Version: _version,

@@ -4,8 +4,8 @@
   follows. A tab is an ordinary character.
 * The first byte chooses the command. ``v...`` and ``q...`` ignore the rest of the word.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
-* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token
-  counts; others ignore what follows.
+* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts; others ignore
+  what follows.
 
 Any other line raises a ``ProtocolError`` with the rule and the line: the Java broker closes the connection without a
 reply, and so should a caller.
@@ -29,6 +29,7 @@ from metaq.protocols.text.commands import (
     Command,
     Copy,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
@@ -36,6 +37,7 @@ from metaq.protocols.text.commands import (
     Put,
     PutBatch,
     Quit,
+    ReportTypes,
     Stats,
     Sync,
     TransactionCommand,
@@ -60,6 +62,9 @@ _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 TYPE_SEPARATOR: Final = ","
 """Between the message types of an ``fget`` line."""
 
+TYPES_JOINT: Final = b"\x04"
+"""Between the message types in the body of a ``messageType``."""
+
 _REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
 _OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {mode.encode(): mode for mode in get_args(OffsetMode)}
@@ -68,7 +73,8 @@ _OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {mode.encode(): mode for mode in
 class Head(NamedTuple):
     """A command whose body is still to be read: ``finish(body)`` makes the command, or raises ``ProtocolError``.
 
-    ``topic`` is empty and ``partition`` -1 for ``decide``. The body is ``bytes``; a block may be any buffer.
+    ``topic`` is empty for ``decide``, and ``partition`` -1 for commands that name none. The body is ``bytes``; a block
+    may be any buffer.
     """
 
     word: str
@@ -249,6 +255,32 @@ def _get_filtered(tokens: list[bytes]) -> GetFiltered:
     return GetFiltered(topic, group, partition, offset, bytes_max, types, _int32("opaque", tokens[7]))
 
 
+def _report_types(tokens: list[bytes]) -> Head:
+    """``messageType VERSION GROUP TOPIC OPAQUE STARTTIME LENGTH``; blank types are left out, the broker checks all."""
+    _count_must_be("messageType", tokens, 7)
+    version, group, topic = _name("version", tokens[1]), _name("group", tokens[2]), _name("topic", tokens[3])
+    opaque, start_time, length = _int32("opaque", tokens[4]), _int64("start time", tokens[5]), _length(tokens[6])
+
+    def finish(body: bytes) -> ReportTypes:
+        given = (each.decode("utf-8", "surrogateescape") for each in body.split(TYPES_JOINT))
+        return ReportTypes(version, group, topic, opaque, start_time, tuple(each for each in given if each.strip()))
+
+    return Head("messageType", topic, -1, length, opaque, finish)
+
+
+def _fetch(tokens: list[bytes]) -> Fetch:
+    """``fetch VERSION TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE STARTTIME``."""
+    _count_must_be("fetch", tokens, 9)
+    version, topic, group = _name("version", tokens[1]), _name("topic", tokens[2]), _name("group", tokens[3])
+    partition, offset, bytes_max = (
+        _int32("partition", tokens[4]),
+        _int64("offset", tokens[5]),
+        _int32("maximal size", tokens[6]),
+    )
+    opaque, start_time = _int32("opaque", tokens[7]), _int64("start time", tokens[8])
+    return Fetch(version, topic, group, partition, offset, bytes_max, opaque, start_time)
+
+
 def _offset(tokens: list[bytes]) -> GetOffset:
     """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``; other modes are ignored."""
     _count_must_be("offset", tokens, 6)
@@ -300,6 +332,8 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"decide": _decide,
     b"get": _get,
     b"fget": _get_filtered,
+    b"fetch": _fetch,
+    b"messageType": _report_types,
     b"offset": _offset,
     b"stats": _stats,
     b"transaction": _transaction,

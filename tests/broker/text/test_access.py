@@ -20,11 +20,13 @@ from metaq.protocols.text.commands import (
     Command,
     Copy,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
     Put,
     PutBatch,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -61,6 +63,8 @@ def subscribing(topic: str) -> list[Command]:
         Get(topic, "g", 0, 0, 100, 0),
         GetOffset(topic, "g", 0, 0, 0),
         GetFiltered(topic, "g", 0, 0, 100, ("a",), 0),
+        ReportTypes("2.1", "g", topic, 0, 0, ("a",)),
+        Fetch("2.1", topic, "g", 0, 0, 100, 0, 0),
     ]
 
 

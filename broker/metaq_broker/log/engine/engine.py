@@ -10,14 +10,14 @@ Source: docs/protocol.md; the order of checks is MetaQ's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import BlockRefused, check_count
 from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.message_id import EPOCH_MS, IdRange, IdWorker
-from metaq.formats.message_types import Selection, encode_types
+from metaq.formats.message_types import Selection, encode_types, select, select_run
 from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.appends import Append, Terms, sort_out
@@ -45,7 +45,7 @@ from metaq_broker.log.engine.outcomes import (
     TypesInvalid,
 )
 from metaq_broker.log.engine.stores import TopicStores
-from metaq_broker.log.engine.type_filter import BetweenBoundaries, LargeFrame, scan
+from metaq_broker.log.engine.type_filter import BetweenBoundaries, LargeFrame, Pick, scan
 from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.files.open_files import OpenFiles
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -286,21 +286,45 @@ class Engine:
         The refusals are as for ``get``. In addition: ``InsideMessage``, ``TypesInvalid``, and ``StorageFailed`` for
         newly found damage.
         """
+        try:
+            found = self._scanned(topic, partition, offset, bytes_max, encode_types(types))
+        except ValueError as fault:
+            return TypesInvalid(str(fault))
+        if not isinstance(found, Refusal):
+            self.statistics.sent(topic, found.frame_bytes)
+        return found
+
+    def get_run(
+        self, topic: str, partition: int, offset: int, bytes_max: int, types: Collection[bytes]
+    ) -> bytes | Slice | Refusal:
+        """Return the messages of ``types`` that follow each other from ``offset`` on, without others between them.
+
+        A reader continues at ``offset`` plus their length. The refusals are as for ``get_types``; ``OffsetMoved`` also
+        means that all messages before that offset have other types.
+        """
+        found = self._scanned(topic, partition, offset, bytes_max, types, select_run)
+        if isinstance(found, Refusal):
+            return found
+        if not found.frame_bytes:
+            return self._missed(topic, OffsetMoved(found.next_offset))
+        self.statistics.sent(topic, found.frame_bytes)
+        return found.frame if isinstance(found, LargeFrame) else b"".join(frame for _, frame in found.kept)
+
+    def _scanned(
+        self, topic: str, partition: int, offset: int, bytes_max: int, types: Collection[bytes], pick: Pick = select
+    ) -> Selection | LargeFrame | Refusal:
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
         if isinstance(log, Refusal):
             return self._missed(topic, log)
         try:
-            found = scan(log, offset, min(bytes_max, self._system.transfer_bytes_max), encode_types(types))
-        except ValueError as fault:
-            return TypesInvalid(str(fault))
+            found = scan(log, offset, min(bytes_max, self._system.transfer_bytes_max), types, pick)
         except BetweenBoundaries as inside:
             return InsideMessage(offset, inside.boundary)
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
         if isinstance(found, ReadAtEnd | ReadMoved):
             return self._missed(topic, self._nothing_at(log, offset, found))
-        self.statistics.sent(topic, found.frame_bytes)
         return found
 
     def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refusal:

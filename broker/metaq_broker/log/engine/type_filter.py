@@ -8,7 +8,7 @@ Source: docs/protocol.md, "fget".
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +23,10 @@ SCAN_BYTES_MAX: Final = 1 << 20
 """Limit of bytes of the log for one request; they take some milliseconds of the event loop."""
 
 _CHUNK_BYTES: Final = 1 << 18
+
+
+Pick = Callable[[bytes, int, Collection[bytes]], Selection]
+"""``select`` or ``select_run``."""
 
 
 class BetweenBoundaries(Exception):
@@ -49,9 +53,11 @@ class LargeFrame:
 
 
 def scan(
-    log: PartitionLog, offset: int, bytes_max: int, types: Collection[bytes]
+    log: PartitionLog, offset: int, bytes_max: int, types: Collection[bytes], pick: Pick = select
 ) -> Selection | LargeFrame | ReadAtEnd | ReadMoved:
     """Read whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; select frames of ``types``.
+
+    ``pick`` may also end the selection earlier.
 
     Raises:
         BetweenBoundaries: No frame begins at ``offset``.
@@ -65,7 +71,7 @@ def scan(
     if boundary != offset:
         raise BetweenBoundaries(boundary)
     run = found.read()
-    selection = select(run, offset, types)
+    selection = pick(run, offset, types)
     if selection.next_offset > offset:
         return replace(selection, fault=None)
     if selection.fault is not None or len(run) < HEADER_BYTES:

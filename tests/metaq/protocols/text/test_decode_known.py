@@ -10,6 +10,7 @@ from metaq.protocols.text.commands import (
     NO_OPAQUE,
     Command,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
@@ -17,6 +18,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Quit,
     Reply,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -84,6 +86,18 @@ COMMANDS: list[tuple[bytes, Command]] = [
     (b"fget orders g1 0 30 1048576 paid 8\r\n", GetFiltered("orders", "g1", 0, 30, 1048576, ("paid",), 8)),
     (b"fget orders g1 5 -1 -5 a_1,B,0 -8\r\n", GetFiltered("orders", "g1", 5, -1, -5, ("a_1", "B", "0"), -8)),
     ("fget orders g1 0 0 1 ü,,- 8\r\n".encode(), GetFiltered("orders", "g1", 0, 0, 1, ("ü", "", "-"), 8)),
+    # MetaQ 2.1
+    (
+        b"fetch 2.1 orders g1 0 30 1048576 8 1769860800000\r\n",
+        Fetch("2.1", "orders", "g1", 0, 30, 1048576, 8, 1769860800000),
+    ),
+    (b"messageType 2.1 g1 orders 8 -5 1\r\n*", ReportTypes("2.1", "g1", "orders", 8, -5, ("*",))),
+    (
+        b"messageType 2.1 group topic 2012 1769860800000 13\r\ntype1 a\x04type2",
+        ReportTypes("2.1", "group", "topic", 2012, 1769860800000, ("type1 a", "type2")),
+    ),
+    (b"messageType 2.1 g orders 8 0 3\r\na\x04\xff", ReportTypes("2.1", "g", "orders", 8, 0, ("a", "\udcff"))),
+    # decisions
     (b"decide q-1 12 0 8\r\n", Decide("q-1", 12, (), 8)),
     (b"decide q-1 -1 21 8\r\n" + XA_TEXT, Decide("q-1", -1, (XA,), 8)),
     (

@@ -17,6 +17,7 @@ from metaq.model import LocalTransactionId, Message, Xid, parse_transaction_id
 from metaq.protocols.text.commands import (
     Command,
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
@@ -25,6 +26,7 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Quit,
     Reply,
+    ReportTypes,
     Result,
     Stats,
     Sync,
@@ -44,6 +46,7 @@ local_key = st.builds(LocalTransactionId, key_part, int32)
 xa_key = st.builds(Xid, int32, st.binary(max_size=8), st.binary(max_size=8), key_part)
 key = local_key | xa_key
 type_name = name.filter(lambda text: "," not in text)
+reported_type = st.text(st.characters(exclude_characters="\x04", exclude_categories=["Cs"])).filter(str.strip)
 unique = name.filter(lambda text: not text.encode().isdigit())
 transaction_type = st.sampled_from(
     ["BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END"]
@@ -59,6 +62,8 @@ command = st.one_of(
     st.builds(PutBatch, name, int32, body, st.integers(1, 2**31 - 1), int32, st.none() | key),
     st.builds(Get, name, name, int32, int64, int32, int32),
     st.builds(GetFiltered, name, name, int32, int64, int32, st.lists(type_name, min_size=1).map(tuple), int32),
+    st.builds(Fetch, name, name, name, int32, int64, int32, int32, int64),
+    st.builds(ReportTypes, name, name, name, int32, int64, st.lists(reported_type, min_size=1).map(tuple)),
     st.builds(GetOffset, name, name, int32, int64, int32, st.sampled_from(get_args(OffsetMode))),
     st.builds(Stats, name | st.just(""), int32),
     st.builds(Version, int32),
@@ -128,6 +133,8 @@ line = st.builds(
             b"put",
             b"get",
             b"fget",
+            b"fetch",
+            b"messageType",
             b"offset",
             b"stats",
             b"version",

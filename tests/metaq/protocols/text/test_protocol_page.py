@@ -12,11 +12,13 @@ from metaq.formats.frames import walk, whole_bytes
 from metaq.formats.message_types import decode_filtered
 from metaq.protocols.text.commands import (
     Decide,
+    Fetch,
     Get,
     GetFiltered,
     GetOffset,
     Put,
     PutBatch,
+    ReportTypes,
     Result,
     Stats,
     TransactionCommand,
@@ -86,7 +88,8 @@ def test_every_reply_follows_its_request() -> None:
 
 def test_every_command_that_clients_send_has_an_example() -> None:
     kinds = {type(feed(CommandDecoder(), [example_bytes(line)])[0]) for line in EXAMPLES if line[0] == ">"}
-    assert kinds == {Put, PutBatch, Get, GetFiltered, GetOffset, Stats, Version, TransactionCommand, Decide}
+    reads = {Get, GetFiltered, Fetch, ReportTypes, GetOffset}
+    assert kinds == {Put, PutBatch, *reads, Stats, Version, TransactionCommand, Decide}
 
 
 def test_the_announced_extensions_are_all_there_are() -> None:
