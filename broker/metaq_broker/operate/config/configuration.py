@@ -17,9 +17,18 @@ from typing import Any, Final
 from metaq.formats.topic_names import storage_fault
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, is_loopback, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
-from metaq_broker.operate.config.keys import ignored_keys, read_section
+from metaq_broker.operate.config.keys import check_keys, ignored_keys, read_section
 from metaq_broker.operate.config.own_address import first_address
-from metaq_broker.operate.config.replication import PLUGINS, READERS, Role, check_master, read_role
+from metaq_broker.operate.config.properties import read_properties
+from metaq_broker.operate.config.replication import (
+    PLUGINS,
+    READERS,
+    ROLE_KEYS,
+    Role,
+    check_master,
+    read_role,
+    role_warnings,
+)
 from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
 from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
 from metaq_broker.operate.config.sections import (
@@ -31,6 +40,9 @@ from metaq_broker.operate.config.sections import (
     ZooKeeperConfig,
 )
 from metaq_broker.operate.config.shared import shared_text
+
+_KEYS: Final = {"system": SYSTEM_KEYS, **ROLE_KEYS}
+"""Section -> its keys, where some must be given."""
 
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
@@ -178,6 +190,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     sections = {section.name: section for section in parse_ini(raw, source)}
     if "system" not in sections:
         raise ConfigError(source, "section [system] is missing")
+    check_keys([(sections[name], keys) for name, keys in _KEYS.items() if name in sections], source)
     system = _system(sections["system"], source)
     zookeeper_section = sections.get("zookeeper", Section("zookeeper", 0))
     zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
@@ -191,6 +204,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
     warnings = (
         *_warnings(sections, source),
+        *role_warnings(role, source),
         *_host_warnings(sections["system"], system, source),
         *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched)),
     )
@@ -335,13 +349,21 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
         raise ConfigError(f"-F{argument}", f"allowed is {allowed}")
     if config.role is not None:
         raise ConfigError(f"-F{argument}", "the broker has a role already; allowed is one")
-    try:
-        raw = Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(file, f"cannot be read: {error.strerror}") from None
-    read, *others = parse_ini(f"[{section}]\n".encode() + raw.removeprefix(b"\xef\xbb\xbf"), file)
-    if others:
-        raise ConfigError(f"{file} [{others[0].name}]", "a file of properties has no sections")
-    role = READERS[section](read, file)
+    role = READERS[section](_properties_section(section, file), file)
     check_master(role, config.zookeeper.has_address, f"{file} master")
-    return dataclasses.replace(config, role=role)
+    warnings = (*config.warnings, *role_warnings(role, file))
+    return dataclasses.replace(config, role=role, warnings=warnings)
+
+
+def _properties_section(name: str, file: str) -> Section:
+    """Read a file of properties, which Java reads as ISO 8859-1, as a section."""
+    raw = read_file(file).removeprefix(b"\xef\xbb\xbf")
+    try:
+        found = read_properties(raw.decode("latin-1"))
+    except ValueError as error:
+        raise ConfigError(file, str(error)) from None
+    values = {key: value.strip() for key, value in found.items() if not key.startswith(";")}
+    inner = next((key for key in values if key.startswith("[")), None)
+    if inner is not None:
+        raise ConfigError(f"{file} {inner}", "a file of properties has no sections")
+    return Section(name, 1, values)

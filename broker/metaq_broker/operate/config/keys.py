@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,12 +97,39 @@ def read_section(
     Raises:
         ConfigError: An unknown key (the nearest valid one is named), a wrong value, or a required key that is missing.
     """
-    table = {key.name: key for key in keys}
-    ignored = ignored_keys(section)
+    rows = tuple(keys)
+    if inherited is None:
+        check_keys([(section, rows)], source)
+    else:
+        _check_names(section, rows, source)
+    return {key.attribute: _value(section, key, source, inherited) for key in rows}
+
+
+def _check_names(section: Section, keys: Iterable[Key], source: str) -> None:
+    table, ignored = {key.name: key for key in keys}, ignored_keys(section)
     for name in section.values:
         if name not in table and name not in ignored:
             raise ConfigError(_where(source, section, name), _unknown(name, table))
-    return {key.attribute: _value(section, key, source, inherited) for key in table.values()}
+
+
+def check_keys(sections: Sequence[tuple[Section, Iterable[Key]]], source: str) -> None:
+    """Check that all keys are known, and that those without default have values, in some sections of a file.
+
+    Raises:
+        ConfigError: An unknown key (the nearest valid one is named); or keys without a value, all of them.
+    """
+    for section, keys in sections:
+        _check_names(section, keys, source)
+    missing = [
+        f"[{section.name}] {key.name}"
+        for section, keys in sections
+        for key in keys
+        if key.default is REQUIRED and not section.values.get(key.name)
+    ]
+    if len(missing) == 1:
+        raise ConfigError(f"{source} {missing[0]}", "is required and has no value")
+    if missing:
+        raise ConfigError(source, f"{', '.join(missing[:-1])} and {missing[-1]} are required and have no value")
 
 
 def _value(section: Section, key: Key, source: str, inherited: Mapping[str, Any] | None) -> Any:
@@ -114,8 +141,6 @@ def _value(section: Section, key: Key, source: str, inherited: Mapping[str, Any]
             raise ConfigError(_where(source, section, key.name), f"value {text!r}; allowed is {allowed}") from None
     if inherited is not None:
         return inherited[key.attribute]
-    if key.default is REQUIRED:
-        raise ConfigError(_where(source, section, key.name), "is required and has no value")
     return key.default
 
 

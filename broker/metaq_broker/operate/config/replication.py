@@ -124,6 +124,13 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     return READERS[found[0]](sections[found[0]], source) if found else None
 
 
+def role_warnings(role: Role | None, source: str) -> list[str]:
+    """Return what a role's keys ask for and do not get."""
+    if isinstance(role, SamsaConfig) and role.recover_offset:
+        return [f"{source} [{SAMSA}] recoverOffset: ignored; offsets are the same on both brokers of a pair"]
+    return []
+
+
 def check_master(role: Role | None, has_registry: bool, where: str) -> None:
     """Check that a slave can find its master; ``has_registry``: ZooKeeper is configured.
 
@@ -145,15 +152,12 @@ def _slave(section: Section, source: str) -> SlaveConfig | None:
 
 
 def _samsa(section: Section, source: str) -> SamsaConfig:
-    values = read_section(section, keys_of(SamsaConfig), source)
-    if values["recover_offset"]:
-        where = f"{source} [{section.name}] recoverOffset"
-        raise ConfigError(where, "value 'true'; allowed is false: offsets are the same on both brokers of a pair")
-    return SamsaConfig(**values)
+    return SamsaConfig(**read_section(section, keys_of(SamsaConfig), source))
 
 
 def _gregor(section: Section, source: str) -> GregorConfig:
     return GregorConfig(**read_section(section, keys_of(GregorConfig), source))
 
 
+ROLE_KEYS: Final = {SLAVE: keys_of(SlaveConfig), SAMSA: keys_of(SamsaConfig), GREGOR: keys_of(GregorConfig)}
 READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor}

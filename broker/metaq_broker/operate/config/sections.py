@@ -50,7 +50,7 @@ class TopicConfig:
 
     # fmt: off
     num_partitions: int = key(
-        "numPartitions", number(1, 100_000), "partitions of a topic", sample="4",
+        "numPartitions", number(1, 100_000), "partitions of a topic", 1, sample="4",
     )
     data_path: str = key(
         "dataPath", plain, "folder of the partitions", str(Path.home() / "meta"), shown="`~/meta`", sample="@DATA@",
@@ -58,12 +58,13 @@ class TopicConfig:
     unflush_threshold: int = key(
         "unflushThreshold", number(INT32_MIN, INT32_MAX),
         "0 or less: a put is answered when it is on the disk (group commit). N: an fsync for every N messages, and "
-        "answers before it. See [What an acknowledgement means](operations.md#what-an-acknowledgement-means)",
+        "answers before it. See [What an acknowledgement means](operations.md#what-an-acknowledgement-means)", 0,
         sample="0",
     )
     unflush_interval_ms: int = key(
         "unflushInterval", _MILLISECONDS,
-        "ms after which what is not on the disk is written there, with a threshold above 0", sample="1000",
+        "ms after which what is not on the disk is written there, with a threshold above 0", 10_000,
+        sample="1000",
     )
     delete_policy: str = key(
         "deletePolicy", delete_policy,
@@ -114,12 +115,12 @@ class SystemConfig(TopicConfig):
     data_log_path: str = key("dataLogPath", plain, "folder in which `transactions/` is kept", "", shown="= `dataPath`")
     segment_bytes_max: int = key(
         "maxSegmentSize", byte_count(1, INT32_MAX), "size in bytes at which a new segment file is begun",
-        sample="1024*1024*1024",
+        GIB, sample="1024*1024*1024",
     )
     transfer_bytes_max: int = key(
         "maxTransferSize", byte_count(20, INT32_MAX),
         "most bytes in the reply to one get. A longer message is fetched with several gets, or with one by a client "
-        "that requests that many bytes", sample="1024*1024",
+        "that requests that many bytes", MIB, sample="1024*1024",
     )
     disk_free_bytes_min: int | None = key(
         "diskFreeMinBytes", _DISK_BYTES,

@@ -18,7 +18,7 @@ from metaq import ports
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import OUR_OWN, Key, key, keys_of
-from metaq_broker.rocketmq.nameserver.properties import read_properties, write_property
+from metaq_broker.operate.config.properties import read_properties, write_property
 
 TLS_MODES: Final = ("disabled", "permissive", "enforcing")
 CLIENT_AUTH: Final = {"none": "none", "optional": "optional", "require": "required"}
@@ -180,7 +180,10 @@ def load(text: str, where: str) -> tuple[NameServerConfig, list[str]]:
     Raises:
         ConfigError: A value is not allowed.
     """
-    values = read_properties(text)
+    try:
+        values = {name: value.rstrip() for name, value in read_properties(text).items()}
+    except ValueError as error:
+        raise ConfigError(where, str(error)) from None
     fields = {key.attribute: _value(key, values.pop(key.name, None), where) for key in KEYS}
     warnings = [
         f"{where}: {name} {'is ignored: there is nothing like it here' if name in IGNORED_KEYS else 'is unknown'}"

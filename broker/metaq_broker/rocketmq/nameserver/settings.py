@@ -14,8 +14,8 @@ from typing import Final
 
 from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.properties import changed_properties, read_properties
 from metaq_broker.rocketmq.nameserver.config import CHANGEABLE, KEYS, NameServerConfig, check, load, to_text
-from metaq_broker.rocketmq.nameserver.properties import changed_properties, read_properties
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -46,7 +46,10 @@ class LiveSettings:
         """Change the settings in ``text``; return the reason of a refusal, ``None`` if the change is durable."""
         if len(text) > CHANGE_CHARACTERS_MAX:
             return f"a change of {len(text)} characters; at most {CHANGE_CHARACTERS_MAX} are allowed"
-        wanted = read_properties(text)
+        try:
+            wanted = {name: value.rstrip() for name, value in read_properties(text).items()}
+        except ValueError as error:
+            return str(error)
         known = {key.name for key in KEYS}
         if not _PATHS.isdisjoint(wanted):
             return "Can not update config path"

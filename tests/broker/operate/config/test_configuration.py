@@ -41,6 +41,13 @@ def test_defaults_are_metaqs_own() -> None:
     assert system.verify_at_start == "tail"
 
 
+def test_a_broker_needs_only_its_id() -> None:
+    system = read("[system]\nbrokerId=7\n[topic=test]\n").system
+    assert (system.num_partitions, system.segment_bytes_max, system.transfer_bytes_max) == (1, 1 << 30, 1 << 20)
+    assert (system.unflush_threshold, system.unflush_interval_ms) == (0, 10_000)
+    assert [key.name for key in SYSTEM_KEYS if key.default is REQUIRED] == ["brokerId"]
+
+
 @pytest.mark.parametrize("key", [key.name for key in SYSTEM_KEYS if key.default is REQUIRED])
 def test_a_required_key_may_be_neither_missing_nor_blank(key: str) -> None:
     lines = [line for line in MINIMAL.splitlines() if not line.startswith(key + "=")]

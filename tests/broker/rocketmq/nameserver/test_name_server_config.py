@@ -9,40 +9,11 @@ from random import Random
 import pytest
 from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.properties import read_properties
 from metaq_broker.rocketmq.nameserver.cli import main
 from metaq_broker.rocketmq.nameserver.config import CHANGEABLE, IGNORED_KEYS, KEYS, load, to_text
-from metaq_broker.rocketmq.nameserver.properties import changed_properties, read_properties, write_property
 from metaq_broker.rocketmq.nameserver.settings import LiveSettings
 from metaq_broker.testing import FaultyFiles
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=1\nb = 2\nc:3\nd 4\n", {"a": "1", "b": "2", "c": "3", "d": "4"}),
-        ("# a=1\n! b=2\n\n  c=3\n", {"c": "3"}),
-        ("a=x\\\n   y\\\n z\nb=1", {"a": "xyz", "b": "1"}),
-        ("a=\\u00e4\\t\\\\\n", {"a": "ä\t\\"}),
-        ("a\\ b=1\nc\\=d=2\n", {"a b": "1", "c=d": "2"}),
-        ("a=1\na=2\n", {"a": "2"}),
-        ("a\nb=\n", {"a": "", "b": ""}),
-        ("a=1\r\nb=C:\\\\x\r\n", {"a": "1", "b": "C:\\x"}),
-        ("a=x=y\n", {"a": "x=y"}),
-    ],
-)
-def test_properties_are_read_as_java_does(text: str, expected: dict[str, str]) -> None:
-    assert read_properties(text) == expected
-
-
-@pytest.mark.parametrize("value", ["", "x", " x", "a\\b", "a\nb\tc\r\f", "ä值", "x = y # z"])
-def test_a_written_property_reads_back(value: str) -> None:
-    assert read_properties(write_property("key", value) + "\n") == {"key": value}
-
-
-def test_changes_keep_every_other_line() -> None:
-    text = "# mine\n\nlistenPort=1\norderMessageEnable = \\\n  false\n# end\n"
-    changed = changed_properties(text, {"orderMessageEnable": "true", "productEnvName": "x"})
-    assert changed == "# mine\n\nlistenPort=1\norderMessageEnable=true\n# end\nproductEnvName=x\n"
 
 
 class TestKeys:
@@ -71,6 +42,7 @@ class TestKeys:
         [
             ("listenPort=99999", "f listenPort: value '99999'; allowed is a number from 0 to 65535"),
             ("listenPort=abc", "allowed is a number"),
+            ("listenPort=\\uabc", r"f: '.uabc': .u must be followed by four hex digits"),
             ("orderMessageEnable=yes", "f orderMessageEnable: value 'yes'; allowed is true or false"),
             ("tls.server.mode=maybe", "allowed is disabled, permissive, enforcing"),
             ("tls.server.mode=enforcing", "enforcing needs tls.server.certPath"),
@@ -112,6 +84,7 @@ class TestChanges:
             ("configStorePath=/etc/passwd\norderMessageEnable=true", "Can not update config path"),
             ("listenPort=1\ntls.server.mode=disabled", "listenPort, tls.server.mode: can only be changed in the file"),
             ("orderMessageEnable=perhaps", "allowed is true or false"),
+            ("orderMessageEnable=\\u12", "must be followed by four hex digits"),
             ("x" * 70_000, "a change of 70000 characters; at most 65536 are allowed"),
         ],
     )

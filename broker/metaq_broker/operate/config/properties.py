@@ -9,18 +9,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-_SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*(?P<end>\s*[=:]\s*|\s+)")
+_BLANKS: Final = " \t\f"
+_SEPARATOR: Final = re.compile(rf"(?<!\\)(?:\\\\)*(?P<end>[{_BLANKS}]*[=:][{_BLANKS}]*|[{_BLANKS}]+)")
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _SHORT: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return keys and values; for a repeated key, the last value."""
+    """Return keys and values; for a repeated key, the last value. Blanks behind a value belong to it.
+
+    Raises:
+        ValueError: ``\\u`` is not followed by four hex digits.
+    """
     return dict(pair for pair in map(_pair, _logical_lines(text)) if pair is not None)
 
 
 def changed_properties(text: str, values: Mapping[str, str]) -> str:
-    """Return ``text`` with these values replaced, or appended for new keys."""
+    """Return ``text`` with these values replaced, or appended for new keys. Raises as ``read_properties``."""
     missing = dict(values)
     lines = []
     for line in _logical_lines(text, keep=True):
@@ -44,12 +49,12 @@ def _logical_lines(text: str, *, keep: bool = False) -> Iterator[str]:
     """Yield the lines with their continuations: joined, or unchanged with ``keep``."""
     logical_line: list[str] = []
     for line in re.split(r"\r\n|\r|\n", text.removesuffix("\n")):
-        comment = not logical_line and line.lstrip()[:1] in ("#", "!")
+        comment = not logical_line and line.lstrip(_BLANKS)[:1] in ("#", "!")
         goes_on = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
         if keep:
             logical_line.append(line)
         else:
-            logical_line.append((line.lstrip() if logical_line else line)[: -1 if goes_on else None])
+            logical_line.append((line.lstrip(_BLANKS) if logical_line else line)[: -1 if goes_on else None])
         if not goes_on:
             yield ("\n" if keep else "").join(logical_line)
             logical_line = []
@@ -59,17 +64,19 @@ def _logical_lines(text: str, *, keep: bool = False) -> Iterator[str]:
 
 def _pair(line: str) -> tuple[str, str] | None:
     line = next(iter(_logical_lines(line)), "") if "\n" in line else line
-    line = line.lstrip()
+    line = line.lstrip(_BLANKS)
     if not line or line[0] in "#!":
         return None
     match = _SEPARATOR.search(line)
     key, value = (line, "") if match is None else (line[: match.start("end")], line[match.end("end") :])
-    return _unescape(key), _unescape(value.rstrip())
+    return _unescape(key), _unescape(value)
 
 
 def _unescape(text: str) -> str:
     def replacement(match: re.Match[str]) -> str:
         escaped = match[1]
+        if escaped == "u":
+            raise ValueError(f"'{text[:80]}': \\u must be followed by four hex digits")
         return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _SHORT.get(escaped, escaped)
 
     return _ESCAPE.sub(replacement, text)
