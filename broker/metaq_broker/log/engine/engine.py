@@ -299,14 +299,14 @@ class Engine:
     ) -> bytes | Slice | Refusal:
         """Return the messages of ``types`` that follow each other from ``offset`` on, without others between them.
 
-        A reader continues at ``offset`` plus their length. The refusals are as for ``get_types``; ``OffsetMoved`` also
-        means that all messages before that offset have other types.
+        A reader continues at ``offset`` plus their length. The refusals are as for ``get_types``; ``OffsetNotStored``
+        also means that all messages before that offset have other types.
         """
         found = self._scanned(topic, partition, offset, bytes_max, types, select_run)
         if isinstance(found, Refusal):
             return found
         if not found.frame_bytes:
-            return self._missed(topic, OffsetMoved(found.next_offset))
+            return self._missed(topic, OffsetNotStored(found.next_offset))
         self.statistics.sent(topic, found.frame_bytes)
         return found.frame if isinstance(found, LargeFrame) else b"".join(frame for _, frame in found.kept)
 
