@@ -79,7 +79,7 @@ class AsyncGroupReader(ReadingSteps[D]):
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
                     group.create_task(self._work(handler))
-                group.create_task(self._report_changes(lambda: None))
+                group.create_task(self._report_changes(lambda: None, handler))
         except BaseExceptionGroup as failures:  # each worker raises the error that ends the consumer
             failure = failures.exceptions[0]
         except BaseException:

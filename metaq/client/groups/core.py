@@ -121,6 +121,21 @@ class ConsumerCore(ABC, Generic[D]):
     def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return the stored range of each partition, ``(first offset, end)``; asks the brokers."""
 
+    def parked_due(self) -> bool:
+        """Whether it is time to look for a parked message to handle again."""
+        return False
+
+    def take_parked(self) -> list[tuple[int, D]]:
+        """Return number and message of a parked message that has waited long enough, if there is one."""
+        return []
+
+    def discard_parked(self, number: int) -> None:
+        """Remove a parked message that was handled."""
+
+    def keep_parked(self, delivery: D, error: BaseException) -> None:
+        """Note that a parked message failed again; it stays."""
+        _LOG.warning("group %s: %s stays parked: %s: %s", self.group, _named(delivery), type(error).__name__, error)
+
     def positions(self) -> dict[TopicPartition, int]:
         """Return the position of each partition: everything before it is settled."""
         return {where: position.offset for where, position in self.state.positions().items()}

@@ -164,6 +164,22 @@ def deliveries_in(
     return found, start
 
 
+class _Settled:
+    """Receives acknowledgements of messages that were settled before."""
+
+    def acknowledge(self, delivery: HandedOut) -> None:
+        """Do nothing."""
+
+
+def parked_delivery(message: Received, attempt: int) -> Delivery:
+    """Return the delivery of a message that was parked: its offset has moved on, so ``ack`` changes nothing."""
+    one: Delivery = Delivery()
+    one._data, one._offset, one._message_id = message.data, message.offset, message.message_id
+    epoch = ReadEpoch(message.where, 0, _Settled())
+    one._origin = OwnOrigin(epoch, message.attribute, message.properties, message.end, attempt)
+    return one
+
+
 def delivery_of(frame: Frame, epoch: ReadEpoch) -> Delivery:
     try:
         data, attribute, properties = content_of(frame)

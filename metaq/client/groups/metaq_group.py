@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.core import ConsumerCore, Parts
-from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.deliveries import Delivery, parked_delivery
 from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.ownership.bounded import bounded
@@ -30,8 +32,14 @@ from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import ZooKeeperMembership
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.errors import StoreFailed
 from metaq.model import Message, TopicPartition
 from metaq.net.transport import own_ip
+
+_LOG: Final = logging.getLogger(__name__)
+
+_PARKED_LOOK_S: Final = 5.0
+"""Longest pause between two looks for parked messages that are due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,7 @@ class MetaqCore(ConsumerCore[Delivery]):
             clock,
             incarnations,
         )
+        self._look_s = 0.0  # when to look for parked messages again
         self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
         super().__init__(options, Parts(self.consumer_id, state, coordinator, self.parked, clock))
 
@@ -160,6 +169,25 @@ class MetaqCore(ConsumerCore[Delivery]):
         starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)
         kept = self._membership.kept if isinstance(self._membership, ZooKeeperMembership) else None
         return starts if kept is None else CheckedStarts(kept.check_unread, starts)
+
+    def parked_due(self) -> bool:
+        wanted = self.options.parked_retry_s is not None and self.options.on_reject == "park"
+        return wanted and self.clock.monotonic() >= self._look_s
+
+    def take_parked(self) -> list[tuple[int, Delivery]]:
+        pause_s = self.options.parked_retry_s or 0.0
+        parked = None
+        try:
+            parked = self.parked.take_due(self.options.topics, round(pause_s * 1000))
+        except StoreFailed as error:
+            _LOG.warning("group %s: parked messages are not tried again: %s", self.group, error)
+        if parked is not None:
+            return [(parked.number, parked_delivery(parked.message, self.options.max_attempts + 1))]
+        self._look_s = self.clock.monotonic() + min(pause_s, _PARKED_LOOK_S)
+        return []
+
+    def discard_parked(self, number: int) -> None:
+        self.parked.discard(number)
 
     def _send_away(self, delivery: Delivery) -> None:
         producer = Producer(self.cluster.directory, self.cluster.pool)

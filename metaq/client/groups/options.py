@@ -68,6 +68,7 @@ class MoreOptions(SharedOptions[Delivery], total=False):
 
     types: Sequence[str]
     session_s: float
+    parked_retry_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +185,23 @@ def check_seconds(name: str, value: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(GroupOptions[Delivery]):
-    """Options of ``MetaQ.consumer``; see ``GroupOptions``. ``types``: wanted message types, all if empty."""
+    """Options of ``MetaQ.consumer``; see ``GroupOptions``. ``types``: wanted message types, all if empty.
+
+    ``parked_retry_s``: how long after it failed a parked message is passed to the handler of ``run`` again; ``None``:
+    never.
+    """
 
     types: Sequence[str] = ()
     session_s: float = 30.0
+    parked_retry_s: float | None = 300.0
 
     def __post_init__(self) -> None:
         GroupOptions.__post_init__(self)
         check_seconds("session_s", self.session_s)
+        if not isinstance(self.parked_retry_s, int | float | NoneType) or isinstance(self.parked_retry_s, bool):
+            raise TypeError(f"parked_retry_s {self.parked_retry_s!r}: expected seconds, or None")
+        if self.parked_retry_s is not None:
+            check_seconds("parked_retry_s", self.parked_retry_s)
         check_names("types", self.types, "a list of message types, such as ['paid']")
         if self.types:
             encode_types(self.types)

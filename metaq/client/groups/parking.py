@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +110,33 @@ class ParkedStore(ABC, Generic[M]):
             self.discard(parked.number)
             count += 1
         return count
+
+    def take_due(self, topics: Sequence[str], pause_ms: int) -> Parked[M] | None:
+        """Return the message of ``topics`` that has waited longest since it was parked or last returned here.
+
+        ``None`` if none has waited ``pause_ms``. Of several programs on this machine only one gets a message.
+        """
+        if not self._path.exists():
+            return None
+        now_ms = wall_clock_ms()
+        tried = f"SELECT tried_ms FROM {self.table}_tried AS t WHERE t.number = p.number"
+        waited = f"max(parked_ms, coalesce(({tried}), 0))"
+        with self._opened() as database:
+            database.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.table}_tried (number INTEGER PRIMARY KEY, tried_ms INTEGER NOT NULL)"
+            )
+            database.execute("BEGIN IMMEDIATE")
+            row = database.execute(
+                f"SELECT number, reason, parked_ms, {', '.join(self.columns)} FROM {self.table} AS p "
+                f"WHERE group_id = ? AND topic IN ({', '.join('?' * len(topics))}) AND {waited} <= ? "
+                f"ORDER BY {waited}, number LIMIT 1",
+                (self._group, *topics, now_ms - pause_ms),
+            ).fetchone()
+            if row is None:
+                return None
+            database.execute(f"INSERT OR REPLACE INTO {self.table}_tried VALUES (?, ?)", (row[0], now_ms))
+            database.execute(f"DELETE FROM {self.table}_tried WHERE number NOT IN (SELECT number FROM {self.table})")
+        return Parked(number=row[0], reason=row[1], parked_ms=row[2], message=self._message(tuple(row[3:])))
 
     def discard(self, number: int) -> bool:
         """Remove a message; return whether there was one with that number."""

@@ -15,7 +15,7 @@ from weakref import ref
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.in_hand import MessageBlock
-from metaq.client.groups.steps import ReadingSteps, completed
+from metaq.client.groups.steps import LOOK_S, ReadingSteps, completed
 from metaq.client.groups.workers import Workers
 from metaq.model import TopicPartition
 
@@ -62,7 +62,8 @@ class GroupReader(ReadingSteps[D]):
 
         A message is settled when ``handler`` returns (with ``auto_ack``). If it raises, the message is delivered again,
         up to ``max_attempts`` times with growing pauses, before anything else of its partition; then it is rejected as
-        ``on_reject`` says. With several ``workers``, several partitions are handled at the same time, each in order.
+        ``on_reject`` says. With several ``workers``, several partitions are handled at the same time, each in order. Of
+        MetaQ, messages that this machine has parked are handled again after ``parked_retry_s``, in the calling thread.
 
         If ``run`` is interrupted, by Ctrl-C or by an exception of a handler that is not an ``Exception``, the next call
         delivers the unfinished message again, before others of its partition. That does not count as another attempt.
@@ -79,7 +80,7 @@ class GroupReader(ReadingSteps[D]):
             self._state, workers, lambda delivery: completed(self._handle, handler, delivery), self._core.clock
         )
         try:
-            completed(self._report_changes, threads.check)
+            completed(self._report_changes, threads.check, handler)
         finally:
             threads.stop(self._options.drain_s if self._stopped else 0.0)
 
@@ -172,7 +173,10 @@ class GroupReader(ReadingSteps[D]):
     def _run_alone(self, handler: Callable[[D], object]) -> None:
         self._is_handled = True
         try:
-            while (delivery := completed(self._next, None, filtered=False)) is not None:
+            while not self._stopped:
+                wait_s = 0.0 if completed(self._retry_parked, handler) else LOOK_S
+                if (delivery := completed(self._next, wait_s, filtered=False)) is None:
+                    continue
                 block = self._begin_stream()
                 self._handed.clear()
                 if block is None:

@@ -197,15 +197,19 @@ class ReadingSteps(GroupMember[D], Generic[D]):
         finally:
             self._core.changes_done()
 
-    async def _report_changes(self, check: Callable[[], object]) -> None:
-        """Run the callbacks of changes while others handle messages; ``check`` raises if one of these has ended."""
+    async def _report_changes(self, check: Callable[[], object], handler: Callable[[D], object]) -> None:
+        """Run the callbacks of changes while others handle messages, and handle parked messages that are due.
+
+        ``check`` raises if one of the others has ended.
+        """
         while not self._stopped:
             version = self._state.version
             await self._run_changes()
             with self._state.lock:
                 self._check()
                 check()
-            await self._wait(version, LOOK_S)
+            if not await self._retry_parked(handler):
+                await self._wait(version, LOOK_S)
 
     # handlers
 
@@ -223,6 +227,22 @@ class ReadingSteps(GroupMember[D], Generic[D]):
                 await self._reject(delivery, error)
             return
         self._core.acknowledge(delivery)
+
+    async def _retry_parked(self, handler: Callable[[D], object]) -> bool:
+        """Handle a parked message again if one is due; return whether there was one."""
+        found: list[tuple[int, D]] = []
+        if self._core.parked_due():
+            await self._do(lambda: found.extend(self._core.take_parked()))
+        for number, delivery in found:
+            try:
+                await self._settled(handler(delivery))
+            except BaseException as error:  # any error of the program's handler
+                if self._interrupts(error):
+                    raise
+                self._core.keep_parked(delivery, error)
+            else:
+                await self._do(self._core.discard_parked, number)
+        return bool(found)
 
     async def _reject(self, delivery: D, error: BaseException | None) -> None:
         if await self._apply_reject(delivery, error):

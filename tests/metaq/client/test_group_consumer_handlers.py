@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from fix_client import P0, Setting, end_of
 
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.parking import ParkedMessages
+from metaq.client.records import Received
 from metaq.errors import StoreFailed
 from metaq.formats.frames import walk
 from metaq.model import Message, Partition
@@ -74,6 +77,59 @@ def test_a_message_that_no_attempt_helps_is_parked_and_replayed(setting: Setting
         replayed: list[bytes] = []
         assert consumer.parked.replay(lambda message: replayed.append(message.data)) == 1
         assert (replayed, len(consumer.parked)) == ([b"bad"], 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_a_parked_message_is_handled_again_after_a_while(setting: Setting, workers: int, auto_ack: bool) -> None:
+    setting.producer.send("orders", "bad", attribute="kind", partition=Partition(0, 0))
+    setting.send("good")
+    seen: list[tuple[bytes, str | None, int, float]] = []
+
+    def handler(message: Delivery) -> None:
+        seen.append((message.data, message.attribute, message.attempt, time.monotonic()))
+        if message.data == b"bad" and len(seen) < 5:
+            raise LookupError("not yet")
+        message.ack()
+
+    with setting.consumer(max_attempts=2, parked_retry_s=0.3, auto_ack=auto_ack) as consumer:
+        run_until(consumer, handler, 2, workers)
+        assert len(consumer.parked) == 0
+        assert consumer.position(P0) == setting.broker.partition("orders", 0).end
+    attempts = [(data, attribute, attempt) for data, attribute, attempt, _ in seen]
+    bad = (b"bad", "kind")
+    assert attempts == [(*bad, 1), (*bad, 2), (b"good", None, 1), (*bad, 3), (*bad, 3)]
+    assert seen[4][3] - seen[3][3] >= 0.29
+
+
+@pytest.mark.parametrize("options", [{}, {"parked_retry_s": None}, {"topics": ["dead"], "parked_retry_s": 0.01}])
+def test_a_parked_message_that_is_not_due_stays(setting: Setting, options: dict[str, Any]) -> None:
+    setting.send("bad")
+
+    def handler(message: Delivery) -> None:
+        raise LookupError
+
+    with setting.consumer(max_attempts=1, parked_retry_s=None) as consumer:
+        threading.Thread(target=lambda: (wait_until(lambda: len(consumer.parked), "parked"), consumer.stop())).start()
+        consumer.run(handler)
+    seen: list[Delivery] = []
+    with setting.consumer(**options) as consumer:
+        threading.Timer(1.0, consumer.stop).start()
+        consumer.run(seen.append)
+        assert (seen, len(consumer.parked)) == ([], 1)
+
+
+def test_of_two_programs_one_gets_a_parked_message(setting: Setting) -> None:
+    store = ParkedMessages(setting.parking, "g")
+    where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": None, "data": b"x"}
+    for offset in (0, 1):
+        store.park(Received(offset=offset, message_id=offset, **where), "failed")
+    assert store.take_due(["orders"], 60_000) is None
+    taken = [ParkedMessages(setting.parking, "g").take_due(["orders"], 0) for _ in range(2)]
+    assert sorted(one.message.offset for one in taken if one is not None) == [0, 1]
+    assert store.take_due(["other"], 0) is None
+    assert ParkedMessages(setting.parking, "h").take_due(["orders"], 0) is None
+    assert store.take_due(["orders"], 60_000) is None
 
 
 def test_rejected_messages_go_to_a_topic_or_a_function_or_nowhere(setting: Setting) -> None:
