@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from waiting import in_loop
@@ -197,3 +198,21 @@ async def test_closing_does_not_settle_what_another_task_is_dealing_with(mq: Asy
             await working
         async with consumer_of(mq) as again:
             assert await read(again, 4) == [b"a", b"b", b"c", b"d"]
+
+
+@in_loop
+async def test_a_parked_message_is_handled_again_after_a_while(mq: AsyncMetaQ, tmp_path: Path) -> None:
+    seen: list[tuple[bytes, int]] = []
+
+    async def handle(message: Delivery) -> None:
+        seen.append((message.data, message.attempt))
+        if message.data == b"a" and message.attempt == 1:
+            raise LookupError
+        if message.attempt == 2:
+            consumer.stop()
+
+    parking = tmp_path / "parked.sqlite"
+    async with mq, consumer_of(mq, max_attempts=1, parked_retry_s=0.2, parking=parking) as consumer:
+        await asyncio.wait_for(consumer.run(handle), 20)
+        assert seen == [(b"a", 1), (b"b", 1), (b"c", 1), (b"d", 1), (b"a", 2)]
+        assert len(consumer.parked) == 0
